@@ -1,0 +1,43 @@
+# Two commands for a newcomer: `make demo` and `make test`.  Both install what they need into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+
+.PHONY: demo test lint format bench ci clean help
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(VENV)/.user: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedshed needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.user
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in results/demo
+	$(BIN)/fedshed compare --dataset digits --agents 20 --partition two-class --l2 1e-5 --out results/demo
+
+test: $(VENV)/.dev  ## all tests; warnings are errors
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev  ## formatting, lint, strict types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## format in place
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
+	$(BIN)/python -m benchmarks
+
+ci: lint test demo  ## what .ci/run runs
+
+clean:  ## remove what was made
+	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,233 @@
+"""What an algorithm is: a Master's round as a generator of requests, and an agent that answers them.
+
+A round has two halves, both generators that yield an `Ask` and receive the `Replies`:
+
+    observe   costs, gradients (and curvature) at theta^t, unless they came with the last line search;
+    step      a direction, a step size, theta^{t+1}.
+
+Between them the engine sees the gradient and may stop.  States are frozen and made of plain data, so a
+checkpoint is their encoding and a failed round changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.arrays import Scalars, Vector
+from fedshed.errors import ProtocolError
+from fedshed.messages import Message
+from fedshed.objectives import Objective
+
+AgentId: TypeAlias = str
+PATIENCE = 20  # how often an agent that has never answered is asked before the run gives up
+
+
+class Problem(Struct, frozen=True, dict=True):
+    """min sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2, with p_i = N_i / N (Section 2)."""
+
+    l2: Vector
+    weights: dict[AgentId, float]
+    loss: str
+    columns: tuple[str, ...] = ()
+    stateless: bool = False  # agents forget everything between two exchanges
+
+    @property
+    def n(self) -> int:
+        """Dimension of theta."""
+        return len(self.l2)
+
+    @cached_property
+    def agents(self) -> tuple[AgentId, ...]:
+        """Names of the agents, sorted: every sum over agents runs in this order."""
+        return tuple(sorted(self.weights))
+
+    @cached_property
+    def p(self) -> dict[AgentId, float]:
+        """Share p_i of each agent in the total weight."""
+        total = sum(self.weights[i] for i in self.agents)
+        return {i: self.weights[i] / total for i in self.agents}
+
+    def ridge(self, theta: Vector) -> float:
+        """The penalty, which only the Master adds (docs/notation.md, "ridge")."""
+        return float(0.5 * theta @ (self.l2 * theta))
+
+
+class Ask(Struct, frozen=True):
+    """A request: parts common to all agents, and each agent's own part (its keys say who is asked)."""
+
+    parts: tuple[Message, ...]
+    each: Mapping[AgentId, Message | None]
+
+    def to(self, agents: Iterable[AgentId]) -> Ask:
+        """The same request, to these agents only."""
+        return replace(self, each={i: self.each[i] for i in agents})
+
+
+Replies: TypeAlias = Mapping[AgentId, Sequence[Any]]  # the silent are absent; one answer for each part
+R = TypeVar("R")
+Flow: TypeAlias = Generator[Ask, Replies, R]
+
+
+class Curvature(Protocol):
+    """A symmetric positive semidefinite matrix, known by its products."""
+
+    def matvec(self, s: Vector) -> Vector:
+        """H s."""
+        ...
+
+
+C = TypeVar("C", bound=Curvature | None)
+
+
+class Known(Struct, Generic[C], frozen=True):
+    """All the Master knows of one agent: f and g at w, the last point it answered at, and its curvature.
+
+    Elsewhere the agent is its model m(theta) = f + g's + s'H_hat s / 2 with s = theta - w.
+    """
+
+    w: Vector
+    f: float
+    g: Vector
+    curvature: C
+
+    def at(self, theta: Vector) -> bool:
+        """Whether f and g are exact at theta."""
+        return np.array_equal(self.w, theta)
+
+    def cost(self, theta: Vector) -> float:
+        """m(theta); f itself at theta = w."""
+        s = theta - self.w
+        return self.f if self.at(theta) else float(self.f + self.g @ s + 0.5 * s @ self._product(s))
+
+    def gradient(self, theta: Vector) -> Vector:
+        """The gradient of m at theta; g itself at theta = w."""
+        return self.g if self.at(theta) else self.g + self._product(theta - self.w)
+
+    def _product(self, s: Vector) -> Vector:
+        return np.zeros_like(s) if self.curvature is None else self.curvature.matvec(s)
+
+
+class State(Struct, Generic[C], frozen=True):
+    """The Master between two rounds: theta^t, what it knows of each agent, and ||g_1||, ..., ||g_{t-1}||."""
+
+    t: int
+    theta: Vector
+    known: dict[AgentId, Known[C]]
+    norms: tuple[float, ...] = ()
+    fresh: bool = False  # the update at theta^t came with the last line search
+
+    def silent(self, problem: Problem) -> tuple[AgentId, ...]:
+        """Agents whose answer at theta^t is missing."""
+        return tuple(i for i in problem.agents if i not in self.known or not self.known[i].at(self.theta))
+
+
+S = TypeVar("S", bound=State[Any])
+
+
+class Info(Struct, frozen=True):
+    """What the reader of a trace wants to know of one iteration."""
+
+    eta: float
+    rounds: int  # as the paper counts them
+    renewed: int = 0  # agents that renewed their Hessian
+    q_max: int = 0  # most eigenpairs held of one agent
+    stopped: str | None = None  # why no step was possible
+
+
+class Agent(Struct, frozen=True):
+    """An agent as its algorithm sees it: a name and a local cost."""
+
+    name: AgentId
+    objective: Objective
+
+
+def cost(problem: Problem, state: State[Any]) -> float:
+    """f(theta^t), from exact costs where the agent answered and from its model where not."""
+    total = sum(problem.p[i] * state.known[i].cost(state.theta) for i in problem.agents)
+    return total + problem.ridge(state.theta)
+
+
+def gradient(problem: Problem, state: State[Any]) -> Vector:
+    """g_t = sum_i p_i g_t^(i) + l2 theta^t."""
+    g: Vector = problem.l2 * state.theta
+    for i in problem.agents:
+        g = g + problem.p[i] * state.known[i].gradient(state.theta)
+    return g
+
+
+class Algorithm(Struct, Generic[S], frozen=True, tag=True):
+    """An algorithm is immutable configuration; subclasses say what is asked, learnt, and done with it."""
+
+    messages: ClassVar[tuple[type[Message], ...]]  # its own, besides Search and Costs
+    state: ClassVar[Any]  # type of the Master's state
+    cache: ClassVar[Any]  # type of an agent's state, which is only a cache
+
+    @property
+    def losses(self) -> tuple[str, ...] | None:
+        """The losses it is for; None: any convex one."""
+        return None
+
+    def start(self, problem: Problem, theta: Vector) -> S:
+        """The Master's state before the first round (t = 1: docs/paper.md 1)."""
+        raise NotImplementedError
+
+    def ask(self, problem: Problem, state: S) -> Ask:
+        """The request for the update at theta^t."""
+        raise NotImplementedError
+
+    def absorb(self, problem: Problem, state: S, replies: Replies) -> S:
+        """The state with what the replies to `ask` say."""
+        raise NotImplementedError
+
+    def step(self, problem: Problem, state: S) -> Flow[tuple[S, Info]]:
+        """From the update at theta^t to theta^{t+1}."""
+        raise NotImplementedError
+
+    def respond(self, agent: Agent, cache: Any, part: Any, mine: Any) -> tuple[Any, Message]:
+        """An agent's answer to one part of a request, and its new cache."""
+        raise NotImplementedError
+
+    def salvage(self, problem: Problem, state: S, trial: S, replies: Replies) -> S:
+        """What is worth keeping of an update at a trial point that was rejected: nothing, by default."""
+        return state
+
+    def reminded(self, state: S) -> S:
+        """The state that trusts no agent's memory, after a resume."""
+        return state
+
+    def exact_curvature(self, problem: Problem, state: S) -> Any:
+        """The exact Hessian at theta^t as an operator with `solve`, where the Master holds it; else None."""
+        return None
+
+    def observe(self, problem: Problem, state: S) -> Flow[S]:
+        """f_i, g_i (and curvature) at theta^t; every agent must have answered once before the first step."""
+        if state.fresh:
+            return state
+        ask = self.ask(problem, state)
+        state = self.absorb(problem, state, (yield ask))
+        for _ in range(PATIENCE):
+            unknown = [i for i in problem.agents if i not in state.known]
+            if not unknown:
+                return replace(state, fresh=True)
+            state = self.absorb(problem, state, (yield ask.to(unknown)))
+        raise ProtocolError(
+            f"agents {unknown} have not answered once in {PATIENCE} attempts; are they running?"
+        )
+
+
+def advance(state: S, theta: Vector, g: Vector) -> S:
+    """The state at theta^{t+1}, before anything is known there."""
+    norms = (*state.norms, float(np.linalg.norm(g)))
+    return replace(state, t=state.t + 1, theta=theta, norms=norms, fresh=False)
+
+
+def step_sizes(beta: float, start: int, count: int) -> Scalars:
+    """beta^start, ..., beta^(start + count - 1)."""
+    etas: Scalars = np.power(beta, np.arange(start, start + count, dtype=float))
+    return etas

@@ -1,0 +1,77 @@
+"""Exact Newton with the packed Hessian of every agent in every round: the yardstick."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.algorithm import Agent, Algorithm, Ask, Flow, Info, Known, Problem, Replies, State, gradient
+from fedshed.arrays import Packed, Vector, pack, unpack
+from fedshed.linalg import DensePlusRidge
+from fedshed.linesearch import LineSearch, TwoExchange
+from fedshed.messages import LocalHessian, Message, Update
+from fedshed.objectives.base import gram
+
+
+class PackedHessian(Struct, frozen=True):
+    """One agent's Hessian as it was sent."""
+
+    packed: Packed
+
+    def matvec(self, s: Vector) -> Vector:
+        """H s."""
+        product: Vector = unpack(self.packed, len(s)) @ s
+        return product
+
+
+class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
+    """theta^{t+1} = theta^t - eta_t H_t^-1 g_t, with n(n + 1)/2 numbers from each agent."""
+
+    line_search: LineSearch = TwoExchange()
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalHessian)
+    state = State[PackedHessian]
+    cache = None
+
+    def start(self, problem: Problem, theta: Vector) -> State[PackedHessian]:
+        """Nothing is known before t = 1."""
+        return State(t=1, theta=theta, known={})
+
+    def ask(self, problem: Problem, state: State[PackedHessian]) -> Ask:
+        """f_i, g_i and H_i at theta^t."""
+        return Ask((Update(state.t, state.theta),), dict.fromkeys(problem.agents))
+
+    def absorb(self, problem: Problem, state: State[PackedHessian], replies: Replies) -> State[PackedHessian]:
+        """Each agent that answered is known exactly at theta^t."""
+        known = dict(state.known)
+        for i, (local,) in replies.items():
+            known[i] = Known(state.theta, local.loss, local.gradient, PackedHessian(local.hessian))
+        return replace(state, known=known)
+
+    def step(self, problem: Problem, state: State[PackedHessian]) -> Flow[tuple[State[PackedHessian], Info]]:
+        """The Newton step, damped by the line search."""
+        g = gradient(problem, state)
+        direction = -_hessian(problem, state).solve(g)
+        step = yield from self.line_search(self, problem, state, g, direction)
+        answered = len(problem.agents) - len(state.silent(problem))
+        return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed=answered, q_max=problem.n)
+
+    def exact_curvature(self, problem: Problem, state: State[PackedHessian]) -> DensePlusRidge | None:
+        """H_t, when every agent answered at theta^t."""
+        return None if state.silent(problem) else _hessian(problem, state)
+
+    def respond(self, agent: Agent, cache: None, part: Update, mine: Any) -> tuple[None, LocalHessian]:
+        """f_i, g_i and H_i at theta^t."""
+        assert part.theta is not None
+        point = agent.objective.at(part.theta)
+        return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
+
+
+def _hessian(problem: Problem, state: State[PackedHessian]) -> DensePlusRidge:
+    packed = np.zeros(problem.n * (problem.n + 1) // 2)
+    for i in problem.agents:
+        packed += problem.p[i] * state.known[i].curvature.packed
+    return DensePlusRidge(unpack(packed, problem.n), problem.l2, problem.columns)

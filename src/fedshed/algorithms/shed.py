@@ -1,0 +1,254 @@
+"""The SHED family, written once: SHED-LS (Algorithms 1, 3), SHED (Algorithm 4), and Mont-Dec.
+
+What tells them apart are four parts: when Hessians are renewed, how many eigenpairs a link carries,
+how rho is chosen, and how the step size is found.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.algorithm import (
+    Agent,
+    AgentId,
+    Algorithm,
+    Ask,
+    Flow,
+    Info,
+    Known,
+    Problem,
+    Replies,
+    State,
+    gradient,
+)
+from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.channels import Channel, Constant
+from fedshed.errors import ProtocolError
+from fedshed.linalg import LowRankPlusDiagonal, leading_eigenpairs
+from fedshed.linesearch import FullStep, LineSearch, TwoExchange
+from fedshed.messages import Eigenpairs, Local, Message, Share, Update
+from fedshed.objectives import Point
+from fedshed.renewal import Fibonacci, History, Renewal
+
+
+class NextEigenvalue(Struct, frozen=True, tag=True):
+    """rho = lambda_{q+1}: H_hat is an upper bound of H (Algorithm 4, Corollary 5)."""
+
+    def __call__(self, values: Vector, q: int) -> float:
+        """rho after q eigenpairs, from all n eigenvalues."""
+        return float(values[q])
+
+
+class Midpoint(Struct, frozen=True, tag=True):
+    """rho* = (lambda_{q+1} + lambda_n)/2: the best factor with eta = 1 for least squares (Corollary 2)."""
+
+    def __call__(self, values: Vector, q: int) -> float:
+        """rho after q eigenpairs, from all n eigenvalues."""
+        return float(values[q] + values[-1]) / 2
+
+
+Rho: TypeAlias = NextEigenvalue | Midpoint
+
+
+class Spectrum(Struct, frozen=True):
+    """An agent's cache: the eigenpairs of its Hessian of iteration k, taken at theta^k."""
+
+    k: int
+    theta_k: Vector
+    values: Scalars
+    vectors: Matrix
+
+
+class Held(Struct, frozen=True):
+    """What the Master holds of one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
+
+    H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I.
+    """
+
+    k: int
+    theta_k: Vector
+    values: Scalars
+    vectors: Matrix
+    rho: float
+    t: int  # the last iteration whose pairs are in
+    lost: bool = False  # the agent forgot this Hessian and needs theta_k
+    owed: bool = False  # a renewal was due but did not arrive
+
+    @property
+    def q(self) -> int:
+        """Number of eigenpairs held."""
+        return len(self.values)
+
+    @property
+    def complete(self) -> bool:
+        """Whether H_hat is the agent's whole Hessian."""
+        return self.rho == 0.0 or self.q >= len(self.theta_k) - 1
+
+    def matvec(self, s: Vector) -> Vector:
+        """H_hat s."""
+        product: Vector = self.rho * s + ((self.values - self.rho) * (self.vectors @ s)) @ self.vectors
+        return product
+
+    def extended(self, pairs: Eigenpairs, t: int) -> Held:
+        """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
+        new = slice(self.q - pairs.start, None)
+        if pairs.k != self.k or pairs.start > self.q or pairs.start + len(pairs.values) < self.q:
+            return replace(self, lost=True)  # another Hessian, a hole, or an answer from the past
+        return replace(
+            self,
+            values=np.concatenate([self.values, pairs.values[new]]),
+            vectors=np.concatenate([self.vectors, pairs.vectors[new]]),
+            rho=pairs.rho,
+            t=t,
+            lost=False,
+        )
+
+
+class Shed(Algorithm[State[Held]], frozen=True, tag=True):
+    """Algorithm 4 (and 1, 3 with their own parts): share eigenpairs a few at a time, renew sporadically."""
+
+    renewal: Renewal = Fibonacci()
+    channel: Channel = Constant(1)
+    line_search: LineSearch = TwoExchange()
+    rho: Rho = NextEigenvalue()
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
+    state = State[Held]
+    cache = Spectrum
+
+    @property
+    def losses(self) -> tuple[str, ...] | None:
+        """With eta = 1 or rho < lambda_{q+1} only least squares is sure to converge (Theorem 3, Remark 6)."""
+        quadratic = isinstance(self.line_search, FullStep) or isinstance(self.rho, Midpoint)
+        return ("least-squares",) if quadratic else None
+
+    # --- at the Master ---------------------------------------------------------------------------
+
+    def start(self, problem: Problem, theta: Vector) -> State[Held]:
+        """Nothing is known before t = 1."""
+        return State(t=1, theta=theta, known={})
+
+    def ask(self, problem: Problem, state: State[Held]) -> Ask:
+        """f_i, g_i and the next eigenpairs at theta^t."""
+        each = {i: self._share(problem, state, i) for i in problem.agents}
+        return Ask((Update(state.t, state.theta),), each)
+
+    def absorb(self, problem: Problem, state: State[Held], replies: Replies) -> State[Held]:
+        """Costs and gradients move to theta^t; new pairs extend or replace those held."""
+        known = dict(state.known)
+        for i in problem.agents:
+            share, old = self._share(problem, state, i), known.get(i)
+            if i in replies:
+                local: Local = replies[i][0]
+                held = _held(i, old.curvature if old else None, share, local.pairs, state)
+                known[i] = Known(state.theta, local.loss, local.gradient, held)
+            elif old and share.k == state.t:
+                known[i] = replace(old, curvature=replace(old.curvature, owed=True))
+        return replace(state, known=known)
+
+    def step(self, problem: Problem, state: State[Held]) -> Flow[tuple[State[Held], Info]]:
+        """theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t."""
+        g = gradient(problem, state)
+        direction = -curvature(problem, state).solve(g)
+        step = yield from self.line_search(self, problem, state, g, direction)
+        return step.state, self._info(state, step.eta)
+
+    def salvage(
+        self, problem: Problem, state: State[Held], trial: State[Held], replies: Replies
+    ) -> State[Held]:
+        """Pairs sent with a rejected trial count as the next round's; a Hessian taken there is discarded."""
+        known = dict(state.known)
+        for i, (local,) in replies.items():
+            share = self._share(problem, trial, i)
+            if local.pairs is not None and share.k != trial.t:
+                held = known[i].curvature.extended(local.pairs, trial.t)
+                known[i] = replace(known[i], curvature=held)
+        return replace(state, known=known)
+
+    def reminded(self, state: State[Held]) -> State[Held]:
+        """Send theta_k with the next request: an agent may have forgotten it."""
+        known = {i: replace(a, curvature=replace(a.curvature, lost=True)) for i, a in state.known.items()}
+        return replace(state, known=known)
+
+    def exact_curvature(self, problem: Problem, state: State[Held]) -> LowRankPlusDiagonal | None:
+        """H_hat_t itself, when every agent has sent all of its Hessian at theta^t."""
+        held = [state.known[i].curvature for i in problem.agents]
+        exact = all(h.complete and np.array_equal(h.theta_k, state.theta) for h in held)
+        return curvature(problem, state) if exact else None
+
+    def _share(self, problem: Problem, state: State[Held], i: AgentId) -> Share:
+        """Renew, or go on after the pairs held; an agent that missed a renewal renews as soon as it can."""
+        held = state.known[i].curvature if i in state.known else None
+        history = History(state.t, problem.n, state.norms, held.k if held else 0)
+        if held is None or (held.k < state.t and (held.owed or self.renewal(history, i))):
+            return Share(state.t, 0, True, None)
+        more = held.t < state.t and not held.complete
+        remind = more and (held.lost or problem.stateless)
+        return Share(held.k, held.q, more, held.theta_k if remind else None)
+
+    def _info(self, state: State[Held], eta: float) -> Info:
+        held = [known.curvature for known in state.known.values()]
+        return Info(
+            eta=eta,
+            rounds=1 + self.line_search.rounds,
+            renewed=sum(h.k == state.t for h in held),
+            q_max=max(h.q for h in held),
+            stopped=None if eta > 0 else "the line search found no step above 2^-40 that lowers the cost",
+        )
+
+    # --- at an agent -----------------------------------------------------------------------------
+
+    def respond(
+        self, agent: Agent, cache: Spectrum | None, part: Update, mine: Share
+    ) -> tuple[Spectrum | None, Local]:
+        """U_t: the cost, the gradient, and as many of the next eigenpairs as the link carries."""
+        assert part.theta is not None
+        point = agent.objective.at(part.theta)
+        if mine.more:
+            cache = _recalled(agent, cache, part, mine, point)
+        pairs = self._pairs(agent, cache, part.t, mine) if mine.more and cache is not None else None
+        return cache, Local(point.value, point.gradient, pairs)
+
+    def _pairs(self, agent: Agent, spectrum: Spectrum, t: int, mine: Share) -> Eigenpairs:
+        d = self.channel.eigenpairs(t, agent.name, pair_bytes=8 * (agent.objective.dim + 1))
+        q = max(mine.have, min(mine.have + d, len(spectrum.vectors)))
+        new = slice(mine.have, q)
+        rho = self.rho(spectrum.values, q)
+        return Eigenpairs(mine.k, mine.have, spectrum.values[new], spectrum.vectors[new], rho)
+
+
+def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
+    """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
+    held = [(problem.p[i], state.known[i].curvature) for i in problem.agents]
+    rows = [h.vectors * np.sqrt(p * np.maximum(h.values - h.rho, 0.0))[:, None] for p, h in held]
+    rho = sum(p * h.rho for p, h in held)
+    return LowRankPlusDiagonal(np.concatenate(rows), rho + problem.l2, problem.columns)
+
+
+def _held(i: AgentId, old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:
+    """The Master's copy after a reply to `share`."""
+    if pairs is not None and pairs.k == state.t == share.k and pairs.start == 0:
+        return Held(pairs.k, state.theta, pairs.values, pairs.vectors, pairs.rho, state.t)
+    if old is None:
+        raise ProtocolError(f"agent {i!r} sent no eigenpairs of its Hessian when it was first asked for them")
+    if pairs is None:
+        return replace(old, lost=share.more, owed=old.owed or share.k == state.t)
+    return old.extended(pairs, state.t)
+
+
+def _recalled(
+    agent: Agent, cache: Spectrum | None, part: Update, mine: Share, point: Point
+) -> Spectrum | None:
+    """The Hessian of iteration k: cached, or taken now, or rebuilt at its anchor; None if it is lost."""
+    theta = part.theta if mine.k == part.t else mine.anchor
+    if cache is not None and cache.k == mine.k and (theta is None or np.array_equal(cache.theta_k, theta)):
+        return cache
+    if theta is None:
+        return None
+    if mine.k != part.t:
+        point = agent.objective.at(theta)
+    return Spectrum(mine.k, theta, *leading_eigenpairs(point.factor))

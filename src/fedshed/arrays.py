@@ -1,0 +1,33 @@
+"""The kinds of array that cross the wire; n is the dimension of theta, so no array needs a header."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float64]
+    Matrix = NDArray[np.float64]
+    Packed = NDArray[np.float64]
+    Scalars = NDArray[np.float64]
+else:
+    _float64 = np.dtype[np.float64]
+    Vector = np.ndarray[tuple[Literal["n"]], _float64]  # one vector of R^n
+    Matrix = np.ndarray[tuple[Literal["rows"], Literal["n"]], _float64]  # rows of R^n
+    Packed = np.ndarray[tuple[Literal["n(n+1)/2"]], _float64]  # a symmetric n x n matrix
+    Scalars = np.ndarray[tuple[Literal["few"]], _float64]  # a few numbers, not vectors of R^n
+
+
+def pack(H: Matrix) -> Packed:
+    """Upper triangle of a symmetric matrix, row by row: n(n + 1)/2 numbers."""
+    return H[np.triu_indices(len(H))]
+
+
+def unpack(packed: Packed, n: int) -> Matrix:
+    """The symmetric n x n matrix whose upper triangle is `packed`."""
+    H = np.zeros((n, n))
+    H[np.triu_indices(n)] = packed
+    return H + np.triu(H, 1).T

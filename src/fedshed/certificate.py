@@ -1,0 +1,34 @@
+"""How far from the optimum a result can be, from what the Master knows at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from fedshed.algorithm import Algorithm, Problem, State
+from fedshed.arrays import Vector
+
+
+class Certificate(Struct, frozen=True):
+    """The gradient norm, and with it a bound or an estimate of f(theta) - f*.
+
+    bound = ||g||^2 / (2 min l2), where every coefficient is penalised (strong convexity);
+    estimate = g'H^-1 g / 2, where the exact Hessian is at hand: not a bound.
+    """
+
+    grad_norm: float
+    bound: float | None
+    estimate: float | None
+
+
+def certify(problem: Problem, algorithm: Algorithm[Any], state: State[Any], g: Vector) -> Certificate:
+    """The certificate of a state in which every agent has answered."""
+    norm, weakest = float(np.linalg.norm(g)), float(problem.l2.min())
+    H = None if state.silent(problem) else algorithm.exact_curvature(problem, state)
+    return Certificate(
+        grad_norm=norm,
+        bound=norm**2 / (2 * weakest) if weakest > 0 and not state.silent(problem) else None,
+        estimate=None if H is None else float(g @ H.solve(g)) / 2,
+    )

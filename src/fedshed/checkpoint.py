@@ -1,0 +1,99 @@
+"""Checkpoints: a run as plain data, written atomically, read back by type (no pickle)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from fedshed.algorithm import Algorithm, Info
+from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.shed import Shed
+from fedshed.arrays import Vector
+from fedshed.codec import Decoder, encode
+from fedshed.engine import Progress, Traffic
+from fedshed.errors import CodecError, ConfigError
+from fedshed.files import write_atomically
+from fedshed.trace import Row
+
+VERSION = 1
+BUILT_IN = Shed | Newton
+
+
+class Settings(Struct, frozen=True):
+    """What `optimize` was called with, as far as a resumed run needs it."""
+
+    loss: str
+    l2: Vector
+    intercept: bool
+    tol: float
+    max_iterations: int
+    f_star: float | None
+
+
+class Saved(Struct, frozen=True):
+    """The file: what depends on the algorithm is kept as encoded, and decoded by its type."""
+
+    version: int
+    n: int
+    data: str  # fingerprint of the federation
+    algorithm: msgspec.Raw
+    settings: msgspec.Raw
+    state: msgspec.Raw
+    traffic: Traffic
+    rows: tuple[Row, ...]
+    info: Info | None
+    rounds: int
+    seconds: float
+
+
+class Checkpoint:
+    """Where a run is saved: at most once in `every` seconds, and when it ends or is interrupted."""
+
+    def __init__(
+        self, path: str | Path, algorithm: Algorithm[Any], settings: Settings, data: str, every: float = 2.0
+    ) -> None:
+        self._path, self._every, self._data = Path(path), every, data
+        self._n, self._algorithm, self._settings = len(settings.l2), raw(algorithm), raw(settings)
+        self._saved = time.monotonic()
+
+    def offer(self, progress: Progress) -> None:
+        """Save, unless it was saved a moment ago."""
+        if time.monotonic() - self._saved >= self._every:
+            self.save(progress)
+
+    def save(self, progress: Progress) -> None:
+        """Save now."""
+        rest = {name: getattr(progress, name) for name in ("traffic", "rows", "info", "rounds", "seconds")}
+        saved = Saved(
+            VERSION, self._n, self._data, self._algorithm, self._settings, raw(progress.state), **rest
+        )
+        write_atomically(self._path, encode(saved))
+        self._saved = time.monotonic()
+
+
+def load(
+    path: str | Path, data: str, algorithm: Algorithm[Any] | None = None
+) -> tuple[Algorithm[Any], Settings, Progress]:
+    """A saved run; `algorithm` is needed only for one that is not part of fedshed."""
+    try:
+        saved = msgspec.msgpack.decode(Path(path).read_bytes(), type=Saved)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise CodecError(f"{path} is not a fedshed checkpoint: {error}") from error
+    if saved.version != VERSION:
+        raise ConfigError(f"{path} has format {saved.version}, this fedshed reads {VERSION}")
+    if saved.data != data:
+        raise ConfigError(f"{path} was saved on other data; resume with the federation it was started with")
+    if algorithm is None:
+        algorithm = Decoder(BUILT_IN, saved.n)(bytes(saved.algorithm))
+    state = Decoder(algorithm.state, saved.n)(bytes(saved.state))
+    progress = Progress(state, saved.traffic, saved.rows, saved.info, saved.rounds, saved.seconds)
+    return algorithm, Decoder(Settings, saved.n)(bytes(saved.settings)), progress
+
+
+def raw(value: object) -> msgspec.Raw:
+    """A value as encoded, to be put inside another."""
+    return msgspec.Raw(encode(value))

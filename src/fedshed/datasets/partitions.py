@@ -1,0 +1,143 @@
+"""How rows are dealt to agents: functions of the labels, the number of agents, a seed and a target class.
+
+Each returns one array of row indices per agent, sorted; no row is used twice, and the seed decides which.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedshed.errors import ConfigError
+
+Rows = NDArray[np.intp]
+Partition = Callable[[ArrayLike, int, int, Any], list[Rows]]
+
+
+def iid(y: ArrayLike, agents: int, seed: int, target: Any = None) -> list[Rows]:
+    """All rows, shuffled and split as equally as possible; balanced for a target of three or more classes.
+
+    Balanced: each agent gets floor(N_target / M) rows of the target class and as many of the others, mixed
+    equally (counts of two of them differ by at most one); fewer if the smallest of the others runs out.
+    """
+    labels = _checked(y, agents, seed)
+    groups = {} if target is None else _shuffled(labels, seed, target)
+    if len(groups) <= 2:
+        return _spread(np.random.default_rng((seed, 0)).permutation(len(labels)), agents)
+    wanted = groups.pop(target)
+    smallest = min(map(len, groups.values()))
+    mixed = np.stack([rows[:smallest] for rows in groups.values()], axis=1).ravel()
+    each = _enough(min(len(wanted), len(mixed)) // agents, agents, target, len(wanted), len(mixed))
+    return [_joined(_share(wanted, i, each), _share(mixed, i, each)) for i in range(agents)]
+
+
+def two_class(y: ArrayLike, agents: int, seed: int, target: Any = None) -> list[Rows]:
+    """Two classes per agent: the target, and class others[i mod K] of the K others, sorted (Section 6).
+
+    Agent i gets floor(N_target / M) rows of the target and as many of its other class; if a class has too few
+    rows for the agents it is assigned to, every agent gets as many as that class can give to each of them.
+    With two classes in all, the target (by default the larger label) is spread over the first ceil(M / 2)
+    agents and the other class over all of them, each as equally as possible and with every row used.
+    """
+    labels = _checked(y, agents, seed)
+    groups = _shuffled(labels, seed, target)
+    if len(groups) == 2:
+        wanted = groups.pop(max(groups) if target is None else target)
+        (rest,) = groups.values()
+        return _halved(wanted, rest, agents)
+    if target is None or len(groups) < 2:
+        raise ConfigError(
+            f"partition 'two-class' needs a target and another class; classes: {_listed(groups)}; "
+            f"target: {target!r}"
+        )
+    wanted = groups.pop(target)
+    return _paired(wanted, list(groups.values()), agents, target)
+
+
+PARTITIONS: Mapping[str, Partition] = {"iid": iid, "two-class": two_class}
+
+
+def _paired(wanted: Rows, others: list[Rows], agents: int, target: Any) -> list[Rows]:
+    """Equally many rows of the target and of class others[i mod K] for agent i."""
+    K = len(others)
+    fits = [len(others[k]) // len(range(k, agents, K)) for k in range(min(K, agents))]
+    fewest = min(map(len, others))
+    each = _enough(min(len(wanted) // agents, *fits), agents, target, len(wanted), fewest)
+    return [_joined(_share(wanted, i, each), _share(others[i % K], i // K, each)) for i in range(agents)]
+
+
+def _halved(wanted: Rows, rest: Rows, agents: int) -> list[Rows]:
+    """The target over the first ceil(M / 2) agents, the rest over all."""
+    holders = -(-agents // 2)
+    if len(wanted) < holders or len(rest) < agents:
+        raise ConfigError(
+            f"{agents} agents need at least {holders} rows of the target class and {agents} of the other, "
+            f"found {len(wanted)} and {len(rest)}; use fewer agents"
+        )
+    positives, negatives = _spread(wanted, holders), _spread(rest, agents)
+    return [_joined(*positives[i : i + 1], negatives[i]) for i in range(agents)]
+
+
+def _checked(y: ArrayLike, agents: int, seed: int) -> NDArray[Any]:
+    """The labels as an array, once agents and seed are known to be usable."""
+    check_whole("agents", agents, 1)
+    check_whole("seed", seed, 0)
+    return np.asarray(y)
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is not an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ConfigError(f"{name} must be an integer of at least {least}, not {value!r}")
+
+
+def check_target(target: Any, classes: Any) -> None:
+    """Refuse a target that is no class, listing those there are."""
+    if not any(target == label for label in classes):
+        raise ConfigError(f"target {target!r} is not a class; choose one of {_listed(classes)}")
+
+
+def _shuffled(y: NDArray[Any], seed: int, target: Any) -> dict[Any, Rows]:
+    """The rows of each class, the classes sorted, the rows shuffled."""
+    classes = np.unique(y).tolist()
+    if target is not None:
+        check_target(target, classes)
+    return {
+        label: np.random.default_rng((seed, k)).permutation(np.flatnonzero(y == label))
+        for k, label in enumerate(classes)
+    }
+
+
+def _spread(rows: Rows, agents: int) -> list[Rows]:
+    """All rows over the agents, as equally as possible."""
+    if len(rows) < agents:
+        raise ConfigError(f"{agents} agents need at least {agents} rows, found {len(rows)}; use fewer agents")
+    return [np.sort(part) for part in np.array_split(rows, agents)]
+
+
+def _enough(each: int, agents: int, target: Any, wanted: int, others: int) -> int:
+    """The rows of a class per agent, if there is one for everybody."""
+    if each < 1:
+        raise ConfigError(
+            f"{agents} agents cannot each have a row of class {target!r} and one of another: "
+            f"found {wanted} of class {target!r}, and {others} of the others; use fewer agents"
+        )
+    return each
+
+
+def _share(rows: Rows, i: int, each: int) -> Rows:
+    return rows[i * each : (i + 1) * each]
+
+
+def _joined(*parts: Rows) -> Rows:
+    return np.sort(np.concatenate(parts))
+
+
+def _listed(classes: Any) -> str:
+    """The classes in words, at most thirty of them."""
+    names = [repr(label) for label in classes]
+    return ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")

@@ -1,0 +1,25 @@
+"""The errors of fedshed: a small tree, each message saying what is wrong, where, and what to do."""
+
+
+class Error(Exception):
+    """Any error raised by fedshed itself."""
+
+
+class DataError(Error, ValueError):
+    """A site's table, a label or a data file is not what the model needs."""
+
+
+class ConfigError(Error, ValueError):
+    """A name, parameter or combination of parameters that cannot work."""
+
+
+class CodecError(Error):
+    """Bytes that are not a well-formed message, or a message of the wrong shape."""
+
+
+class ProtocolError(Error):
+    """An agent answered with something the algorithm cannot use, or did not answer at all."""
+
+
+class SingularError(Error):
+    """The pooled curvature is singular: the model has no unique solution."""

@@ -1,0 +1,105 @@
+"""Every typed message that crosses the wire; a message's size is the size of its encoding (codec.py).
+
+A request is a list of *parts* common to all agents and one part for the agent alone; a reply answers
+part by part.  So an exchange can carry a line search and the next update together.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from msgspec import Struct
+
+from fedshed.arrays import Matrix, Packed, Scalars, Vector
+
+
+class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False):
+    """Base of all messages: immutable, finite, encoded as an array behind the name of its class."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float) and not isfinite(value):
+                raise ValueError(f"{name} of {type(self).__name__} is {value}")
+
+
+# --- asked of all agents -------------------------------------------------------------------------
+
+
+class Search(Message, frozen=True):
+    """The costs at theta + eta * direction, for each eta (federated Armijo, Algorithm 2)."""
+
+    theta: Vector
+    direction: Vector
+    etas: Scalars
+
+
+class Update(Message, frozen=True):
+    """The update U_t at theta^t; theta is left out where it is the full step of the Search before it."""
+
+    t: int
+    theta: Vector | None
+
+
+# --- asked of one agent --------------------------------------------------------------------------
+
+
+class Share(Message, frozen=True):
+    """What the Master holds of an agent's Hessian of iteration k: its first `have` eigenpairs.
+
+    `anchor` is theta^k for an agent that lost it; `more` is false when this iteration's pairs came already.
+    """
+
+    k: int
+    have: int
+    more: bool
+    anchor: Vector | None
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.have < 0:
+            raise ValueError(f"no Hessian has k={self.k} and {self.have} eigenpairs")
+
+
+# --- answered by an agent ------------------------------------------------------------------------
+
+
+class Costs(Message, frozen=True):
+    """f^(i) at each candidate of a Search, without the ridge."""
+
+    values: Scalars
+
+
+class Eigenpairs(Message, frozen=True):
+    """The eigenpairs that follow the first `start` of the Hessian of iteration k, and rho (Algorithm 4)."""
+
+    k: int
+    start: int
+    values: Scalars
+    vectors: Matrix
+    rho: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 1 or self.start < 0 or len(self.values) != len(self.vectors):
+            raise ValueError(
+                f"eigenpairs of k={self.k} from start={self.start}: {len(self.values)} values for "
+                f"{len(self.vectors)} vectors"
+            )
+        if self.rho < 0:
+            raise ValueError(f"rho must be at least 0, not {self.rho}")
+
+
+class Local(Message, frozen=True):
+    """f^(i) and g^(i) at theta^t, and the curvature that comes with them, if any (Algorithm 4, U_t)."""
+
+    loss: float
+    gradient: Vector
+    pairs: Eigenpairs | None
+
+
+class LocalHessian(Message, frozen=True):
+    """f^(i), g^(i) and the whole Hessian of the data term at theta^t, packed."""
+
+    loss: float
+    gradient: Vector
+    hessian: Packed

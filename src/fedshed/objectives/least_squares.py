@@ -1,0 +1,24 @@
+"""Least squares: l(z, y) = (z - y)^2 / 2 (Section 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedshed.arrays import Vector
+from fedshed.objectives.base import LinearModel
+
+
+class LeastSquares(LinearModel):
+    """Linear regression with quadratic cost; its Hessian X'X/N does not depend on theta."""
+
+    def losses(self, z: Vector) -> Vector:
+        """(z - y)^2 / 2."""
+        return 0.5 * np.square(z - self.y)
+
+    def slopes(self, z: Vector) -> Vector:
+        """z - y."""
+        return z - self.y
+
+    def curvatures(self, z: Vector) -> Vector:
+        """1."""
+        return np.ones_like(z)

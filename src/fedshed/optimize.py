@@ -1,0 +1,156 @@
+"""`optimize` and `resume`: from a federation to a result, everything checked before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from threadpoolctl import threadpool_limits
+
+from fedshed import checkpoint as checkpoints
+from fedshed import checks
+from fedshed.algorithm import Algorithm, Problem
+from fedshed.algorithms import Budget
+from fedshed.arrays import Vector
+from fedshed.certificate import Certificate, certify
+from fedshed.checkpoint import Checkpoint, Settings
+from fedshed.datasets import Federation
+from fedshed.engine import Progress, iterate
+from fedshed.linesearch import LineSearch
+from fedshed.objectives import LinearModel, local_objectives
+from fedshed.reference import pooled_optimum
+from fedshed.site import Site
+from fedshed.trace import Row, Trace
+from fedshed.transports import InProcess, Transport
+
+Watch = Callable[[Row], None]
+
+
+class Result(Struct, frozen=True):
+    """What a run gives: theta, whether and why it ended, how far it can be off, and its trace."""
+
+    theta: Vector
+    converged: bool
+    reason: str
+    certificate: Certificate
+    trace: Trace
+    columns: tuple[str, ...]
+
+
+def optimize(
+    federation: Federation,
+    *,
+    loss: str = "logistic",
+    l2: float | Vector = 1e-5,
+    intercept: bool = False,
+    algorithm: str | Algorithm[Any] = "fib-shed",
+    budget: Budget = None,
+    line_search: LineSearch | None = None,
+    theta0: Vector | None = None,
+    max_iterations: int = 500,
+    tol: float = 1e-9,
+    f_star: float | None = None,
+    seed: int = 0,
+    transport: Callable[[Mapping[str, Site]], Transport] | None = None,
+    checkpoint: str | Path | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 over the sites, p_i = N_i / N.
+
+    `l2` is one number or one for each coefficient; an intercept is the last coefficient, and is not penalised
+    by a single number.  `tol` is on the norm of the global gradient.  `transport` makes a transport from the
+    sites (default: all in this process).  `checkpoint` names a file from which `resume` goes on.
+    """
+    objectives = local_objectives(federation, loss, intercept)
+    columns = (*federation.columns, "intercept") if intercept else federation.columns
+    settings = Settings(
+        loss, checks.ridge(l2, len(columns), intercept), intercept, checks.tolerance(tol),
+        checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
+    )  # fmt: skip
+    chosen = checks.suited(algorithm, budget, line_search, seed, loss, federation)
+    theta = checks.start(theta0, len(columns))
+    checks.unique_optimum(objectives, settings.l2, columns)
+    wire = transport or InProcess
+    problem = _problem(settings, objectives, columns)
+    start = Progress(chosen.start(problem, theta))
+    saver = None if checkpoint is None else Checkpoint(checkpoint, chosen, settings, federation.fingerprint())
+    return _run(chosen, problem, objectives, wire, start, settings, saver, watch)
+
+
+def resume(
+    path: str | Path,
+    federation: Federation,
+    *,
+    algorithm: Algorithm[Any] | None = None,
+    max_iterations: int | None = None,
+    transport: Callable[[Mapping[str, Site]], Transport] | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Go on from a checkpoint: the same iterates, bit for bit, as a run that was never stopped."""
+    data = federation.fingerprint()
+    chosen, settings, progress = checkpoints.load(path, data, algorithm)
+    if max_iterations is not None:
+        settings = replace(settings, max_iterations=checks.whole(max_iterations, "max_iterations"))
+    objectives = local_objectives(federation, settings.loss, settings.intercept)
+    columns = (*federation.columns, "intercept") if settings.intercept else federation.columns
+    problem = _problem(settings, objectives, columns)
+    progress = replace(progress, state=chosen.reminded(progress.state))
+    saver = Checkpoint(path, chosen, settings, data)
+    return _run(chosen, problem, objectives, transport or InProcess, progress, settings, saver, watch)
+
+
+def optimum(
+    federation: Federation, *, loss: str = "logistic", l2: float | Vector = 1e-5, intercept: bool = False
+) -> tuple[Vector, float]:
+    """theta* and f* of the pooled rows: what every algorithm must reach."""
+    objectives = local_objectives(federation, loss, intercept)
+    with threadpool_limits(1):
+        return pooled_optimum(objectives, checks.ridge(l2, federation.dim + intercept, intercept))
+
+
+def _run(
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    objectives: Mapping[str, LinearModel],
+    connect: Callable[[Mapping[str, Site]], Transport],
+    progress: Progress,
+    settings: Settings,
+    saver: Checkpoint | None,
+    watch: Watch | None,
+) -> Result:
+    transport = connect({name: Site(name, objective, algorithm) for name, objective in objectives.items()})
+    problem = replace(problem, stateless=transport.stateless)
+    run = iterate(
+        algorithm, problem, transport, progress,
+        tol=settings.tol, max_iterations=settings.max_iterations, f_star=settings.f_star,
+    )  # fmt: skip
+    with threadpool_limits(1):  # the same bits on any machine with this BLAS
+        try:
+            while True:
+                progress = next(run)
+                if saver:
+                    saver.offer(progress)
+                if watch:
+                    watch(progress.rows[-1])
+        except StopIteration as done:
+            outcome = done.value
+        finally:
+            if saver:
+                saver.save(progress)
+        certificate = certify(problem, algorithm, outcome.state, outcome.gradient)
+    return Result(
+        outcome.state.theta,
+        outcome.converged,
+        outcome.reason,
+        certificate,
+        Trace(outcome.rows),
+        problem.columns,
+    )
+
+
+def _problem(settings: Settings, objectives: Mapping[str, LinearModel], columns: tuple[str, ...]) -> Problem:
+    weights = {site: objective.weight for site, objective in objectives.items()}
+    return Problem(settings.l2, weights, settings.loss, columns)

@@ -1,0 +1,101 @@
+"""A site: it decodes a request, lets the algorithm answer part by part, and encodes the reply."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Optional
+
+from msgspec.structs import replace
+
+from fedshed.algorithm import Agent, AgentId, Algorithm
+from fedshed.arrays import Scalars, Vector
+from fedshed.codec import Codec, Decoder, Reply, encode
+from fedshed.errors import ProtocolError
+from fedshed.messages import Costs, Message, Search
+from fedshed.objectives import Objective, Point
+from fedshed.objectives.base import Rows
+
+
+def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
+    """The wire format of an algorithm: its own messages, and those of the line search."""
+    return Codec((Search, Costs, *algorithm.messages), n)
+
+
+class Site:
+    """One agent at work: bytes in, bytes out; its state is only a cache and may be lost at any time."""
+
+    def __init__(self, name: AgentId, objective: Objective, algorithm: Algorithm[Any]) -> None:
+        self._name, self._objective, self._algorithm = name, objective, algorithm
+        self._codec = codec_of(algorithm, objective.dim)
+        self._cache: Any = None
+
+    def handle(self, payload: bytes) -> bytes:
+        """The encoded reply to an encoded request; the cache changes only if all parts were answered."""
+        request = self._codec.decode_request(payload)
+        counter = _HessianCounter(self._objective)
+        agent, cache, trial = Agent(self._name, counter), self._cache, None
+        answers: list[Message] = []
+        for part in request.parts:
+            if isinstance(part, Search):
+                trial = part.theta + part.direction
+                answers.append(Costs(self._objective.along(part.theta, part.direction, part.etas)))
+            else:
+                part = _located(part, trial)
+                cache, answer = self._algorithm.respond(agent, cache, part, request.mine)
+                answers.append(answer)
+        self._cache = cache
+        return self._codec.encode_reply(Reply(request.number, counter.hessians, answers))
+
+    def forget(self) -> None:
+        """Lose the cache, as a restarted process would."""
+        self._cache = None
+
+    def save(self) -> bytes:
+        """The cache as bytes, for an engine that starts a process for each message."""
+        return encode(self._cache)
+
+    def load(self, saved: bytes) -> None:
+        """Take a saved cache back."""
+        self._cache = Decoder(Optional[self._algorithm.cache], self._objective.dim)(saved)
+
+
+def _located(part: Any, trial: Vector | None) -> Any:
+    """The part with its theta filled in from the search it came with."""
+    if getattr(part, "theta", part) is not None:
+        return part
+    if trial is None:
+        raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
+    return replace(part, theta=trial)
+
+
+class _HessianCounter:
+    """An objective that counts at how many points its curvature was computed: nobody can forget to count."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+        self.weight, self.dim = objective.weight, objective.dim
+        self.hessians = 0
+
+    def at(self, theta: Vector) -> Point:
+        return _CountedPoint(self, self._objective.at(theta))
+
+    def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
+        return self._objective.along(theta, direction, etas)
+
+
+class _CountedPoint:
+    def __init__(self, counter: _HessianCounter, point: Point) -> None:
+        self._counter, self._point = counter, point
+
+    @property
+    def value(self) -> float:
+        return self._point.value
+
+    @property
+    def gradient(self) -> Vector:
+        return self._point.gradient
+
+    @cached_property
+    def factor(self) -> Rows:
+        self._counter.hessians += 1
+        return self._point.factor

@@ -1,0 +1,29 @@
+"""Transports move bytes between the Master and the agents; algorithms and accounting live outside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from fedshed.transports.faults import Faulty, Stateless
+from fedshed.transports.inprocess import InProcess
+
+
+class Transport(Protocol):
+    """One exchange: a payload for each agent asked, the payloads of those that answered."""
+
+    @property
+    def stateless(self) -> bool:
+        """Whether agents forget everything between two exchanges."""
+        ...
+
+    def agents(self) -> Sequence[str]:
+        """Names of the agents that can be reached."""
+        ...
+
+    def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
+        """Send, wait, return what came back: the silent are absent, the late may come with a later one."""
+        ...
+
+
+__all__ = ["Faulty", "InProcess", "Stateless", "Transport"]

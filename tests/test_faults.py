@@ -1,0 +1,168 @@
+"""Lost, late and repeated replies and forgetful agents: the Master's copy never has a hole or a mixture."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import fedshed
+from conftest import make_federation
+from fedshed.algorithm import Known, Problem, State, advance, cost
+from fedshed.algorithms import build
+from fedshed.algorithms.shed import Held
+from fedshed.engine import Progress, iterate
+from fedshed.linalg import leading_eigenpairs
+from fedshed.linesearch import TwoExchange
+from fedshed.messages import Costs, Eigenpairs
+from fedshed.objectives import local_objectives
+from fedshed.site import Site
+from fedshed.transports import Faulty, InProcess
+
+L2 = np.full(6, 1e-3)
+
+
+def run_states(name, federation, transport_of, iterations=60, **options):
+    """All states of a run, and the problem they belong to."""
+    objectives = local_objectives(federation, "logistic")
+    algorithm = build(name, **options)
+    problem = Problem(L2, {i: o.weight for i, o in objectives.items()}, "logistic")
+    transport = transport_of({i: Site(i, o, algorithm) for i, o in objectives.items()})
+    start = Progress(algorithm.start(problem, np.zeros(6)))
+    run = iterate(algorithm, problem, transport, start, tol=1e-12, max_iterations=iterations)
+    return objectives, transport, [progress.state for progress in run]
+
+
+@pytest.mark.parametrize("line_search", [None, fedshed.Fused()])
+@pytest.mark.parametrize("name", ["shed-periodic", "fib-shed", "fib-shed+", "gn-shed", "mont-dec"])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_copy_is_the_leading_part_of_one_true_hessian(name, seed, line_search):
+    """H_hat_i is what Algorithm 4 builds from the first q pairs at theta^k, whatever was lost on the way."""
+    federation = make_federation("logistic")
+    faults = {"lose": 0.25, "delay": 0.2, "repeat": 0.25, "forget": 0.25, "seed": seed}
+    objectives, transport, states = run_states(
+        name, federation, lambda sites: Faulty(InProcess(sites), **faults), line_search=line_search
+    )
+    assert all(count > 0 for count in transport.happened.values())
+    for state in states:
+        for i, known in state.known.items():
+            held = known.curvature
+            values, vectors = leading_eigenpairs(objectives[i].at(held.theta_k).factor)
+            assert held.rho == pytest.approx(values[held.q], abs=1e-15)
+            np.testing.assert_allclose(held.values, values[: held.q], rtol=1e-12)
+            overlap = np.abs(np.sum(held.vectors * vectors[: held.q], axis=1))
+            np.testing.assert_allclose(overlap, 1, atol=1e-9)
+
+
+def test_forgetful_agents_alone_cost_rounds_but_heal():
+    federation = make_federation("logistic")
+    forgetful = lambda sites: Faulty(InProcess(sites), forget=0.5, seed=2)  # noqa: E731
+    healed = fedshed.optimize(federation, l2=1e-3, transport=forgetful)
+    quiet = fedshed.optimize(federation, l2=1e-3)
+    assert healed.converged
+    np.testing.assert_allclose(healed.theta, quiet.theta, atol=1e-6)
+    assert healed.trace[-1].hessians > quiet.trace[-1].hessians  # rebuilt ones are counted
+
+
+def test_convergence_is_declared_only_where_everyone_answered():
+    """One agent falls silent after its first answer: the model converges, the run must not say so."""
+
+    class FallsSilent(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            return [r for r in super().exchange(payloads) if r[0] != "large" or self.count == 1]
+
+    result = fedshed.optimize(make_federation("logistic"), l2=1e-3, transport=FallsSilent, max_iterations=40)
+    assert not result.converged
+    assert result.certificate.bound is None
+
+
+def held_of(pairs: int, n: int = 6) -> Held:
+    eye = np.eye(n)
+    return Held(3, np.zeros(n), np.arange(n, n - pairs, -1.0), eye[:pairs], float(n - pairs), t=5)
+
+
+def pairs_of(start: int, count: int, k: int = 3, n: int = 6) -> Eigenpairs:
+    values = np.arange(n - start, n - start - count, -1.0)
+    return Eigenpairs(k, start, values, np.eye(n)[start : start + count], float(n - start - count))
+
+
+def test_pairs_extend_only_what_they_fit():
+    held = held_of(2)
+    assert held.extended(pairs_of(2, 1), 6).q == 3
+    assert held.extended(pairs_of(0, 3), 6).q == 3  # from an agent that starts anew
+    assert held.extended(pairs_of(2, 0), 6).q == 2
+    for other in (pairs_of(3, 1), pairs_of(2, 1, k=4), pairs_of(0, 1)):  # a hole, another Hessian, the past
+        unchanged = held.extended(other, 6)
+        assert (unchanged.q, unchanged.rho, unchanged.t) == (2, held.rho, held.t)
+        assert unchanged.lost
+
+
+# --- promise 5: the line search compares one function ------------------------------------------------
+
+
+def quadratic_state(answered: dict[str, bool]) -> tuple[Problem, State[Held]]:
+    """Two agents with H_hat = I; where `answered` is false the last answer is from another point."""
+    problem = Problem(np.zeros(6), {"a": 1.0, "b": 1.0}, "logistic")
+    theta = np.ones(6)
+    held = Held(1, np.zeros(6), np.zeros(0), np.zeros((0, 6)), 1.0, t=1)
+    known = {i: Known(theta if answered[i] else theta + 1, 1.0, np.ones(6), held) for i in "ab"}
+    return problem, State(2, theta, known, (1.0,), fresh=True)
+
+
+def accepted(problem, state, replies):
+    """Step size that TwoExchange takes along -g when the agents report these costs at eta = 1, 1/2, ..."""
+    g = np.full(6, 0.5)
+    flow = TwoExchange(candidates=3)(build("fib-shed"), problem, state, g, -g)
+    next(flow)
+    try:
+        flow.send({i: [Costs(np.array(values))] for i, values in replies.items()})
+    except StopIteration as done:
+        return done.value.eta
+    return None
+
+
+def test_an_absent_agent_counts_with_its_model_on_both_sides():
+    """b is silent in the search: its model falls along -g, so a's small rise is outweighed."""
+    problem, state = quadratic_state({"a": True, "b": True})
+    assert cost(problem, state) == 1.0
+    model = state.known["b"].cost(state.theta - 0.5)  # m_b falls by 3 - 0.75
+    assert model == pytest.approx(1 - 3 + 0.75)
+    assert accepted(problem, state, {"a": [2.0, 2.0, 2.0]}) == 1.0
+    assert accepted(problem, state, {"a": [2.0, 2.0, 2.0], "b": [2.0, 2.0, 2.0]}) is None
+
+
+def test_costs_of_an_agent_that_missed_the_update_are_not_mixed_with_its_model():
+    """b's f at theta^t is only modelled, so its reported costs, on another scale, must not decide."""
+    problem, state = quadratic_state({"a": True, "b": False})
+    with_b = accepted(problem, state, {"a": [-1.0, -1.0, -1.0], "b": [1e6, 1e6, 1e6]})
+    without = accepted(problem, state, {"a": [-1.0, -1.0, -1.0]})
+    assert with_b == without == 1.0
+
+
+def test_no_step_down_to_2_to_the_minus_40_stops_with_a_reason():
+    """A cost that rises in every direction it is told to go: the run ends regularly, saying why."""
+    problem, state = quadratic_state({"a": True, "b": True})
+    flow = build("fib-shed").step(problem, replace(state, known=state.known))
+    next(flow)
+    costs = Costs(np.full(8, 2.0))
+    for _ in range(5):  # 8 candidates at a time: 2^0 .. 2^-47
+        flow.send({"a": [costs], "b": [costs]})
+    with pytest.raises(StopIteration) as ended:
+        flow.send({"a": [costs], "b": [costs]})
+    after, info = ended.value.value
+    assert info.eta == 0.0
+    assert "2^-40" in info.stopped
+    assert np.array_equal(after.theta, state.theta)
+
+
+def test_the_model_of_an_absent_agent_moves_with_theta():
+    problem, state = quadratic_state({"a": True, "b": True})
+    moved = advance(state, state.theta + 0.1, np.ones(6))
+    known = moved.known["b"]
+    s = np.full(6, 0.1)
+    assert known.cost(moved.theta) == pytest.approx(1.0 + s.sum() + 0.5 * s @ s)
+    np.testing.assert_allclose(known.gradient(moved.theta), 1.1)
+    assert problem.agents == moved.silent(problem)
