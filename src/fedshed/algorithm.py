@@ -164,6 +164,7 @@ def gradient(problem: Problem, state: State[Any]) -> Vector:
 class Algorithm(Struct, Generic[S], frozen=True, tag=True):
     """An algorithm is immutable configuration; subclasses say what is asked, learnt, and done with it."""
 
+    partial: ClassVar[bool] = False  # can do without an agent it has a model of
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides Search and Costs
     state: ClassVar[Any]  # type of the Master's state
     cache: ClassVar[Any]  # type of an agent's state, which is only a cache
@@ -209,16 +210,18 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         """f_i, g_i (and curvature) at theta^t; every agent must have answered once before the first step."""
         if state.fresh:
             return state
-        ask = self.ask(problem, state)
-        state = self.absorb(problem, state, (yield ask))
+        replies = yield from self.collect(self.ask(problem, state), problem, state)
+        return replace(self.absorb(problem, state, replies), fresh=True)
+
+    def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
+        """One exchange; those that cannot be done without are asked again until they answer."""
+        replies = dict((yield ask))
         for _ in range(PATIENCE):
-            unknown = [i for i in problem.agents if i not in state.known]
-            if not unknown:
-                return replace(state, fresh=True)
-            state = self.absorb(problem, state, (yield ask.to(unknown)))
-        raise ProtocolError(
-            f"agents {unknown} have not answered once in {PATIENCE} attempts; are they running?"
-        )
+            missing = [i for i in ask.each if i not in replies and not (self.partial and i in state.known)]
+            if not missing:
+                return {i: replies[i] for i in problem.agents if i in replies}
+            replies.update((yield ask.to(missing)))
+        raise ProtocolError(f"agents {missing} have not answered in {PATIENCE} attempts; are they running?")
 
 
 def advance(state: S, theta: Vector, g: Vector) -> S:

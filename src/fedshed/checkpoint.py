@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 from msgspec import Struct
 
 from fedshed.algorithm import Algorithm, Info
-from fedshed.algorithms.newton import Newton
-from fedshed.algorithms.shed import Shed
+from fedshed.algorithms import ENTRIES
 from fedshed.arrays import Vector
 from fedshed.codec import Decoder, encode
 from fedshed.engine import Progress, Traffic
@@ -20,7 +19,7 @@ from fedshed.files import write_atomically
 from fedshed.trace import Row
 
 VERSION = 1
-BUILT_IN = Shed | Newton
+BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]
 
 
 class Settings(Struct, frozen=True):

@@ -30,6 +30,11 @@ class Step(Struct, frozen=True):
     eta: float
     state: Any
 
+    @property
+    def stopped(self) -> str | None:
+        """Why no step was possible, if none was."""
+        return None if self.eta > 0 else "the line search found no step above 2^-40 that lowers the cost"
+
 
 class FullStep(Struct, frozen=True, tag=True):
     """eta = 1 without asking (Algorithm 1)."""
@@ -67,7 +72,7 @@ class _Armijo(Struct, frozen=True, tag=True):
         while self.beta**tried >= SMALLEST_STEP:
             search = Search(state.theta, direction, step_sizes(self.beta, tried, self.candidates))
             ask, trial = self._ask(algorithm, problem, state, g, search, first=tried == 0)
-            replies = yield ask
+            replies = yield from algorithm.collect(ask, problem, state)
             eta = self._first_accepted(problem, state, g, search, replies)
             if trial is not None:
                 update = {i: parts[1:] for i, parts in replies.items()}

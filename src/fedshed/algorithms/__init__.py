@@ -8,6 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.algorithm import Algorithm
+from fedshed.algorithms.agd import Agd, HeavyBall
+from fedshed.algorithms.fednl import FedNL
+from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
+from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.shed import Held, Midpoint, NextEigenvalue, Shed
 from fedshed.channels import ByteRate, Channel, Constant, PerAgent, Rayleigh, Recorded
@@ -54,6 +58,20 @@ ENTRIES: tuple[Entry, ...] = (
         Shed(renewal=EveryRound(), channel=Rayleigh()),
         "first eigenpairs of a new Hessian every round, never extended",
         "Section 6",
+    ),
+    Entry(
+        "giant",
+        Giant(),
+        "harmonic mean of the local Hessians; the global gradient costs an exchange",
+        "GIANT",
+    ),
+    Entry("giant-det", GiantDeterminantal(), "GIANT weighted by the determinants", "determinantal averaging"),
+    Entry("done", Done(), "GIANT with Richardson iterations for the local solves", "DONE"),
+    Entry("fednl", FedNL(), "FedNL-LS: rank-1 corrections of a Hessian sent whole at the start", "FedNL"),
+    Entry("agd", Agd(), "Nesterov's accelerated gradient with gradient restart", "first order"),
+    Entry("heavy-ball", HeavyBall(), "constant step and momentum 0.95, as in GIANT's code", "first order"),
+    Entry(
+        "lbfgs", Lbfgs(), "L-BFGS at the Master, memory 20, diagonal of the initial Hessian", "quasi-Newton"
     ),
     Entry("newton", Newton(), "exact Newton, the packed Hessian in every round", "Section 2.1"),
 )

@@ -32,6 +32,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
 
     line_search: LineSearch = TwoExchange()
 
+    partial: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalHessian)
     state = State[PackedHessian]
     cache = None
@@ -57,7 +58,9 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         direction = -_hessian(problem, state).solve(g)
         step = yield from self.line_search(self, problem, state, g, direction)
         answered = len(problem.agents) - len(state.silent(problem))
-        return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed=answered, q_max=problem.n)
+        return step.state, Info(
+            step.eta, 1 + self.line_search.rounds, renewed=answered, q_max=problem.n, stopped=step.stopped
+        )
 
     def exact_curvature(self, problem: Problem, state: State[PackedHessian]) -> DensePlusRidge | None:
         """H_t, when every agent answered at theta^t."""

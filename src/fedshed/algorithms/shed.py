@@ -116,6 +116,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()
     rho: Rho = NextEigenvalue()
 
+    partial: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
     state = State[Held]
     cache = Spectrum
@@ -155,7 +156,9 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         g = gradient(problem, state)
         direction = -curvature(problem, state).solve(g)
         step = yield from self.line_search(self, problem, state, g, direction)
-        return step.state, self._info(state, step.eta)
+        held = [known.curvature for known in state.known.values()]
+        renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
+        return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
 
     def salvage(
         self, problem: Problem, state: State[Held], trial: State[Held], replies: Replies
@@ -189,16 +192,6 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         more = held.t < state.t and not held.complete
         remind = more and (held.lost or problem.stateless)
         return Share(held.k, held.q, more, held.theta_k if remind else None)
-
-    def _info(self, state: State[Held], eta: float) -> Info:
-        held = [known.curvature for known in state.known.values()]
-        return Info(
-            eta=eta,
-            rounds=1 + self.line_search.rounds,
-            renewed=sum(h.k == state.t for h in held),
-            q_max=max(h.q for h in held),
-            stopped=None if eta > 0 else "the line search found no step above 2^-40 that lowers the cost",
-        )
 
     # --- at an agent -----------------------------------------------------------------------------
 

@@ -1,0 +1,191 @@
+"""FedNL-LS: the Master learns each agent's Hessian by compressed differences.
+
+Safaryan, Islamov, Qian, Richtarik, ICML 2022, Algorithm 3, with the best rank-d part as the compressor,
+learning rate 1, and the full initial Hessian (docs/paper.md 16).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.algorithm import (
+    Agent,
+    AgentId,
+    Algorithm,
+    Ask,
+    Flow,
+    Info,
+    Known,
+    Problem,
+    Replies,
+    State,
+    gradient,
+)
+from fedshed.arrays import Matrix, Packed, Scalars, Vector, pack, unpack
+from fedshed.channels import Channel, Constant
+from fedshed.errors import ProtocolError
+from fedshed.linalg import DensePlusRidge
+from fedshed.linesearch import LineSearch, TwoExchange
+from fedshed.messages import LocalHessian, Message, Update
+from fedshed.objectives.base import gram
+
+
+class Learnt(Message, frozen=True):
+    """How many corrections of an agent's Hessian the Master has; the matrix itself if the agent lost it."""
+
+    version: int
+    matrix: Packed | None
+
+
+class Correction(Message, frozen=True):
+    """f^(i), g^(i) and the leading part sum_j values_j v_j v_j' of the Hessian minus what was learnt."""
+
+    loss: float
+    gradient: Vector
+    version: int  # what the difference was taken from; -1: the agent lost its matrix
+    values: Scalars
+    vectors: Matrix
+
+
+class Estimate(Struct, frozen=True):
+    """One agent's Hessian as learnt up to `version`, and the correction to follow: the same on both sides."""
+
+    version: int
+    packed: Packed
+    values: Scalars
+    vectors: Matrix
+    lost: bool = False
+
+    def matvec(self, s: Vector) -> Vector:
+        """H s."""
+        product: Vector = unpack(self.packed, len(s)) @ s
+        return product
+
+    def corrected(self, rate: float) -> Estimate:
+        """With the correction applied: version + 1."""
+        n = self.vectors.shape[1]
+        packed = self.packed + pack((rate * self.vectors.T * self.values) @ self.vectors)
+        return Estimate(self.version + 1, packed, np.zeros(0), np.zeros((0, n)), self.lost)
+
+
+class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
+    """theta^{t+1} = theta^t - eta_t [H^t]^-1 g_t, H^{t+1} = H^t + rate sum_i p_i C(H_i(theta^t) - H_i^t)."""
+
+    channel: Channel = Constant(1)  # the rank of the compressor
+    rate: float = 1.0
+    line_search: LineSearch = TwoExchange()
+    messages: ClassVar[tuple[type[Message], ...]] = (Update, Learnt, LocalHessian, Correction)
+    state = State[Estimate]
+    cache = Estimate
+
+    def start(self, problem: Problem, theta: Vector) -> State[Estimate]:
+        """Nothing is known before t = 1."""
+        return State(t=1, theta=theta, known={})
+
+    def ask(self, problem: Problem, state: State[Estimate]) -> Ask:
+        """f_i, g_i and a correction of H_i; from the start the whole of H_i."""
+        return Ask(
+            (Update(state.t, state.theta),), {i: self._learnt(problem, state, i) for i in problem.agents}
+        )
+
+    def absorb(self, problem: Problem, state: State[Estimate], replies: Replies) -> State[Estimate]:
+        """The correction of the last round is applied, that of this round is kept for the next."""
+        known = dict(state.known)
+        for i, (local,) in replies.items():
+            old = known[i].curvature if i in known else None
+            known[i] = Known(state.theta, local.loss, local.gradient, self._estimate(i, old, local))
+        return replace(state, known=known)
+
+    def step(self, problem: Problem, state: State[Estimate]) -> Flow[tuple[State[Estimate], Info]]:
+        """A Newton-type step with the matrix learnt before this round."""
+        g = gradient(problem, state)
+        H = np.zeros(problem.n * (problem.n + 1) // 2)
+        for i in problem.agents:
+            H += problem.p[i] * state.known[i].curvature.packed
+        direction = -_projected_solve(unpack(H, problem.n), problem.l2, g)
+        step = yield from self.line_search(self, problem, state, g, direction)
+        rounds = 1 + self.line_search.rounds + (state.t == 1)
+        return step.state, Info(step.eta, rounds, renewed=len(problem.agents), stopped=step.stopped)
+
+    def reminded(self, state: State[Estimate]) -> State[Estimate]:
+        """Send the matrix with the next request: an agent may have forgotten it."""
+        known = {i: replace(a, curvature=replace(a.curvature, lost=True)) for i, a in state.known.items()}
+        return replace(state, known=known)
+
+    def _learnt(self, problem: Problem, state: State[Estimate], i: AgentId) -> Learnt | None:
+        if i not in state.known:
+            return None
+        estimate = state.known[i].curvature
+        new = estimate.corrected(self.rate)
+        return Learnt(new.version, new.packed if problem.stateless or estimate.lost else None)
+
+    def _estimate(self, i: AgentId, old: Estimate | None, local: LocalHessian | Correction) -> Estimate:
+        if isinstance(local, LocalHessian):
+            n = len(local.gradient)
+            return Estimate(0, local.hessian, np.zeros(0), np.zeros((0, n)))
+        if old is None:
+            raise ProtocolError(f"agent {i!r} sent a correction before its first Hessian")
+        new = old.corrected(self.rate)
+        if local.version != new.version:
+            return replace(new, lost=True)
+        return replace(new, values=local.values, vectors=local.vectors, lost=False)
+
+    def respond(
+        self, agent: Agent, cache: Estimate | None, part: Update, mine: Learnt | None
+    ) -> tuple[Estimate | None, Message]:
+        """The whole Hessian at the start; then the leading part of its difference to what was learnt."""
+        assert part.theta is not None
+        point = agent.objective.at(part.theta)
+        H, n = gram(point.factor), agent.objective.dim
+        if mine is None:
+            packed = pack(H)
+            return Estimate(0, packed, np.zeros(0), np.zeros((0, n))), LocalHessian(
+                point.value, point.gradient, packed
+            )
+        estimate = _agreed(cache, mine, self.rate)
+        if estimate is None:
+            return cache, Correction(point.value, point.gradient, -1, np.zeros(0), np.zeros((0, n)))
+        rank = self.channel.eigenpairs(part.t, agent.name, pair_bytes=8 * (n + 1))
+        values, vectors = leading_part(H - unpack(estimate.packed, n), rank)
+        estimate = replace(estimate, values=values, vectors=vectors)
+        return estimate, Correction(point.value, point.gradient, estimate.version, values, vectors)
+
+
+def _agreed(cache: Estimate | None, mine: Learnt, rate: float) -> Estimate | None:
+    """The agent's copy at the Master's version: as it is, with the last correction, or as sent; else None."""
+    if cache is not None and cache.version == mine.version:
+        return cache
+    if cache is not None and cache.version + 1 == mine.version:
+        return cache.corrected(rate)
+    if mine.matrix is not None:
+        return Estimate(mine.version, mine.matrix, np.zeros(0), np.zeros((0, 0)))
+    return None
+
+
+def leading_part(A: Matrix, rank: int) -> tuple[Vector, Matrix]:
+    """The best rank-d approximation of a symmetric matrix: its eigenpairs of largest magnitude."""
+    n = len(A)
+    if rank == 0 or not A.any():
+        return np.zeros(0), np.zeros((0, n))
+    if n < 20 or rank > n // 8:
+        values, columns = np.linalg.eigh(A)
+    else:
+        from scipy.sparse.linalg import eigsh
+
+        values, columns = eigsh(A, k=rank, which="LM", v0=A @ np.ones(n), tol=1e-10)
+    order = np.argsort(-np.abs(values), kind="stable")[:rank]
+    return values[order], np.ascontiguousarray(columns.T[order])
+
+
+def _projected_solve(H: Matrix, l2: Vector, g: Vector) -> Vector:
+    """[H + diag(l2)]^-1 g with the data term projected onto H >= 0."""
+    try:  # positive semidefinite up to rounding: nothing to project
+        np.linalg.cholesky(H + 1e-12 * np.trace(H) / len(g) * np.eye(len(g)))
+    except np.linalg.LinAlgError:
+        values, columns = np.linalg.eigh(H)
+        H = (columns * np.maximum(values, 0.0)) @ columns.T
+    return DensePlusRidge(H, l2).solve(g)

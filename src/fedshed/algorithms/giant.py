@@ -1,0 +1,99 @@
+"""GIANT and its relatives: each agent solves with its own Hessian for the global gradient.
+
+GIANT: Wang, Roosta, Xu, Mahoney, NeurIPS 2018; here the exact harmonic mean (docs/paper.md 14).
+Determinantal averaging: Derezinski, Mahoney, NeurIPS 2019.  DONE: Dinh et al., IEEE TPDS 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedshed.algorithm import Agent, Ask, Flow, Info, Problem, Replies, State, gradient
+from fedshed.algorithms.gradients import GradientAlgorithm
+from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.linalg import DensePlusRidge
+from fedshed.linesearch import LineSearch, TwoExchange
+from fedshed.messages import Local, Message, Update
+from fedshed.objectives.base import gram
+
+
+class Solve(Message, frozen=True):
+    """H_i(theta)^-1 g for the global gradient g, ridge included; l2 is one number, or one a coefficient."""
+
+    theta: Vector
+    g: Vector
+    l2: Scalars
+
+
+class Direction(Message, frozen=True):
+    """An agent's own Newton direction, and the logarithm of its weight among the agents of equal size."""
+
+    p: Vector
+    log_weight: float
+
+
+class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
+    """theta^{t+1} = theta^t - eta_t sum_i p_i H_i^-1 g_t: the global gradient costs one more exchange."""
+
+    line_search: LineSearch = TwoExchange()
+    messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, Solve, Direction)
+    state = State[None]
+
+    def step(self, problem: Problem, state: State[None]) -> Flow[tuple[State[None], Info]]:
+        """Broadcast g, average the local Newton directions, search along them."""
+        g = gradient(problem, state)
+        l2 = problem.l2[:1] if np.ptp(problem.l2) == 0 else problem.l2
+        ask = Ask((Solve(state.theta, g, l2),), dict.fromkeys(problem.agents))
+        replies = yield from self.collect(ask, problem, state)
+        direction = -_mean_direction(problem, replies)
+        step = yield from self.line_search(self, problem, state, g, direction)
+        info = Info(step.eta, 2 + self.line_search.rounds, renewed=len(replies), stopped=step.stopped)
+        return step.state, info
+
+    def respond(self, agent: Agent, cache: None, part: Any, mine: Any) -> tuple[None, Message]:
+        """f_i and g_i, or the local Newton direction."""
+        if not isinstance(part, Solve):
+            return super().respond(agent, cache, part, mine)
+        H = gram(agent.objective.at(part.theta).factor) + np.diag(np.broadcast_to(part.l2, part.g.shape))
+        return None, Direction(self.local_direction(H, part.g), self.log_weight(H))
+
+    def local_direction(self, H: Matrix, g: Vector) -> Vector:
+        """H^-1 g."""
+        return DensePlusRidge(H, np.zeros_like(g)).solve(g)
+
+    def log_weight(self, H: Matrix) -> float:
+        """All agents of equal size count the same."""
+        return 0.0
+
+
+class GiantDeterminantal(Giant, frozen=True, tag=True):
+    """GIANT with each direction weighted by det H_i, which removes the bias of averaging inverses."""
+
+    def log_weight(self, H: Matrix) -> float:
+        """log det H_i."""
+        return float(np.linalg.slogdet(H)[1])
+
+
+class Done(Giant, frozen=True, tag=True):
+    """GIANT with the solve replaced by Richardson iterations x <- x + a (g - H x), a = 1/lambda_1(H)."""
+
+    iterations: int = 40
+
+    def local_direction(self, H: Matrix, g: Vector) -> Vector:
+        """H^-1 g to so many iterations."""
+        a = 1 / np.linalg.norm(H, 2)
+        x = np.zeros_like(g)
+        for _ in range(self.iterations):
+            x = x + a * (g - H @ x)
+        return x
+
+
+def _mean_direction(problem: Problem, replies: Replies) -> Vector:
+    """sum_i w_i p_i / sum_i w_i, in log space: determinants overflow."""
+    logs = np.array([np.log(problem.p[i]) + replies[i][0].log_weight for i in problem.agents])
+    weights = np.exp(logs - logs.max())
+    directions = np.array([replies[i][0].p for i in problem.agents])
+    mean: Vector = weights @ directions / weights.sum()
+    return mean

@@ -1,0 +1,99 @@
+"""What the algorithms have in common that ask only for costs and gradients, and one scale at the start."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.algorithm import Agent, Algorithm, Ask, Known, Problem, Replies, State
+from fedshed.arrays import Scalars, Vector
+from fedshed.messages import Local, Message, Update
+from fedshed.objectives import Point
+
+
+class LocalScale(Message, frozen=True):
+    """f^(i), g^(i) and the diagonal of the Hessian at the start."""
+
+    loss: float
+    gradient: Vector
+    scale: Vector
+
+
+class LocalSmoothness(Message, frozen=True):
+    """f^(i), g^(i) and the largest eigenvalue of the Hessian at the start."""
+
+    loss: float
+    gradient: Vector
+    scale: float
+
+
+class Scale(Struct, frozen=True):
+    """An agent's curvature at the start: its diagonal, or one number."""
+
+    values: Scalars
+
+    def matvec(self, s: Vector) -> Vector:
+        """diag(values) s."""
+        return self.values * s
+
+
+S = TypeVar("S", bound=State[Any])
+
+
+class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
+    """Asks every agent for f_i and g_i at theta^t; subclasses step, and may ask for a scale at t = 1."""
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalScale, LocalSmoothness)
+    cache = None
+
+    def start(self, problem: Problem, theta: Vector) -> S:
+        """Nothing is known before t = 1."""
+        return self.state(t=1, theta=theta, known={})  # type: ignore[no-any-return]
+
+    def ask(self, problem: Problem, state: S) -> Ask:
+        """f_i and g_i at theta^t."""
+        return Ask((Update(state.t, state.theta),), dict.fromkeys(problem.agents))
+
+    def absorb(self, problem: Problem, state: S, replies: Replies) -> S:
+        """Costs and gradients move to theta^t; a scale stays as it was at the start."""
+        known = dict(state.known)
+        for i, (local,) in replies.items():
+            if isinstance(local, Local):
+                scale = known[i].curvature if i in known else None
+            else:
+                scale = Scale(np.atleast_1d(local.scale))
+            known[i] = Known(state.theta, local.loss, local.gradient, scale)
+        return replace(state, known=known)
+
+    def respond(self, agent: Agent, cache: None, part: Any, mine: Any) -> tuple[None, Message]:
+        """f_i and g_i, and the scale at the start."""
+        point = agent.objective.at(part.theta)
+        return None, self.scaled(point) if part.t == 1 else Local(point.value, point.gradient, None)
+
+    def scaled(self, point: Point) -> Message:
+        """The first answer; without a scale unless a subclass wants one."""
+        return Local(point.value, point.gradient, None)
+
+
+def with_diagonal(point: Point) -> LocalScale:
+    """f_i, g_i and diag H_i: the column norms of the factor."""
+    factor = point.factor
+    squares = np.square(factor) if isinstance(factor, np.ndarray) else factor.multiply(factor)
+    return LocalScale(point.value, point.gradient, np.asarray(squares.sum(axis=0), dtype=float).ravel())
+
+
+def with_smoothness(point: Point) -> LocalSmoothness:
+    """f_i, g_i and lambda_1(H_i); for the logistic loss the largest anywhere if theta^1 = 0."""
+    from fedshed.linalg import leading_eigenpairs
+
+    return LocalSmoothness(point.value, point.gradient, float(leading_eigenpairs(point.factor)[0][0]))
+
+
+def mean_scale(problem: Problem, state: State[Any]) -> Scalars:
+    """sum_i p_i scale_i."""
+    scales = [problem.p[i] * state.known[i].curvature.values for i in problem.agents]
+    mean: Scalars = np.sum(scales, axis=0)
+    return mean
