@@ -184,7 +184,7 @@ def test_fednl_learns_the_hessian_at_the_optimum():
 
 
 def test_heavy_ball_is_its_recursion_on_the_pooled_rows():
-    """theta^{t+1} = theta^t + m (theta^t - theta^{t-1}) - s g(theta^t), s = 1/(sum p_i lambda_1(H_i) + l2)."""
+    """theta^{t+1} = theta^t + m (theta^t - theta^{t-1}) - s g, s = 1/(sum p_i lambda_1(H_i) + l2)."""
     federation = make_federation("logistic")
     evaluate = pooled(federation, "logistic")
     objectives = local_objectives(federation, "logistic")

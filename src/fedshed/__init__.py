@@ -1,14 +1,45 @@
 """fedshed: second-order federated learning of convex models."""
 
-from fedshed import channels, datasets, renewal
-from fedshed.algorithms import ALGORITHMS
-from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
-from fedshed.datasets import Federation
-from fedshed.errors import CodecError, ConfigError, DataError, Error, ProtocolError, SingularError
-from fedshed.linesearch import FullStep, Fused, TwoExchange
-from fedshed.optimize import Result, optimize, optimum, resume
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fedshed import channels, datasets, renewal
+    from fedshed.algorithms import ALGORITHMS
+    from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
+    from fedshed.datasets import Federation
+    from fedshed.errors import CodecError, ConfigError, DataError, Error, ProtocolError, SingularError
+    from fedshed.linesearch import FullStep, Fused, TwoExchange
+    from fedshed.solving import Result, optimize, optimum, resume
+
+# Names are imported when they are first used, so that `import fedshed` and `fedshed --help` are quick.
+_HOMES = {
+    "algorithms": ("ALGORITHMS",),
+    "channels": ("ByteRate", "Constant", "PerAgent", "Rayleigh", "Recorded"),
+    "datasets": ("Federation",),
+    "errors": ("CodecError", "ConfigError", "DataError", "Error", "ProtocolError", "SingularError"),
+    "linesearch": ("FullStep", "Fused", "TwoExchange"),
+    "solving": ("Result", "optimize", "optimum", "resume"),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        value = getattr(import_module(f"fedshed.{_MODULE_OF[name]}"), name)
+    elif name in ("channels", "datasets", "renewal"):
+        value = import_module(f"fedshed.{name}")
+    else:
+        raise AttributeError(f"module 'fedshed' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "ALGORITHMS",

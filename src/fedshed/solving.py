@@ -107,8 +107,11 @@ def optimum(
 ) -> tuple[Vector, float]:
     """theta* and f* of the pooled rows: what every algorithm must reach."""
     objectives = local_objectives(federation, loss, intercept)
+    columns = (*federation.columns, "intercept") if intercept else federation.columns
+    penalty = checks.ridge(l2, len(columns), intercept)
+    checks.unique_optimum(objectives, penalty, columns)
     with threadpool_limits(1):
-        return pooled_optimum(objectives, checks.ridge(l2, federation.dim + intercept, intercept))
+        return pooled_optimum(objectives, penalty)
 
 
 def _run(

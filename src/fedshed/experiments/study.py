@@ -1,0 +1,101 @@
+"""A comparison on a named data set as plain data: what the command line, and later a file, says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from fedshed import __version__
+from fedshed.algorithms import Budget
+from fedshed.channels import Rayleigh
+from fedshed.datasets import load
+from fedshed.datasets.loaders import DATASETS
+from fedshed.errors import ConfigError
+from fedshed.experiments.compare import Comparison, OnRow, compare
+from fedshed.linesearch import Fused, LineSearch, TwoExchange
+from fedshed.names import closest
+
+LINE_SEARCHES: Mapping[str, LineSearch] = {"two-exchange": TwoExchange(), "fused": Fused()}
+_DEFAULT = ("fib-shed", "fib-shed+", "gn-shed", "shed-periodic", "mont-dec", "newton")
+_LEAST_SQUARES = ("shed-ls", "shed-ls+", "shed-ls-periodic", "fib-shed", "newton")
+
+
+class Study(Struct, frozen=True, kw_only=True):
+    """Which algorithms on which data with which settings; None is the data set's or the algorithm's own."""
+
+    dataset: str = "digits"
+    agents: int | None = None
+    partition: str | None = None
+    target: int | None = None
+    loss: str | None = None
+    l2: float = 1e-5
+    intercept: bool = False
+    algorithms: tuple[str, ...] | None = None
+    budget: int | str | None = None
+    line_search: str | None = None
+    tol: float = 1e-9
+    max_iterations: int = 500
+    seed: int = 0
+
+    def resolved(self) -> Study:
+        """The same study, with the data set's own settings and the loss's algorithms written out."""
+        own = DATASETS[_known("data set", self.dataset, DATASETS)]
+        fields = ("agents", "partition", "target", "loss")
+        study = replace(self, **{name: getattr(own, name) for name in fields if getattr(self, name) is None})
+        return study if self.algorithms is not None else replace(study, algorithms=defaults(study.loss))
+
+    def run(self, on_row: OnRow | None = None) -> Comparison:
+        """Load the data and compare."""
+        chosen = asdict(self.resolved())
+        budget, line_search = as_budget(chosen.pop("budget")), as_line_search(chosen.pop("line_search"))
+        where = {key: chosen.pop(key) for key in ("agents", "partition", "target")}
+        federation = load(chosen.pop("dataset"), seed=self.seed, **where)
+        return compare(federation, budget=budget, line_search=line_search, on_row=on_row, **chosen)
+
+    def title(self, comparison: Comparison) -> str:
+        """The data and the problem in one line."""
+        data = comparison.federation
+        size = f"{len(data.sites)} agents, {sum(data.rows.values())} rows, n = {data.dim + self.intercept}"
+        return f"{self.dataset}: {size}, {self.loss}, l2 = {self.l2:g}"
+
+    def report(self, comparison: Comparison) -> dict[str, Any]:
+        """Settings, data and summary, ready for JSON."""
+        data = comparison.federation
+        return {
+            "version": __version__,
+            "settings": asdict(self),
+            "data": {"rows": sum(data.rows.values()), "columns": data.dim, "fingerprint": data.fingerprint()},
+            "f_star": comparison.f_star,
+            "summary": [asdict(one) for one in comparison.summary()],
+        }
+
+
+def defaults(loss: str | None) -> tuple[str, ...]:
+    """The algorithms that are compared if none are named."""
+    return _LEAST_SQUARES if loss == "least-squares" else _DEFAULT
+
+
+def as_budget(text: int | str | None) -> Budget:
+    """A budget as it is written: a whole number of eigenpairs, or `rayleigh`."""
+    if text is None or text == "rayleigh":
+        return None if text is None else Rayleigh()
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(
+            f"budget must be a whole number of eigenpairs a round or 'rayleigh', not {text!r}"
+        ) from None
+
+
+def as_line_search(name: str | None) -> LineSearch | None:
+    """A line search by its name."""
+    return None if name is None else LINE_SEARCHES[_known("line search", name, LINE_SEARCHES)]
+
+
+def _known(kind: str, name: str, known: Mapping[str, Any]) -> str:
+    if name not in known:
+        raise ConfigError(f"unknown {kind} {name!r}{closest(name, known)}")
+    return name

@@ -1,0 +1,283 @@
+"""Comparisons: the same data, start and f* for all, nothing run when something is wrong, one look each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+
+import msgspec
+import numpy as np
+import pytest
+
+import fedshed
+from fedshed.algorithms import ALGORITHMS
+from fedshed.datasets.loaders import DATASETS
+from fedshed.errors import ConfigError, DataError, SingularError
+from fedshed.experiments import Study, compare
+from fedshed.experiments.figure import FLOOR, PANELS, draw, save
+from fedshed.experiments.style import LOOKS, look
+from fedshed.trace import COLUMNS, Trace
+
+NAMES = ("fib-shed", "fib-shed+", "newton")
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """Four unequal sites, two classes that no plane separates."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 6)) * np.geomspace(1, 0.1, 6)
+    y = np.where(X @ rng.normal(size=6) + rng.logistic(size=120) > 0, 1, -1)
+    return fedshed.Federation.from_arrays(X, y, sites=np.repeat(list("abcd"), [12, 24, 36, 48]))
+
+
+@pytest.fixture(scope="module")
+def comparison(federation):
+    return compare(federation, NAMES, l2=1e-3)
+
+
+@pytest.fixture
+def no_run(monkeypatch):
+    """Any run is a failure: what is wrong must be said before."""
+
+    def refuse(*_, **__):
+        pytest.fail("something ran before the mistake was named")
+
+    module = sys.modules[compare.__module__]
+    monkeypatch.setattr(module, "optimize", refuse)
+    monkeypatch.setattr(module, "optimum", refuse)
+
+
+# What a comparison is
+
+
+def test_all_reach_the_pooled_optimum_from_the_same_start(federation, comparison):
+    theta, f_star = fedshed.optimum(federation, l2=1e-3)
+    assert comparison.f_star == f_star
+    assert list(comparison.results) == list(NAMES)
+    assert len({result.trace[0].f for result in comparison.results.values()}) == 1
+    for result in comparison.results.values():
+        assert result.converged
+        np.testing.assert_allclose(result.theta, theta, atol=1e-6)
+
+
+def test_each_run_is_what_optimize_gives_alone(federation, comparison):
+    budget = {"fib-shed+": fedshed.Rayleigh()}
+    for name, result in comparison.results.items():
+        alone = fedshed.optimize(
+            federation, l2=1e-3, algorithm=name.removesuffix("+"), budget=budget.get(name)
+        )
+        assert np.array_equal(alone.theta, result.theta)
+        assert alone.trace[-1].uplink_bytes == result.trace[-1].uplink_bytes
+
+
+def test_the_summary_is_the_last_row_per_agent(comparison):
+    for one, (name, result) in zip(comparison.summary(), comparison.results.items(), strict=True):
+        last = result.trace[-1]
+        assert one.algorithm == name
+        assert (one.iterations, one.rounds, one.exchanges) == (last.iteration, last.rounds, last.exchanges)
+        assert one.kb_up == pytest.approx(last.uplink_bytes / 4 / 1000)
+        assert one.kb_down == pytest.approx(last.downlink_bytes / 4 / 1000)
+        assert (one.vectors_up, one.hessians, one.gap) == (last.uplink_vectors, last.hessians, last.gap)
+        assert (one.converged, one.reason) == (result.converged, result.reason)
+
+
+def test_a_target_gap_counts_up_to_the_first_iterate_below_it(federation, comparison):
+    early = compare(federation, NAMES, l2=1e-3, target_gap=1e-4).summary()
+    for one, end in zip(early, comparison.summary(), strict=True):
+        assert one.gap < 1e-4
+        assert one.iterations <= end.iterations
+        assert one.kb_up < end.kb_up
+
+
+def test_a_target_gap_that_is_not_reached_is_said(federation):
+    (one,) = compare(federation, ["fib-shed"], l2=1e-3, target_gap=1e-9, max_iterations=1).summary()
+    assert not one.converged
+    assert one.reason == "gap not below 1e-09; max_iterations = 1 reached"
+    assert one.iterations == 1
+
+
+def test_every_row_but_the_last_is_shown_while_it_works(federation, comparison):
+    seen = []
+    compare(federation, NAMES, l2=1e-3, on_row=lambda name, row: seen.append((name, row.iteration)))
+    expected = [
+        (name, row.iteration) for name, result in comparison.results.items() for row in result.trace[:-1]
+    ]
+    assert seen == expected
+
+
+# Budget and line search go where they belong
+
+
+def test_a_budget_is_for_those_who_take_one_and_have_no_plus(federation, comparison):
+    more = compare(federation, (*NAMES, "mont-dec"), l2=1e-3, budget=5).results
+    own = comparison.results
+    assert more["fib-shed"].trace[1].uplink_vectors == own["fib-shed"].trace[1].uplink_vectors + 4
+    for name in ("fib-shed+", "newton"):
+        assert np.array_equal(more[name].theta, own[name].theta)
+        assert more[name].trace[-1].uplink_bytes == own[name].trace[-1].uplink_bytes
+    assert more["mont-dec"].trace[1].uplink_vectors == more["fib-shed"].trace[1].uplink_vectors
+
+
+def test_a_line_search_is_for_those_who_search(federation, comparison):
+    fused = compare(federation, NAMES, l2=1e-3, line_search=fedshed.Fused()).results
+    for name in NAMES:
+        assert np.array_equal(fused[name].theta, comparison.results[name].theta)
+        assert fused[name].trace[-1].exchanges < comparison.results[name].trace[-1].exchanges
+    plain = compare(federation, ["shed-ls"], loss="least-squares", l2=1e-3)
+    same = compare(federation, ["shed-ls"], loss="least-squares", l2=1e-3, line_search=fedshed.Fused())
+    assert same.results["shed-ls"].trace[-1].uplink_bytes == plain.results["shed-ls"].trace[-1].uplink_bytes
+
+
+# What is refused
+
+
+@pytest.mark.usefixtures("no_run")
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("newton", "fib-shd"), "did you mean 'fib-shed'"),
+        (("fib-shed", "shed-ls"), "shed-ls is for least-squares only, not for logistic"),
+        (("fib-shed", "newton+"), "newton sends messages of fixed size"),
+        (("newton", "fib-shed", "newton"), "'newton' is named twice"),
+        ((), "at least one algorithm"),
+    ],
+)
+def test_names_that_cannot_work_are_refused_before_anything_runs(federation, names, message):
+    with pytest.raises(ConfigError, match=message):
+        compare(federation, names)
+
+
+@pytest.mark.usefixtures("no_run")
+def test_a_budget_that_cannot_work_is_refused_before_anything_runs(federation):
+    with pytest.raises(ConfigError, match="at least 0 eigenpairs"):
+        compare(federation, ["newton", "fib-shed"], budget=-1)
+
+
+def test_a_singular_problem_is_refused_with_a_remedy():
+    twice = fedshed.Federation.from_arrays(np.ones((8, 2)), [1, -1] * 4, sites=list("aaaabbbb"))
+    with pytest.raises(SingularError, match="l2 > 0"):
+        compare(twice, ["newton"], l2=0.0)
+
+
+# Studies
+
+
+def test_a_resolved_study_says_what_it_does():
+    study = Study(dataset="digits", agents=5).resolved()
+    own = DATASETS["digits"]
+    assert (study.agents, study.partition, study.target, study.loss) == (
+        5,
+        own.partition,
+        own.target,
+        own.loss,
+    )
+    assert study.algorithms[0] == "fib-shed"
+    assert study.resolved() == study
+
+
+@pytest.mark.parametrize("loss", ["logistic", "least-squares"])
+def test_the_default_algorithms_suit_the_loss(federation, loss):
+    names = Study(loss=loss).resolved().algorithms
+    assert list(compare(federation, names, loss=loss, max_iterations=1).results) == list(names)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"dataset": "digit"}, ConfigError, "did you mean 'digits'"),
+        ({"budget": "raleigh"}, ConfigError, "or 'rayleigh', not 'raleigh'"),
+        ({"budget": "1.5"}, ConfigError, "whole number"),
+        ({"line_search": "fuse"}, ConfigError, "did you mean 'fused'"),
+        ({"partition": "idd"}, ConfigError, "did you mean 'iid'"),
+        ({"loss": "logist"}, ConfigError, "did you mean 'logistic'"),
+        ({"l2": -1.0}, ConfigError, "l2 must be"),
+        ({"tol": float("nan")}, ConfigError, "tol must be"),
+    ],
+)
+def test_a_study_refuses_what_it_cannot_do(options, error, message):
+    with pytest.raises(error, match=message):
+        Study(**options).run()
+
+
+def test_a_study_of_absent_data_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDSHED_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(DataError, match="FEDSHED_DATA"):
+        Study(dataset="w8a").run()
+
+
+def test_a_report_can_be_read_as_a_study_again():
+    study = Study(agents=4, algorithms=("newton",), budget="3", max_iterations=2).resolved()
+    report = json.loads(msgspec.json.encode(study.report(study.run())))
+    assert msgspec.convert(report["settings"], Study) == study
+
+
+# Traces and figure
+
+
+def test_the_csv_holds_every_row_to_the_last_bit(comparison):
+    rows = list(csv.reader(io.StringIO(comparison.to_csv())))
+    assert rows[0] == ["algorithm", *COLUMNS]
+    expected = [
+        (name, row.iteration, row.f, row.gap) for name in NAMES for row in comparison.results[name].trace
+    ]
+    columns = [rows[0].index(name) for name in ("algorithm", "iteration", "f", "gap")]
+    found = [[row[k] for k in columns] for row in rows[1:]]
+    assert [(name, int(t), float(f), float(gap)) for name, t, f, gap in found] == expected
+
+
+def test_the_figure_draws_each_algorithm_alike_in_every_panel(comparison):
+    figure = draw(comparison, "title")
+    axes = figure.axes
+    assert [ax.get_xlabel() for ax in axes] == [panel.label for panel in PANELS]
+    for ax in axes:
+        drawn = {
+            line.get_label(): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines
+        }
+        expected = {name: (look(name).color, look(name).line, look(name).marker) for name in NAMES}
+        assert drawn == expected
+        assert ax.get_yscale() == "log"
+    assert len(figure.legends) == 1
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(NAMES)
+
+
+def test_gaps_at_rounding_level_are_drawn_at_the_floor_and_a_note_says_so(federation, comparison):
+    below = msgspec.structs.replace(comparison, results={"newton": _lowered(comparison.results["newton"])})
+    (low,) = {min(line.get_ydata()) for ax in draw(below).axes for line in ax.lines}
+    assert low == FLOOR
+    assert "1e-16" in draw(below).get_supxlabel()
+
+
+def _lowered(result):
+    """The same run with a last gap of -1."""
+    rows = [*result.trace[:-1], msgspec.structs.replace(result.trace[-1], gap=-1.0)]
+    return msgspec.structs.replace(result, trace=Trace(rows))
+
+
+def test_a_run_that_goes_on_is_cut_and_a_note_says_so(federation):
+    long = compare(federation, ["newton", "mont-dec"], l2=1e-3, budget=1, max_iterations=60)
+    assert not long.results["mont-dec"].converged
+    figure = draw(long)
+    end = long.results["newton"].trace[-1].rounds
+    assert end < figure.axes[0].get_xlim()[1] < 2 * end
+    assert f"after {long.results['mont-dec'].trace[-1].rounds} rounds" in figure.get_supxlabel()
+
+
+def test_the_figure_is_saved_as_png_and_svg_the_same_every_time(comparison, tmp_path):
+    first = save(draw(comparison), tmp_path / "a")
+    second = save(draw(comparison), tmp_path / "b")
+    assert [path.name for path in first] == ["comparison.png", "comparison.svg"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert first[0].read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in first[1].read_bytes()
+
+
+def test_every_algorithm_has_a_look_of_its_own():
+    assert set(ALGORITHMS) <= set(LOOKS)
+    looks = [look(name + plus) for name in LOOKS for plus in ("", "+")]
+    assert len(set(looks)) == len(looks)
+    assert look("my-method") == look("my-method")
+    assert look("my-method") != look("my-method+")
+    assert look("fib-shed").color == look("fib-shed+").color
