@@ -10,6 +10,7 @@ import pytest
 import fedshed
 from fedshed import Federation
 
+os.environ.setdefault("FEDSHED_OFFLINE", "1")  # no test reaches the network
 SIZES = {"small": 3, "middle": 40, "large": 300}
 
 

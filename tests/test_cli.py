@@ -6,21 +6,16 @@ import csv
 import json
 import subprocess
 import sys
-import warnings
 
 import pytest
+from typer.testing import CliRunner
 
 import fedshed
 from fedshed.algorithms import ALGORITHMS
+from fedshed.cli import app
 from fedshed.datasets import names
 from fedshed.experiments import Study
 from fedshed.trace import COLUMNS
-
-with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 deprecates
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from typer.testing import CliRunner
-
-    from fedshed.cli import app
 
 SMALL = ("--agents", "4", "--algorithms", "fib-shed,fib-shed+,newton", "--max-iterations", "8")
 FILES = {"trace.csv", "trace.json", "comparison.png", "comparison.svg"}

@@ -24,6 +24,13 @@ def test_write_your_own_algorithm(capsys, tmp_path):
     assert capsys.readouterr().out.startswith("True")
 
 
+def test_ten_lines_of_the_readme(capsys, tmp_path):
+    (code,) = blocks("README.md")
+    (tmp_path / "readme.py").write_text(code)
+    runpy.run_path(str(tmp_path / "readme.py"), run_name="__main__")
+    assert capsys.readouterr().out.startswith("True")
+
+
 @pytest.mark.parametrize(
     "page", ["README.md", *(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))]
 )

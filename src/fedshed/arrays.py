@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Vector = NDArray[np.float64]
     Matrix = NDArray[np.float64]
     Packed = NDArray[np.float64]
@@ -21,13 +21,18 @@ else:
     Scalars = np.ndarray[tuple[Literal["few"]], _float64]  # a few numbers, not vectors of R^n
 
 
+@lru_cache(maxsize=4)
+def _upper(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.triu_indices(n)
+
+
 def pack(H: Matrix) -> Packed:
     """Upper triangle of a symmetric matrix, row by row: n(n + 1)/2 numbers."""
-    return H[np.triu_indices(len(H))]
+    return H[_upper(len(H))]
 
 
 def unpack(packed: Packed, n: int) -> Matrix:
     """The symmetric n x n matrix whose upper triangle is `packed`."""
     H = np.zeros((n, n))
-    H[np.triu_indices(n)] = packed
+    H[_upper(n)] = packed
     return H + np.triu(H, 1).T

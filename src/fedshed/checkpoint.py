@@ -31,6 +31,7 @@ class Settings(Struct, frozen=True):
     tol: float
     max_iterations: int
     f_star: float | None
+    gap_tol: float | None = None
 
 
 class Saved(Struct, frozen=True):

@@ -78,6 +78,13 @@ def known_optimum(f_star: Any) -> float | None:
     return None if f_star is None else float(f_star)
 
 
+def gap_tolerance(gap_tol: Any, f_star: Any) -> float | None:
+    """A number to stop at, where f* is known."""
+    if gap_tol is not None and f_star is None:
+        raise ConfigError("gap_tol needs f_star: the gap is f - f_star")
+    return None if gap_tol is None else tolerance(gap_tol)
+
+
 def whole(value: Any, name: str) -> int:
     """A whole number, at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:

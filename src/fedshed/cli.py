@@ -108,6 +108,37 @@ def compare(
         typer.echo("\n".join(f"wrote {path}" for path in files))
 
 
+@app.command(epilog="Example: fedshed reproduce fmnist-1e-5 --out figures")
+def reproduce(
+    name: Annotated[str, typer.Argument(help="An experiment, a family such as mnist, 'all', or 'list'.")],
+    quick: Annotated[bool, _option("On small embedded data, with few iterations.")] = False,
+    out: Annotated[Path, _option("Folder for the figures.")] = Path("results/figures"),
+    results: Annotated[Path | None, _option("With 'all': write the page of claims here.", "none")] = None,
+    jobs: Annotated[int, _option("Processes.")] = 2,
+) -> None:
+    """Reproduce the paper's figures; runs are cached by content, so a stopped call goes on where it was."""
+    from fedshed.experiments.plan import load, names, select
+    from fedshed.experiments.reproduce import reproduce as run
+    from fedshed.experiments.runs import cache_folder
+
+    if name == "list":
+        rows = [{"name": one, "paper": load(one).paper, "what": load(one).title} for one in names()]
+        return _print_rows(rows, [])
+    chosen = select(name)
+    if results is not None and name != "all":
+        raise ConfigError("--results needs the runs of all experiments: fedshed reproduce all --results FILE")
+    _check_folder(out)
+    with _counter() as show:
+        paths = run(chosen, out, cache_folder(), quick=quick, jobs=jobs, on_run=show)
+    if results is not None:
+        from fedshed.experiments.claims import page
+        from fedshed.files import write_atomically
+
+        figures = os.path.relpath(out, results.parent)
+        paths.append(write_atomically(results, page(cache_folder(), figures, quick).encode()))
+    typer.echo("\n".join(f"wrote {path}" for path in paths))
+
+
 @app.command()
 def algorithms(as_json: Json = False) -> None:
     """List the algorithms: the losses they are for, their budget, and their source."""
@@ -186,6 +217,19 @@ def _progress(names: Sequence[str], most: int) -> Iterator[Callable[[str, Row], 
         yield show
 
 
+@contextmanager
+def _counter() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar with the time left on stderr if that is a terminal; silence elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+
+
 def _print_summary(summary: Sequence[Summary], title: str) -> None:
     rows = [
         {
@@ -237,12 +281,12 @@ def _budget(algorithm: Any) -> int | str:
 
 def _place(dataset: Dataset) -> dict[str, str | None]:
     """Where a data set was found, or how to get it."""
-    from fedshed.datasets.loaders import SHA256, find
+    from fedshed.datasets.loaders import find
 
-    if dataset.folder is None:
+    if not dataset.files:
         return {"found": "in scikit-learn", "how": None}
     try:
-        paths = [find(name) for name in SHA256 if name.startswith(f"{dataset.folder}/")]
+        paths = [find(name) for name in dataset.files]
     except DataError as sentence:
         return {"found": None, "how": str(sentence)}
     return {"found": str(paths[0].parent), "how": None}

@@ -108,8 +108,9 @@ def iterate(
     tol: float,
     max_iterations: int,
     f_star: float | None = None,
+    gap_tol: float | None = None,
 ) -> Generator[Progress, None, Outcome]:
-    """Play rounds until the gradient norm is at most `tol`; yields the progress after each.
+    """Play rounds until the gradient norm is at most `tol` (or f - f_star at most `gap_tol`).
 
     Convergence is declared only where every agent answered at theta^t.
     """
@@ -119,29 +120,32 @@ def iterate(
         state = wire.play(algorithm.observe(problem, progress.state))
         g = gradient(problem, state)
         row = _row(problem, state, progress, g, f_star)
-        reason = _reason(problem, state, g, progress, tol, max_iterations)
+        reason = _reason(problem, state, row, tol, max_iterations, gap_tol)
         if reason is None:
             after, info = wire.play(algorithm.step(problem, state))
             reason = info.stopped
         seconds = time.perf_counter() - clock
         if reason is not None:  # what was asked for this decision belongs to the last row
             row = replace(row, seconds=seconds, **_counts(wire.traffic, problem))
-            return Outcome(state, (*progress.rows, row), g, reason == CONVERGED, reason)
+            return Outcome(state, (*progress.rows, row), g, reason in (CONVERGED, CLOSE_ENOUGH), reason)
         rounds = progress.rounds + info.rounds
         progress = Progress(after, wire.traffic, (*progress.rows, row), info, rounds, seconds)
         yield progress
 
 
 CONVERGED = "the gradient norm is at most tol"
+CLOSE_ENOUGH = "f - f_star is at most gap_tol"
 
 
 def _reason(
-    problem: Problem, state: State[Any], g: Vector, progress: Progress, tol: float, max_iterations: int
+    problem: Problem, state: State[Any], row: Row, tol: float, max_iterations: int, gap_tol: float | None
 ) -> str | None:
     """Why the run ends here, if it does."""
-    if np.linalg.norm(g) <= tol and not state.silent(problem):
+    if row.grad_norm <= tol and not state.silent(problem):
         return CONVERGED
-    if len(progress.rows) >= max_iterations:
+    if gap_tol is not None and row.gap is not None and row.gap <= gap_tol and not state.silent(problem):
+        return CLOSE_ENOUGH
+    if row.iteration >= max_iterations:
         return f"max_iterations = {max_iterations} reached"
     return None
 

@@ -23,10 +23,10 @@ from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel, local_objectives
 from fedshed.reference import pooled_optimum
 from fedshed.site import Site
-from fedshed.trace import Row, Trace
+from fedshed.trace import Trace
 from fedshed.transports import InProcess, Transport
 
-Watch = Callable[[Row], None]
+Watch = Callable[[Progress], None]
 
 
 class Result(Struct, frozen=True):
@@ -53,6 +53,7 @@ def optimize(
     max_iterations: int = 500,
     tol: float = 1e-9,
     f_star: float | None = None,
+    gap_tol: float | None = None,
     seed: int = 0,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
     checkpoint: str | Path | None = None,
@@ -61,14 +62,16 @@ def optimize(
     """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 over the sites, p_i = N_i / N.
 
     `l2` is one number or one for each coefficient; an intercept is the last coefficient, and is not penalised
-    by a single number.  `tol` is on the norm of the global gradient.  `transport` makes a transport from the
-    sites (default: all in this process).  `checkpoint` names a file from which `resume` goes on.
+    by a single number.  `tol` is on the norm of the global gradient, `gap_tol` on f - f_star.  `transport`
+    makes a transport from the sites (default: all in this process).  `checkpoint` names a file from which
+    `resume` goes on; `watch` is called after every round.
     """
     objectives = local_objectives(federation, loss, intercept)
     columns = (*federation.columns, "intercept") if intercept else federation.columns
     settings = Settings(
         loss, checks.ridge(l2, len(columns), intercept), intercept, checks.tolerance(tol),
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
+        checks.gap_tolerance(gap_tol, f_star),
     )  # fmt: skip
     chosen = checks.suited(algorithm, budget, line_search, seed, loss, federation)
     theta = checks.start(theta0, len(columns))
@@ -128,7 +131,8 @@ def _run(
     problem = replace(problem, stateless=transport.stateless)
     run = iterate(
         algorithm, problem, transport, progress,
-        tol=settings.tol, max_iterations=settings.max_iterations, f_star=settings.f_star,
+        tol=settings.tol, max_iterations=settings.max_iterations,
+        f_star=settings.f_star, gap_tol=settings.gap_tol,
     )  # fmt: skip
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
         try:
@@ -137,7 +141,7 @@ def _run(
                 if saver:
                     saver.offer(progress)
                 if watch:
-                    watch(progress.rows[-1])
+                    watch(progress)
         except StopIteration as done:
             outcome = done.value
         finally:

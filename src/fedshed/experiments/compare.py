@@ -15,7 +15,7 @@ from fedshed.arrays import Vector
 from fedshed.datasets import Federation
 from fedshed.errors import ConfigError
 from fedshed.linesearch import FullStep, LineSearch
-from fedshed.solving import Result, optimize, optimum
+from fedshed.solving import Result, Watch, optimize, optimum
 from fedshed.trace import COLUMNS, Row
 
 OnRow = Callable[[str, Row], None]
@@ -149,5 +149,5 @@ def _suited(name: str, algorithm: Algorithm[Any], loss: str) -> Algorithm[Any]:
     return algorithm
 
 
-def _watch(on_row: OnRow | None, name: str) -> Callable[[Row], None] | None:
-    return None if on_row is None else lambda row: on_row(name, row)
+def _watch(on_row: OnRow | None, name: str) -> Watch | None:
+    return None if on_row is None else lambda progress: on_row(name, progress.rows[-1])

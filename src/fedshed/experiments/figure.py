@@ -80,7 +80,7 @@ def draw(comparison: Comparison, title: str = "") -> Figure:
 def save(figure: Figure, folder: str | Path, stem: str = "comparison") -> list[Path]:
     """The figure as PNG and SVG, the same bytes for the same data."""
     return [
-        write_atomically(Path(folder) / f"{stem}.{kind}", _rendered(figure, kind)) for kind in ("png", "svg")
+        write_atomically(Path(folder) / f"{stem}.{kind}", rendered(figure, kind)) for kind in ("png", "svg")
     ]
 
 
@@ -111,7 +111,8 @@ def _notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
+def rendered(figure: Figure, kind: str) -> bytes:
+    """The figure as bytes of a file, the same for the same data."""
     out = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "fedshed"}):
         figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {})

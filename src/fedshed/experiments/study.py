@@ -43,8 +43,13 @@ class Study(Struct, frozen=True, kw_only=True):
     def resolved(self) -> Study:
         """The same study, with the data set's own settings and the loss's algorithms written out."""
         own = DATASETS[_known("data set", self.dataset, DATASETS)]
-        fields = ("agents", "partition", "target", "loss")
+        fields = ("partition", "target", "loss")
         study = replace(self, **{name: getattr(own, name) for name in fields if getattr(self, name) is None})
+        if study.agents is None and study.partition not in (
+            "one-label",
+            "natural",
+        ):  # these fix their own number
+            study = replace(study, agents=own.agents)
         return study if self.algorithms is not None else replace(study, algorithms=defaults(study.loss))
 
     def run(self, on_row: OnRow | None = None) -> Comparison:

@@ -1,0 +1,116 @@
+"""An experiment is data: a TOML file says which algorithms run on which problems, and what is drawn."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from fedshed.errors import ConfigError
+from fedshed.names import closest
+
+
+class Problem(Struct, frozen=True, forbid_unknown_fields=True):
+    """The data and the cost; None is the data set's own."""
+
+    dataset: str
+    l2: float
+    loss: str = "logistic"
+    partition: str | None = None
+    agents: int | None = None
+    target: int | None = None
+    seed: int = 0
+
+
+class Run(Struct, frozen=True, forbid_unknown_fields=True):
+    """One algorithm: its budget, and its step size or that the grid chooses it."""
+
+    algorithm: str
+    budget: int | str | None = None
+    step_size: float | None = None
+    rate: float | None = None  # FedNL's learning rate
+    renewal_period: int | None = None
+    label: str | None = None
+    tuned: bool = False
+    max_iterations: int = 500
+
+    @property
+    def name(self) -> str:
+        """How the run is called in a legend."""
+        return self.label or self.algorithm
+
+
+class Panel(Struct, frozen=True):
+    """One problem of a figure and the runs on it."""
+
+    title: str
+    problem: Problem
+    runs: tuple[Run, ...]
+
+
+class Figure(Struct, frozen=True):
+    """A figure of the paper."""
+
+    name: str
+    title: str
+    paper: str
+    kind: str
+    panels: tuple[Panel, ...]
+    x: tuple[str, ...] = ("rounds",)
+    x_max: tuple[float, ...] = ()
+    y: str = "gap"
+    gap: float = 1e-12  # runs stop here
+    note: str = ""
+
+
+GAP_OF_A_COUNT = 1e-11  # "converged", where a table counts what it took
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """All experiments, in the order of the paper."""
+    return tuple(tomllib.loads(read("order.toml"))["order"])
+
+
+def select(wanted: str) -> tuple[str, ...]:
+    """The experiments of a name, of a family of names (`mnist` is `mnist-1e-5` and `mnist-1e-6`), or all."""
+    chosen = tuple(n for n in names() if wanted in ("all", n) or n.startswith(f"{wanted}-"))
+    if not chosen:
+        raise ConfigError(f"unknown experiment {wanted!r}{closest(wanted, (*names(), 'all'))}")
+    return chosen
+
+
+def load(name: str, quick: bool = False) -> Figure:
+    """One experiment; its quick form runs on small embedded data, with few iterations."""
+    raw = tomllib.loads(read(f"{name}.toml"))
+    small = raw.pop("quick", {})
+    problem, runs, panels = raw.pop("problem", {}), raw.pop("runs", []), raw.pop("panels", [])
+    whole = [{"runs": runs, **problem, **panel} for panel in panels]
+    filled = [_nested(_small(panel, small) if quick else panel) for panel in whole]
+    if quick:
+        raw["title"] = f"QUICK FORM, on scikit-learn's digits: {raw['title']}"
+    return msgspec.convert({"name": name, "kind": "curves", **raw, "panels": filled}, Figure)
+
+
+def _small(panel: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
+    """The panel on embedded data, with few iterations."""
+    changes = dict(small)
+    most = changes.pop("max_iterations", 10**9)
+    if panel["loss"] == "least-squares":
+        changes["dataset"] = "digits-least-squares"
+    runs = [{**run, "max_iterations": min(run.get("max_iterations", 500), most)} for run in panel["runs"]]
+    return {**panel, **changes, "runs": runs}
+
+
+def _nested(panel: dict[str, Any]) -> dict[str, Any]:
+    problem = dict(panel)
+    return {"title": problem.pop("title"), "runs": problem.pop("runs"), "problem": problem}
+
+
+def read(name: str) -> str:
+    """The text of a file of the experiments' folder."""
+    return files("fedshed.experiments").joinpath("figures", name).read_text()

@@ -1,0 +1,70 @@
+"""Reproduce the paper's figures: make the runs that are missing, draw, and judge the paper's claims."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from fedshed.experiments.draw import draw
+from fedshed.experiments.figure import rendered
+from fedshed.experiments.plan import Figure, Panel, load
+from fedshed.experiments.runs import Record, Spec, execute, recall
+from fedshed.files import write_atomically
+
+OnRun = Callable[[int, int, str], None]  # done, in all, what was last
+
+
+def reproduce(
+    names: Sequence[str],
+    out: Path,
+    folder: Path,
+    *,
+    quick: bool = False,
+    jobs: int = 2,
+    on_run: OnRun | None = None,
+) -> list[Path]:
+    """Write the figures of these experiments; a stopped call goes on where it was."""
+    plans = [load(name, quick) for name in names]
+    specs = list(
+        dict.fromkeys(spec for plan in plans for panel in plan.panels for spec in specs_of(plan, panel))
+    )
+    records = _run_all(specs, folder, jobs, on_run or (lambda *_: None))
+    return [_write(plan, _of(plan, records), out) for plan in plans]
+
+
+def specs_of(plan: Figure, panel: Panel) -> list[Spec]:
+    """The runs a panel needs."""
+    return [Spec(panel.problem, run, plan.gap) for run in panel.runs]
+
+
+def recorded(plan: Figure, folder: Path) -> dict[str, list[Record]]:
+    """The records of a plan that was run before."""
+    found = {spec: recall(spec, folder) for panel in plan.panels for spec in specs_of(plan, panel)}
+    return _of(plan, {spec: record for spec, record in found.items() if record is not None})
+
+
+def _of(plan: Figure, records: Mapping[Spec, Record]) -> dict[str, list[Record]]:
+    return {panel.title: [records[spec] for spec in specs_of(plan, panel)] for panel in plan.panels}
+
+
+def _run_all(specs: Sequence[Spec], folder: Path, jobs: int, on_run: OnRun) -> dict[Spec, Record]:
+    """All runs, in as many processes as asked for; each is kept as soon as it is there."""
+    context = multiprocessing.get_context("spawn")
+    records: dict[Spec, Record] = {}
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        waiting = {pool.submit(execute, spec, folder): spec for spec in specs}
+        try:
+            for done in as_completed(waiting):
+                spec = waiting[done]
+                records[spec] = done.result()
+                on_run(len(records), len(specs), f"{spec.run.name} on {spec.problem.dataset}")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return records
+
+
+def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> Path:
+    return write_atomically(out / f"{plan.name}.svg", rendered(draw(plan, records), "svg"))

@@ -1,0 +1,169 @@
+"""Runs cached by content: the same data, settings and code give the same trace without computing it again."""
+
+from __future__ import annotations
+
+import os
+from functools import cache, lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+import fedshed
+from fedshed.algorithms import build
+from fedshed.algorithms.agd import GRID
+from fedshed.datasets import Federation
+from fedshed.experiments.plan import Problem, Run
+from fedshed.experiments.study import as_budget
+from fedshed.files import write_atomically
+from fedshed.renewal import Periodic
+from fedshed.solving import optimize, optimum
+from fedshed.trace import Row, Trace
+
+CORE = ("algorithms", "linalg", "objectives", "transports", ".")
+TUNING_ITERATIONS = 100
+
+
+class Spec(Struct, frozen=True):
+    """One run, completely: what the cache is asked for."""
+
+    problem: Problem
+    run: Run
+    gap: float
+
+
+class Record(Struct, frozen=True):
+    """What is kept of a run: its trace, ||theta^t - theta*||, and the step size the grid chose."""
+
+    name: str
+    rows: tuple[Row, ...]
+    errors: tuple[float, ...]
+    agents: int
+    n: int
+    f_star: float
+    converged: bool
+    step_size: float | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """The rows as a trace."""
+        return Trace(self.rows)
+
+
+def cache_folder() -> Path:
+    """Where runs are kept between sessions."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fedshed" / "runs"
+
+
+def recall(spec: Spec, folder: Path) -> Record | None:
+    """A run that was made before, if it was."""
+    path = folder / f"{_key(spec)}.mp"
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def execute(spec: Spec, folder: Path) -> Record:
+    """The run, from the cache or made now and kept."""
+    record = recall(spec, folder)
+    if record is None:
+        record = _make(spec, folder)
+        write_atomically(folder / f"{_key(spec)}.mp", msgspec.msgpack.encode(record))
+    return record
+
+
+@lru_cache(maxsize=2)
+def federation(problem: Problem) -> Federation:
+    """The data of a problem; the ridge and the loss do not matter."""
+    from fedshed.experiments.problems import load
+
+    return load(problem)
+
+
+def reference(problem: Problem, folder: Path) -> tuple[np.ndarray[Any, Any], float]:
+    """theta* and f* of the pooled rows, kept with the hash of the data."""
+    data = federation(_data_only(problem))
+    key = _hash([data.fingerprint(), problem.loss, problem.l2])
+    path = folder / f"optimum-{key}.mp"
+    try:
+        theta, f_star = msgspec.msgpack.decode(path.read_bytes(), type=tuple[list[float], float])
+    except (OSError, msgspec.MsgspecError):
+        best, f_star = optimum(data, loss=problem.loss, l2=problem.l2)
+        theta = best.tolist()
+        write_atomically(path, msgspec.msgpack.encode((theta, f_star)))
+    return np.array(theta), f_star
+
+
+def _make(spec: Spec, folder: Path) -> Record:
+    step_size = _tuned(spec, folder) if spec.run.tuned else None
+    run = spec.run if step_size is None else replace(spec.run, step_size=step_size)
+    return _solve(replace(spec, run=run), folder, step_size)
+
+
+def _solve(spec: Spec, folder: Path, step_size: float | None) -> Record:
+    data, run = federation(_data_only(spec.problem)), spec.run
+    theta_star, f_star = reference(spec.problem, folder)
+    errors = [float(np.linalg.norm(theta_star))]
+    result = optimize(
+        data, loss=spec.problem.loss, l2=spec.problem.l2, algorithm=configured(run, spec.problem),
+        f_star=f_star, gap_tol=spec.gap, tol=0.0, max_iterations=run.max_iterations,
+        watch=lambda progress: errors.append(float(np.linalg.norm(progress.state.theta - theta_star))),
+    )  # fmt: skip
+    agents, rows = len(data.sites), tuple(result.trace)
+    return Record(run.name, rows, tuple(errors), agents, data.dim, f_star, result.converged, step_size)
+
+
+def configured(run: Run, problem: Problem) -> Any:
+    """The algorithm of a run with its budget, period and parameters."""
+    from fedshed.experiments.rho import with_optimal_step
+
+    if run.algorithm == "shed-ls-next":
+        return with_optimal_step(federation(_data_only(problem)), problem)
+    algorithm: Any = build(run.algorithm, as_budget(run.budget), seed=problem.seed)
+    if run.renewal_period is not None:
+        algorithm = replace(algorithm, renewal=Periodic(run.renewal_period))
+    own = {"step_size": run.step_size, "rate": run.rate}
+    return replace(algorithm, **{name: value for name, value in own.items() if value is not None})
+
+
+def _tuned(spec: Spec, folder: Path) -> float:
+    """The step size of the grid with the lowest cost after a hundred iterations."""
+    few = min(TUNING_ITERATIONS, spec.run.max_iterations)
+    costs = {}
+    for step_size in GRID:
+        run = replace(spec.run, step_size=step_size, max_iterations=few)
+        costs[step_size] = _solve(replace(spec, run=run), folder, step_size).rows[-1].f
+    return min(costs, key=lambda step_size: costs[step_size])
+
+
+def _data_only(problem: Problem) -> Problem:
+    return replace(problem, l2=0.0)
+
+
+def _key(spec: Spec) -> str:
+    data = federation_fingerprint(_data_only(spec.problem))
+    return _hash([msgspec.to_builtins(spec), data, code_hash()])
+
+
+@lru_cache(maxsize=32)
+def federation_fingerprint(problem: Problem) -> str:
+    """The hash of a problem's rows as dealt to its agents."""
+    return federation(problem).fingerprint()
+
+
+@cache
+def code_hash() -> str:
+    """A hash of everything that computes: a changed line makes new runs."""
+    root = Path(fedshed.__file__).parent
+    sources = [path for folder in CORE for path in sorted((root / folder).glob("*.py"))]
+    return _hash([path.read_text() for path in sources if path.name not in ("cli.py", "__main__.py")])
+
+
+def _hash(value: Any) -> str:
+    return blake2b(msgspec.json.encode(value), digest_size=12).hexdigest()
