@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test lint format bench ci clean help
+.PHONY: demo test lint format quick figures bench ci clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -34,10 +34,16 @@ format: $(VENV)/.dev  ## format in place
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+quick: $(VENV)/.user  ## every figure of the paper in its quick form, on embedded data
+	$(BIN)/fedshed reproduce all --quick --out results/quick --results results/quick/results.md
+
+figures: $(VENV)/.user  ## every figure of the paper and the page of claims (needs FEDSHED_DATA; about half an hour)
+	$(BIN)/fedshed reproduce all --out docs/figures --results docs/results.md
+
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-ci: lint test demo  ## what .ci/run runs
+ci: lint test demo quick  ## what .ci/run runs
 
 clean:  ## remove what was made
 	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache

@@ -307,7 +307,13 @@ def claims() -> tuple[Claim, ...]:
 def page(folder: Path, figures: str, quick: bool = False) -> str:
     """docs/results.md: the claims one by one, then the figures."""
     evidence = Evidence(folder, quick)
-    lines = [read("results.md"), "| | claim | data here | measured | verdict |", "|---|---|---|---|---|"]
+    warning = "*Quick form, on small embedded data: these numbers are not the paper's.*\n" if quick else ""
+    lines = [
+        read("results.md"),
+        warning,
+        "| | claim | data here | measured | verdict |",
+        "|---|---|---|---|---|",
+    ]
     for claim in claims():
         measured, verdict = JUDGES[claim.judge](evidence)
         source = load(claim.figure).paper
