@@ -16,7 +16,7 @@ def main() -> None:
     federation = fedshed.datasets.load("fashion-mnist")
     _, f_star = fedshed.optimum(federation, l2=MU)
     print(
-        f"Fashion-MNIST, {len(federation.sites)} agents, two-class, mu = {MU:g}, f* = {f_star:.4f}, to {GAP:g}"
+        f"Fashion-MNIST, {len(federation.sites)} agents, two-class, mu = {MU:g}, f* = {f_star:.4f}; gap {GAP:g}"
     )
     for name in ("fib-shed", "newton"):
         runs = [

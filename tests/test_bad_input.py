@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from fedshed import (
 )
 from fedshed.channels import Rayleigh
 from fedshed.codec import Reply, encode
-from fedshed.messages import Local
+from fedshed.messages import Costs, Local, Update
 from fedshed.transports import InProcess
 
 X = np.random.default_rng(0).normal(size=(20, 3))
@@ -92,6 +93,22 @@ CONFIG = [
     (optimize(max_iterations=-1), "max_iterations"),
     (optimize(seed=-3), "seed.*-3"),
     (optimize(f_star=np.nan), "f_star"),
+    (optimize(gap_tol=1e-9), "gap_tol.*f_star"),
+    (optimize(gap_tol=-1.0, f_star=0.0), "gap_tol"),
+    (optimize(intercept=2), "intercept.*2"),
+    (optimize(algorithm=None), "algorithm.*None"),
+    (optimize(algorithm=fedshed.algorithms.Shed), "algorithm"),
+    (optimize(algorithm=fedshed.algorithms.Newton(), budget=2), "no channel"),
+    (optimize(line_search="fused"), "line_search.*fused"),
+    (optimize(line_search=TwoExchange, algorithm="newton"), "TwoExchange\\(\\)"),
+    (lambda: fedshed.optimize((X, Y)), "Federation.*tuple"),
+    (optimize(transport=lambda sites: InProcess({})), "does not reach.*north"),
+    (lambda: Constant(1.5), "1.5"),
+    (lambda: Recorded({"a": (1, 1.5)}), "'a'"),
+    (lambda: Rayleigh(seed=1.5), "seed"),
+    (lambda: fedshed.renewal.Periodic(2.5), "period.*2.5"),
+    (lambda: fedshed.renewal.GradientNorm(b=np.nan), "nan"),
+    (lambda: fedshed.renewal.GradientNorm(apart=-4), "apart"),
     (lambda: fedshed.datasets.load("digitz"), "did you mean 'digits'"),
     (lambda: fedshed.datasets.load("digits", partition="two-clas"), "two-class"),
     (lambda: fedshed.datasets.load("digits", agents=0), "agents"),
@@ -148,7 +165,9 @@ class Lying(InProcess):
     forged: bytes
 
     def exchange(self, payloads):
-        return [(i, self.forged if i == "south" else data) for i, data in super().exchange(payloads)]
+        run = msgspec.msgpack.decode(payloads["south"], type=list[msgspec.Raw])[0]  # a forger knows the run
+        forged = self.forged.replace(b"\xc4\x00", bytes(run), 1)
+        return [(i, forged if i == "south" else data) for i, data in super().exchange(payloads)]
 
 
 @pytest.mark.parametrize(
@@ -156,13 +175,29 @@ class Lying(InProcess):
     [
         b"",
         b"not a message",
-        encode([1, 0, [["Local", float("nan"), np.zeros(3).tobytes(), None]]]),
-        encode([1, 0, [["Local", 0.0, np.array([0, np.inf, 0]).tobytes(), None]]]),
-        encode([1, 0, [["Local", 0.0, np.zeros(2).tobytes(), None]]]),
-        encode(Reply(1, 0, [])),
-        encode(Reply(1, 0, [Local(0.0, np.zeros(3), None)])),
+        encode([b"", 1, 0, [["Local", float("nan"), np.zeros(3).tobytes(), None]]]),
+        encode([b"", 1, 0, [["Local", 0.0, np.array([0, np.inf, 0]).tobytes(), None]]]),
+        encode([b"", 1, 0, [["Local", 0.0, np.zeros(2).tobytes(), None]]]),
+        encode(Reply(b"", 1, 0, [])),
+        encode(Reply(b"", 1, 0, [Local(0.0, np.zeros(3), None)])),
+        encode(Reply(b"", 1, 0, [Costs(np.zeros(3))])),
+        encode(Reply(b"", 1, 0, [Update(1, None)])),
+        encode(Reply(b"", 1, -5, [Local(0.0, np.zeros(3), None)])),
+        encode(Reply(b"", 1, 2**64 - 1, [Local(0.0, np.zeros(3), None)])),
     ],
-    ids=["empty", "noise", "nan-loss", "inf-gradient", "short-gradient", "no-answer", "no-pairs"],
+    ids=[
+        "empty",
+        "noise",
+        "nan-loss",
+        "inf-gradient",
+        "short-gradient",
+        "no-answer",
+        "no-pairs",
+        "costs",
+        "request",
+        "negative-hessians",
+        "many-hessians",
+    ],
 )
 def test_a_reply_that_cannot_be_used_is_refused_by_the_agents_name(forged):
     class Forger(Lying):

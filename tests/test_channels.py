@@ -140,7 +140,10 @@ def test_per_agent_asks_the_agent_s_own_channel_or_the_default():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Constant(-1), "at least 0 eigenpairs a round, not -1"),
+        (lambda: Constant(-1), "eigenpairs a round, not -1"),
+        (lambda: Rayleigh(d0=-2.0), "Rayleigh needs .* not -2.0"),
+        (lambda: Rayleigh(gain=float("nan")), "Rayleigh needs .* nan"),
+        (lambda: Rayleigh(seed=-1), "Rayleigh needs .* -1"),
         (lambda: ByteRate(-1.0), "rate >= 0 and a time > 0, not -1.0, 1.0"),
         (lambda: ByteRate(float("nan")), "rate >= 0 and a time > 0, not nan"),
         (lambda: ByteRate(float("inf")), "rate >= 0 and a time > 0, not inf"),
@@ -195,7 +198,7 @@ def test_a_run_sends_what_the_channel_carries_and_always_the_gradient(channel):
         totals = [sum(channel.eigenpairs(s, i, 8 * (n + 1)) for s in range(1, t + 1)) for i in fed.sites]
         return [min(n - 1, total) for total in totals]
 
-    assert len(trace) == 7
+    assert 2 <= len(trace) <= 7  # fewer where the gradient is at rounding level
     for row in trace[1:]:
         t = row.iteration + (row is trace[-1])  # the last row counts the exchange that ended the run
         assert row.q_max == max(sent(row.iteration))

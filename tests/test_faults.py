@@ -81,12 +81,12 @@ def test_convergence_is_declared_only_where_everyone_answered():
 
 def held_of(pairs: int, n: int = 6) -> Held:
     eye = np.eye(n)
-    return Held(3, np.zeros(n), np.arange(n, n - pairs, -1.0), eye[:pairs], float(n - pairs), t=5)
+    return Held(3, np.zeros(n), np.arange(n, n - pairs, -1.0), eye[:pairs], float(n - pairs), False, t=5)
 
 
 def pairs_of(start: int, count: int, k: int = 3, n: int = 6) -> Eigenpairs:
     values = np.arange(n - start, n - start - count, -1.0)
-    return Eigenpairs(k, start, values, np.eye(n)[start : start + count], float(n - start - count))
+    return Eigenpairs(k, start, values, np.eye(n)[start : start + count], float(n - start - count), False)
 
 
 def test_pairs_extend_only_what_they_fit():
@@ -107,7 +107,7 @@ def quadratic_state(answered: dict[str, bool]) -> tuple[Problem, State[Held]]:
     """Two agents with H_hat = I; where `answered` is false the last answer is from another point."""
     problem = Problem(np.zeros(6), {"a": 1.0, "b": 1.0}, "logistic")
     theta = np.ones(6)
-    held = Held(1, np.zeros(6), np.zeros(0), np.zeros((0, 6)), 1.0, t=1)
+    held = Held(1, np.zeros(6), np.zeros(0), np.zeros((0, 6)), 1.0, False, t=1)
     known = {i: Known(theta if answered[i] else theta + 1, 1.0, np.ones(6), held) for i in "ab"}
     return problem, State(2, theta, known, (1.0,), fresh=True)
 
@@ -148,10 +148,12 @@ def test_no_step_down_to_2_to_the_minus_40_stops_with_a_reason():
     flow = build("fib-shed").step(problem, replace(state, known=state.known))
     next(flow)
     costs = Costs(np.full(8, 2.0))
-    for _ in range(5):  # 8 candidates at a time: 2^0 .. 2^-47
+    for _ in range(4):  # 8 candidates at a time: 2^0 .. 2^-39
         flow.send({"a": [costs], "b": [costs]})
+    (last,) = flow.send({"a": [costs], "b": [costs]}).parts
+    assert last.etas.tolist() == [2.0**-40]  # and nothing below
     with pytest.raises(StopIteration) as ended:
-        flow.send({"a": [costs], "b": [costs]})
+        flow.send({"a": [Costs(np.array([2.0]))], "b": [Costs(np.array([2.0]))]})
     after, info = ended.value.value
     assert info.eta == 0.0
     assert "2^-40" in info.stopped

@@ -1,4 +1,4 @@
-"""When Hessians are renewed: the sets I of the paper, as PAPER_NOTES 1 to 3 read them, and their purity."""
+"""When Hessians are renewed: the sets I of the paper, as docs/paper.md 1 to 3 read them; their purity."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_periodic_as_printed():
 
 @pytest.mark.parametrize("every", [0, -3])
 def test_a_period_below_one_is_refused(every):
-    with pytest.raises(ConfigError, match=f"at least 1, not {every}"):
+    with pytest.raises(ConfigError, match=f">= 1, not {every}"):
         Periodic(every)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fedshed import channels, datasets, renewal
+    from fedshed import algorithms, channels, datasets, renewal
     from fedshed.algorithms import ALGORITHMS
     from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
     from fedshed.datasets import Federation
@@ -29,7 +29,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         value = getattr(import_module(f"fedshed.{_MODULE_OF[name]}"), name)
-    elif name in ("channels", "datasets", "renewal"):
+    elif name in ("algorithms", "channels", "datasets", "renewal"):
         value = import_module(f"fedshed.{name}")
     else:
         raise AttributeError(f"module 'fedshed' has no attribute {name!r}")
@@ -60,6 +60,7 @@ __all__ = [
     "SingularError",
     "TwoExchange",
     "__version__",
+    "algorithms",
     "channels",
     "datasets",
     "optimize",

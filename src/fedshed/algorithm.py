@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from fedshed.arrays import Scalars, Vector
 from fedshed.errors import ProtocolError
-from fedshed.messages import Message
+from fedshed.messages import Message, Update
 from fedshed.objectives import Objective
+from fedshed.precision import Exact, Precision
 
 AgentId: TypeAlias = str
 PATIENCE = 20  # how often an agent that has never answered is asked before the run gives up
@@ -114,7 +115,7 @@ class Known(Struct, Generic[C], frozen=True):
 
 
 class State(Struct, Generic[C], frozen=True):
-    """The Master between two rounds: theta^t, what it knows of each agent, and ||g_1||, ..., ||g_{t-1}||."""
+    """The Master between two rounds: theta^t, what it knows of each agent, and the last three ||g||."""
 
     t: int
     theta: Vector
@@ -164,6 +165,7 @@ def gradient(problem: Problem, state: State[Any]) -> Vector:
 class Algorithm(Struct, Generic[S], frozen=True, tag=True):
     """An algorithm is immutable configuration; subclasses say what is asked, learnt, and done with it."""
 
+    precision: Precision = Exact()
     partial: ClassVar[bool] = False  # can do without an agent it has a model of
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides Search and Costs
     state: ClassVar[Any]  # type of the Master's state
@@ -175,8 +177,9 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         return None
 
     def start(self, problem: Problem, theta: Vector) -> S:
-        """The Master's state before the first round (t = 1: docs/paper.md 1)."""
-        raise NotImplementedError
+        """The Master's state before the first round (t = 1: docs/paper.md 1): nothing is known."""
+        start: S = self.state(t=1, theta=theta, known={})
+        return start
 
     def ask(self, problem: Problem, state: S) -> Ask:
         """The request for the update at theta^t."""
@@ -193,6 +196,23 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
     def respond(self, agent: Agent, cache: Any, part: Any, mine: Any) -> tuple[Any, Message]:
         """An agent's answer to one part of a request, and its new cache."""
         raise NotImplementedError
+
+    def update(self, state: S) -> Update:
+        """The request for f_i and g_i at theta^t, as accurate as the last step makes it worth."""
+        return Update(state.t, state.theta, self.precision.accuracy(state.norms, len(state.theta)))
+
+    def sent(self, cache: Any, answer: Any) -> Any:
+        """An agent's cache after it has sent what the Master sees as `answer`."""
+        return cache
+
+    def confirm(self, problem: Problem, state: S) -> Flow[S]:
+        """The state with exact gradients, before convergence is declared on them."""
+        if not self.precision.lossy:
+            return state
+        ask = self.ask(problem, state)
+        exact = tuple(replace(part, accuracy=0.0) for part in ask.parts)
+        replies = yield from self.collect(replace(ask, parts=exact), problem, state)
+        return self.absorb(problem, state, replies)
 
     def salvage(self, problem: Problem, state: S, trial: S, replies: Replies) -> S:
         """What is worth keeping of an update at a trial point that was rejected: nothing, by default."""
@@ -226,7 +246,7 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
 
 def advance(state: S, theta: Vector, g: Vector) -> S:
     """The state at theta^{t+1}, before anything is known there."""
-    norms = (*state.norms, float(np.linalg.norm(g)))
+    norms = (*state.norms[-2:], float(np.linalg.norm(g)))
     return replace(state, t=state.t + 1, theta=theta, norms=norms, fresh=False)
 
 

@@ -10,15 +10,19 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     Vector = NDArray[np.float64]
+    Gradient = NDArray[np.float64]
     Matrix = NDArray[np.float64]
     Packed = NDArray[np.float64]
     Scalars = NDArray[np.float64]
+    Extended = NDArray[np.float64]
 else:
     _float64 = np.dtype[np.float64]
     Vector = np.ndarray[tuple[Literal["n"]], _float64]  # one vector of R^n
+    Gradient = np.ndarray[tuple[Literal["n", "gradient"]], _float64]  # one whose accuracy the Master sets
     Matrix = np.ndarray[tuple[Literal["rows"], Literal["n"]], _float64]  # rows of R^n
     Packed = np.ndarray[tuple[Literal["n(n+1)/2"]], _float64]  # a symmetric n x n matrix
     Scalars = np.ndarray[tuple[Literal["few"]], _float64]  # a few numbers, not vectors of R^n
+    Extended = np.ndarray[tuple[Literal["few", "extended"]], _float64]  # some of them may be infinite
 
 
 @lru_cache(maxsize=4)

@@ -14,14 +14,18 @@ from msgspec import Struct
 from fedshed.errors import ConfigError
 
 
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 class Constant(Struct, frozen=True, tag=True):
     """d_t = pairs, for every agent and round."""
 
     pairs: int = 1
 
     def __post_init__(self) -> None:
-        if self.pairs < 0:
-            raise ConfigError(f"budget must be at least 0 eigenpairs a round, not {self.pairs}")
+        if not _whole(self.pairs):
+            raise ConfigError(f"budget must be a whole number >= 0 of eigenpairs a round, not {self.pairs!r}")
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
         """d_t^(i)."""
@@ -33,17 +37,18 @@ class Rayleigh(Struct, frozen=True, tag=True):
 
     d0: float = 2.0
     gain: float = 5.0
-    seed: int = 0
+    seed: int | None = None  # None: the run's
 
     def __post_init__(self) -> None:
-        if not (0 <= self.d0 < np.inf and 0 <= self.gain < np.inf and self.seed >= 0):
+        sane = 0 <= self.d0 < 1e6 and 0 <= self.gain < 1e100 and (self.seed is None or _whole(self.seed))
+        if not sane:
             raise ConfigError(
                 f"Rayleigh needs d0, gain and seed >= 0, not {self.d0}, {self.gain}, {self.seed}"
             )
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
         """d_t^(i)."""
-        gamma = np.random.default_rng((self.seed, name_key(agent), t)).exponential()
+        gamma = np.random.default_rng((self.seed or 0, name_key(agent), t)).exponential()
         return int(self.d0 * np.log2(1 + gamma * self.gain))
 
 
@@ -71,7 +76,7 @@ class Recorded(Struct, frozen=True, tag=True):
 
     def __post_init__(self) -> None:
         for agent, pairs in self.pairs.items():
-            if not pairs or min(pairs) < 0:
+            if not pairs or not all(map(_whole, pairs)):
                 raise ConfigError(f"the record of agent {agent!r} must hold numbers >= 0, at least one")
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from typing import Any, Union
 
@@ -44,7 +45,7 @@ class Saved(Struct, frozen=True):
     settings: msgspec.Raw
     state: msgspec.Raw
     traffic: Traffic
-    rows: tuple[Row, ...]
+    rows: list[Row]
     info: Info | None
     rounds: int
     seconds: float
@@ -64,6 +65,13 @@ class Checkpoint:
         """Save, unless it was saved a moment ago."""
         if time.monotonic() - self._saved >= self._every:
             self.save(progress)
+
+    def save_at_the_end(self, progress: Progress) -> None:
+        """Save what there is to save; a disk that is full must not cost the result."""
+        try:
+            self.save(progress)
+        except OSError as error:
+            warnings.warn(f"the checkpoint {self._path} could not be written: {error}", stacklevel=2)
 
     def save(self, progress: Progress) -> None:
         """Save now."""
@@ -88,7 +96,12 @@ def load(
     if saved.data != data:
         raise ConfigError(f"{path} was saved on other data; resume with the federation it was started with")
     if algorithm is None:
-        algorithm = Decoder(BUILT_IN, saved.n)(bytes(saved.algorithm))
+        try:
+            algorithm = Decoder(BUILT_IN, saved.n)(bytes(saved.algorithm))
+        except CodecError as error:
+            raise ConfigError(f"{path} holds an algorithm of your own: pass algorithm= ({error})") from error
+    elif encode(algorithm) != bytes(saved.algorithm):
+        raise ConfigError(f"{path} was saved with another algorithm or other parameters than {algorithm!r}")
     state = Decoder(algorithm.state, saved.n)(bytes(saved.state))
     progress = Progress(state, saved.traffic, saved.rows, saved.info, saved.rounds, saved.seconds)
     return algorithm, Decoder(Settings, saved.n)(bytes(saved.settings)), progress
@@ -96,4 +109,7 @@ def load(
 
 def raw(value: object) -> msgspec.Raw:
     """A value as encoded, to be put inside another."""
-    return msgspec.Raw(encode(value))
+    try:
+        return msgspec.Raw(encode(value))
+    except NotImplementedError as error:
+        raise ConfigError(f"a checkpoint needs parts made of plain data (msgspec Structs): {error}") from None

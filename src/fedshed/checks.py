@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from fedshed.algorithm import Algorithm
-from fedshed.algorithms import Budget, as_channel, build, with_line_search
+from fedshed.algorithms import Budget, build, configured
 from fedshed.arrays import Vector
 from fedshed.datasets import Federation
 from fedshed.errors import ConfigError, SingularError
-from fedshed.linalg.solve import collinear
+from fedshed.linalg.solve import collinear, unit_diagonal
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel
 from fedshed.objectives.base import gram
+from fedshed.transports import Transport
 
 
 def ridge(l2: Any, n: int, intercept: bool) -> Vector:
@@ -41,19 +42,50 @@ def suited(
     federation: Federation,
 ) -> Algorithm[Any]:
     """The algorithm as configured, if it is for this loss and its channel knows every site."""
-    seed = whole(seed, "seed")
     if isinstance(algorithm, str):
-        name, chosen = algorithm, build(algorithm, budget, line_search, seed)
+        name, chosen = algorithm, build(algorithm, budget, line_search, whole(seed, "seed"))
+    elif isinstance(algorithm, Algorithm):
+        name, chosen = (
+            type(algorithm).__name__,
+            configured(algorithm, budget, line_search, whole(seed, "seed")),
+        )
     else:
-        name, chosen = type(algorithm).__name__, with_line_search(algorithm, line_search)
-        if (channel := as_channel(budget)) is not None:
-            chosen = replace(chosen, channel=channel)
+        raise ConfigError(f"algorithm must be a name or an Algorithm, not {algorithm!r}")
     if chosen.losses is not None and loss not in chosen.losses:
         raise ConfigError(f"{name} is for {', '.join(chosen.losses)} only, not for {loss}")
     if (channel := getattr(chosen, "channel", None)) is not None:
         for site in federation.sites:
-            channel.eigenpairs(1, site, 8)
+            whole(channel.eigenpairs(1, site, 8), f"the eigenpairs that {channel!r} gives site {site!r}")
     return chosen
+
+
+def new_file(path: str | Path) -> None:
+    """Refuse to write a run over another."""
+    if Path(path).exists():
+        raise ConfigError(f"{path} exists: go on with fedshed.resume(path, federation), or remove it first")
+
+
+def reachable(transport: Transport, agents: Sequence[str]) -> None:
+    """Every site must be on the transport, by the same name."""
+    missing = sorted(set(agents) - set(transport.agents()))
+    if missing:
+        raise ConfigError(f"the transport does not reach {missing}; it reaches {sorted(transport.agents())}")
+
+
+def federation_of(value: Any) -> Federation:
+    """A federation."""
+    if not isinstance(value, Federation):
+        raise ConfigError(
+            f"optimize needs a Federation, not {type(value).__name__}: see Federation.from_arrays"
+        )
+    return value
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
 
 
 def start(theta0: Any, n: int) -> Vector:
@@ -64,11 +96,11 @@ def start(theta0: Any, n: int) -> Vector:
     return theta
 
 
-def tolerance(tol: Any) -> float:
+def tolerance(value: Any, name: str = "tol") -> float:
     """A finite number, at least 0."""
-    if isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 <= tol < np.inf:
-        raise ConfigError(f"tol must be a finite number >= 0, not {tol!r}")
-    return float(tol)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+        raise ConfigError(f"{name} must be a finite number >= 0, not {value!r}")
+    return float(value)
 
 
 def known_optimum(f_star: Any) -> float | None:
@@ -82,7 +114,7 @@ def gap_tolerance(gap_tol: Any, f_star: Any) -> float | None:
     """A number to stop at, where f* is known."""
     if gap_tol is not None and f_star is None:
         raise ConfigError("gap_tol needs f_star: the gap is f - f_star")
-    return None if gap_tol is None else tolerance(gap_tol)
+    return None if gap_tol is None else tolerance(gap_tol, "gap_tol")
 
 
 def whole(value: Any, name: str) -> int:
@@ -97,10 +129,12 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
     free = np.flatnonzero(l2 == 0)
     if len(free) == 0:
         return
-    G = np.sum([gram(objective.X[:, free]) for objective in objectives.values()], axis=0)
-    values = np.linalg.eigvalsh(G)
-    if values[0] <= len(free) * np.finfo(float).eps * values[-1]:
-        names = ", ".join(columns[j] for j in free[collinear(G)])
+    G = np.zeros((len(free), len(free)))
+    for objective in objectives.values():
+        G += gram(objective.X[:, free])
+    _, unit = unit_diagonal(G)
+    if np.linalg.eigvalsh(unit)[0] <= len(free) * np.finfo(float).eps:
+        names = ", ".join(columns[j] for j in free[collinear(unit)])
         raise SingularError(f"collinear over all sites and not penalised: {names}; drop one or set l2 > 0")
 
 

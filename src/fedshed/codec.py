@@ -13,12 +13,14 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 import numpy as np
 
-from fedshed.arrays import Matrix, Packed, Scalars, Vector
+from fedshed.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.errors import CodecError
 from fedshed.messages import Message
+from fedshed.precision import Exact, Precision
 
 T = TypeVar("T")
 _FLOAT = np.dtype("<f8")
+EXACT = Exact()
 
 
 def _encode_array(value: Any) -> bytes:
@@ -38,30 +40,41 @@ def encode(value: object) -> bytes:
 class Decoder:
     """Reads bytes as `expected`, for a problem of dimension n; raises nothing but CodecError."""
 
-    def __init__(self, expected: Any, n: int) -> None:
-        self._shapes = {Vector: (n,), Matrix: (-1, n), Packed: (n * (n + 1) // 2,), Scalars: (-1,)}
+    def __init__(self, expected: Any, n: int, precision: Precision = EXACT) -> None:
+        self._n, self._precision = n, precision
+        self._shapes = {
+            Vector: (n,), Gradient: (n,), Matrix: (-1, n), Packed: (n * (n + 1) // 2,),
+            Scalars: (-1,), Extended: (-1,),
+        }  # fmt: skip
         self._decoder = msgspec.msgpack.Decoder(expected, dec_hook=self._decode_array)
 
     def __call__(self, data: bytes) -> Any:
         """The decoded value."""
         try:
             return self._decoder.decode(data)
-        except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        except (msgspec.MsgspecError, CodecError, ValueError, RecursionError, OverflowError) as error:
             raise CodecError(f"{len(data)} bytes are not a valid message: {error}") from error
 
     def _decode_array(self, kind: Any, raw: Any) -> Any:
         shape = self._shapes.get(kind)
         if shape is None or not isinstance(raw, bytes):
             raise ValueError(f"expected an array of float64, got {type(raw).__name__}")
-        array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
-        if not np.isfinite(array).all():
+        if self._precision.lossy and kind in KINDS:
+            array = self._precision.decode(KINDS[kind], raw, self._n)
+        else:
+            array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
+        if not (np.isfinite(array) | ((array == np.inf) & (kind == Extended))).all():
             raise ValueError("an array holds NaN or infinity")
         return array
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
-    """What reaches one agent: the number of the exchange, the common parts, and its own part."""
+KINDS = {Vector: "vector", Gradient: "gradient", Matrix: "matrix", Packed: "packed"}
 
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """What reaches one agent: the run and the number of the exchange, the common parts, and its own part."""
+
+    run: bytes
     number: int
     parts: list[Any]
     mine: Any
@@ -70,6 +83,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 class Reply(msgspec.Struct, frozen=True, array_like=True):
     """What an agent sends back: the exchange it answers, the Hessians it computed for it, its answers."""
 
+    run: bytes
     number: int
     hessians: int
     parts: list[Any]
@@ -78,14 +92,17 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 class Codec:
     """The wire format of one algorithm: its own messages, in a problem of dimension n."""
 
-    def __init__(self, messages: Sequence[type[Message]], n: int) -> None:
+    def __init__(self, messages: Sequence[type[Message]], n: int, precision: Precision = EXACT) -> None:
+        self._precision = precision
         union = _union(tuple(messages))
-        self._request = Decoder(tuple[int, list[union], union | None], n)  # type: ignore[valid-type]
-        self._reply = Decoder(tuple[int, int, list[union]], n)  # type: ignore[valid-type]
+        self._request = Decoder(tuple[bytes, int, list[union], union | None], n)  # type: ignore[valid-type]
+        self._reply = Decoder(tuple[bytes, int, int, list[union]], n, precision)  # type: ignore[valid-type]
 
-    def encode_common(self, number: int, parts: Sequence[Message]) -> bytes:
+    def encode_common(self, run: bytes, number: int, parts: Sequence[Message]) -> bytes:
         """The part of a request that is the same for all agents, encoded once."""
-        return b"\x93" + encode(number) + encode(list(parts))  # an array of three, its third to follow
+        return (
+            b"\x94" + encode(run) + encode(number) + encode(list(parts))
+        )  # an array of four, the last to follow
 
     def encode_request(self, common: bytes, mine: Message | None) -> bytes:
         """The whole request for one agent."""
@@ -95,13 +112,40 @@ class Codec:
         """A request as an agent reads it."""
         return Request(*self._request(data))
 
-    def encode_reply(self, reply: Reply) -> bytes:
-        """A reply as it leaves an agent."""
-        return encode(reply)
+    def encode_reply(self, reply: Reply, accuracy: float = 0.0) -> bytes:
+        """A reply as it leaves an agent, its arrays in the algorithm's precision."""
+        if not self._precision.lossy:
+            return encode(reply)
+        parts = [_coded(part, self._precision, accuracy) for part in reply.parts]
+        return encode((reply.run, reply.number, reply.hessians, parts))
 
     def decode_reply(self, data: bytes) -> Reply:
         """A reply as the Master reads it."""
         return Reply(*self._reply(data))
+
+
+def _coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
+    """A message as the array msgspec would write, its arrays coded by their kind."""
+    fields: list[Any] = [type(message).__struct_config__.tag]
+    for name, kind in _kinds(type(message)).items():
+        value = getattr(message, name)
+        if isinstance(value, Message):
+            value = _coded(value, precision, accuracy)
+        elif isinstance(value, np.ndarray) and kind in KINDS:
+            value = precision.encode(KINDS[kind], value, accuracy)
+        fields.append(value)
+    return fields
+
+
+@lru_cache
+def _kinds(message: type[Message]) -> dict[str, Any]:
+    """The kind of array of each field; anything else is itself."""
+    hints = get_type_hints(message)
+    found = {}
+    for name in message.__struct_fields__:
+        options = (hints[name], *get_args(hints[name]))
+        found[name] = next((kind for kind in options if kind in KINDS), None)
+    return found
 
 
 @lru_cache
@@ -112,19 +156,12 @@ def _union(messages: tuple[type[Message], ...]) -> Any:
     return union
 
 
-@lru_cache
-def _vector_fields(message: type[Message]) -> tuple[str, ...]:
-    wide = (Vector, Matrix, Packed)
-    hints = get_type_hints(message).items()
-    return tuple(name for name, hint in hints if any(kind in wide for kind in (hint, *get_args(hint))))
-
-
 def vectors(message: Message, n: int) -> float:
     """How many vectors of R^n a message carries: the paper's unit of data (Section 6)."""
     total = 0.0
     for name, value in ((name, getattr(message, name)) for name in message.__struct_fields__):
         if isinstance(value, Message):
             total += vectors(value, n)
-        elif value is not None and name in _vector_fields(type(message)):
+        elif value is not None and _kinds(type(message))[name] is not None:
             total += value.size / n
     return total

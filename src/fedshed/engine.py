@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from secrets import token_bytes
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedshed.algorithm import Algorithm, Ask, Flow, Info, Problem, Replies, Stat
 from fedshed.arrays import Vector
 from fedshed.codec import Reply
 from fedshed.errors import CodecError, ProtocolError
+from fedshed.messages import Costs, Search, Share, Update
 from fedshed.site import codec_of
 from fedshed.trace import Row
 from fedshed.transports import Transport
@@ -37,7 +39,7 @@ class Progress(Struct, frozen=True):
 
     state: Any
     traffic: Traffic = Traffic()
-    rows: tuple[Row, ...] = ()
+    rows: list[Row] = []  # append-only, shared by the progress of one run
     info: Info | None = None  # of the last step
     rounds: int = 0
     seconds: float = 0.0
@@ -54,49 +56,82 @@ class Outcome(Struct, frozen=True):
 
 
 class Wire:
-    """Plays flows over a transport: encodes, counts, decodes, drops what is late or repeated."""
+    """Plays flows over a transport: encodes, counts, decodes, drops what is late or repeated.
+
+    A reply belongs to an exchange by its number and by the run's own name, so one of another run is late too.
+    """
 
     def __init__(
         self, algorithm: Algorithm[Any], problem: Problem, transport: Transport, traffic: Traffic
     ) -> None:
         self._codec = codec_of(algorithm, problem.n)
-        self._n, self._transport = problem.n, transport
+        self._n, self._transport, self._run = problem.n, transport, token_bytes(4)
+        self._heard: set[tuple[str, int]] = set()
         self.traffic = traffic
 
     def play(self, flow: Flow[R]) -> R:
         """Run a flow to its end: each Ask it yields is one exchange."""
-        try:
-            ask = next(flow)
-            while True:
-                ask = flow.send(self._exchange(ask))
-        except StopIteration as done:
-            result: R = done.value
-            return result
+        replies: Replies | None = None
+        while True:
+            try:
+                ask = flow.send(replies)  # type: ignore[arg-type]
+            except StopIteration as done:
+                result: R = done.value
+                return result
+            replies = self._exchange(ask)
 
     def _exchange(self, ask: Ask) -> Replies:
         number = self.traffic.exchanges + 1
-        common = self._codec.encode_common(number, ask.parts)
+        common = self._codec.encode_common(self._run, number, ask.parts)
         payloads = {i: self._codec.encode_request(common, mine) for i, mine in sorted(ask.each.items())}
-        arrived = [(i, data, self._decode(i, data)) for i, data in self._transport.exchange(payloads)]
-        current = {i: reply for i, _, reply in arrived if reply.number == number and i in payloads}
-        for i, reply in current.items():
-            if len(reply.parts) != len(ask.parts):
-                raise ProtocolError(f"agent {i!r} answered {len(reply.parts)} of {len(ask.parts)} parts")
+        arrived = [(i, data) for i, data in self._transport.exchange(payloads) if i in payloads]
+        replies = [(i, self._decode(i, data)) for i, data in arrived]
+        current = {i: r.parts for i, r in replies if (r.run, r.number) == (self._run, number)}
+        for i, parts in current.items():
+            _check_answers(i, ask.parts, parts)
+        self._count(number, sum(map(len, payloads.values())), sum(len(data) for _, data in arrived), replies)
+        return {i: current[i] for i in sorted(current)}
+
+    def _count(self, number: int, down: int, up: int, replies: list[tuple[str, Reply]]) -> None:
+        """Everything that crossed the wire; the Hessians of a reply once, however often it came."""
+        hessians = 0
+        for i, reply in replies:
+            if reply.run == self._run and (i, reply.number) not in self._heard:
+                self._heard.add((i, reply.number))
+                hessians += reply.hessians
+        sent = sum(codec.vectors(part, self._n) for _, reply in replies for part in reply.parts)
         self.traffic = Traffic(
             exchanges=number,
-            uplink_bytes=self.traffic.uplink_bytes + sum(len(data) for _, data, _ in arrived),
-            downlink_bytes=self.traffic.downlink_bytes + sum(map(len, payloads.values())),
-            uplink_vectors=self.traffic.uplink_vectors
-            + sum(codec.vectors(part, self._n) for _, _, reply in arrived for part in reply.parts),
-            hessians=self.traffic.hessians + sum(reply.hessians for reply in current.values()),
+            uplink_bytes=self.traffic.uplink_bytes + up,
+            downlink_bytes=self.traffic.downlink_bytes + down,
+            uplink_vectors=self.traffic.uplink_vectors + sent,
+            hessians=self.traffic.hessians + hessians,
         )
-        return {i: current[i].parts for i in sorted(current)}
 
     def _decode(self, i: str, data: bytes) -> Reply:
         try:
-            return self._codec.decode_reply(data)
+            reply = self._codec.decode_reply(data)
         except CodecError as error:
             raise ProtocolError(f"agent {i!r}: {error}") from error
+        if not 0 <= reply.hessians <= MOST_HESSIANS:
+            raise ProtocolError(f"agent {i!r} says it computed {reply.hessians} Hessians for one request")
+        return reply
+
+
+MOST_HESSIANS = 1000
+
+
+def _check_answers(i: str, parts: Sequence[Any], answers: Sequence[Any]) -> None:
+    """Each part has an answer of its kind: costs to a search, one for each step size."""
+    if len(answers) != len(parts):
+        raise ProtocolError(f"agent {i!r} answered {len(answers)} of {len(parts)} parts")
+    for part, answer in zip(parts, answers, strict=True):
+        search, costs = isinstance(part, Search), isinstance(answer, Costs)
+        fits = costs and len(answer.values) == len(part.etas) if search else not costs
+        if not fits or isinstance(answer, Search | Update | Share):
+            raise ProtocolError(
+                f"agent {i!r} answered {type(part).__name__} with an unfit {type(answer).__name__}"
+            )
 
 
 def iterate(
@@ -119,21 +154,30 @@ def iterate(
     while True:
         state = wire.play(algorithm.observe(problem, progress.state))
         g = gradient(problem, state)
+        if np.linalg.norm(g) <= tol and not state.silent(problem):
+            state = wire.play(algorithm.confirm(problem, state))
+            g = gradient(problem, state)
         row = _row(problem, state, progress, g, f_star)
         reason = _reason(problem, state, row, tol, max_iterations, gap_tol)
         if reason is None:
             after, info = wire.play(algorithm.step(problem, state))
-            reason = info.stopped
+            if info.stopped and algorithm.precision.lossy:  # perhaps only the rounded gradient is to blame
+                state = wire.play(algorithm.confirm(problem, state))
+                after, info = wire.play(algorithm.step(problem, state))
+            stuck = np.array_equal(after.theta, state.theta) and not state.silent(problem)
+            reason = info.stopped or (ROUNDING if stuck else None)
         seconds = time.perf_counter() - clock
         if reason is not None:  # what was asked for this decision belongs to the last row
             row = replace(row, seconds=seconds, **_counts(wire.traffic, problem))
             return Outcome(state, (*progress.rows, row), g, reason in (CONVERGED, CLOSE_ENOUGH), reason)
+        progress.rows.append(row)
         rounds = progress.rounds + info.rounds
-        progress = Progress(after, wire.traffic, (*progress.rows, row), info, rounds, seconds)
+        progress = Progress(after, wire.traffic, progress.rows, info, rounds, seconds)
         yield progress
 
 
 CONVERGED = "the gradient norm is at most tol"
+ROUNDING = "the gradient is at rounding level, above tol: no algorithm can do better"
 CLOSE_ENOUGH = "f - f_star is at most gap_tol"
 
 
@@ -143,11 +187,18 @@ def _reason(
     """Why the run ends here, if it does."""
     if row.grad_norm <= tol and not state.silent(problem):
         return CONVERGED
+    if row.grad_norm <= 32 * np.finfo(float).eps * _cancelled(problem, state) and not state.silent(problem):
+        return ROUNDING
     if gap_tol is not None and row.gap is not None and row.gap <= gap_tol and not state.silent(problem):
         return CLOSE_ENOUGH
     if row.iteration >= max_iterations:
         return f"max_iterations = {max_iterations} reached"
     return None
+
+
+def _cancelled(problem: Problem, state: State[Any]) -> float:
+    """Size of what cancels in the global gradient, sum_i p_i ||g_i||: its rounding error is eps times it."""
+    return sum(problem.p[i] * float(np.linalg.norm(state.known[i].g)) for i in problem.agents)
 
 
 def _row(problem: Problem, state: State[Any], progress: Progress, g: Vector, f_star: float | None) -> Row:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from fedshed.algorithm import Ask, Problem, Replies, State, advance, cost, step_sizes
 from fedshed.arrays import Vector
-from fedshed.errors import ConfigError
-from fedshed.messages import Search
+from fedshed.errors import ConfigError, Error
+from fedshed.messages import Search, Undefined
 
 if TYPE_CHECKING:
     from fedshed.algorithm import Algorithm, Flow
@@ -56,6 +56,7 @@ class _Armijo(Struct, frozen=True, tag=True):
     beta: float = 0.5
     candidates: int = 8
     rounds: ClassVar[int] = 1
+    fused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (0 < self.alpha < 0.5 and 0 < self.beta < 1 and self.candidates >= 1):
@@ -68,14 +69,20 @@ class _Armijo(Struct, frozen=True, tag=True):
         self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
         """Ask for batch after batch of candidates until one is accepted or all are below 2^-40."""
+        if not np.isfinite(direction).all():
+            raise Error(
+                f"the direction at iteration {state.t} is not finite; rescale the columns or raise l2"
+            )
         tried = 0
         while self.beta**tried >= SMALLEST_STEP:
-            search = Search(state.theta, direction, step_sizes(self.beta, tried, self.candidates))
-            ask, trial = self._ask(algorithm, problem, state, g, search, first=tried == 0)
+            etas = step_sizes(self.beta, tried, self.candidates)
+            search = Search(state.theta, direction, etas[etas >= SMALLEST_STEP])
+            trial = advance(state, state.theta + direction, g) if self.fused and tried == 0 else None
+            ask = self._ask(algorithm, problem, search, trial)
             replies = yield from algorithm.collect(ask, problem, state)
             eta = self._first_accepted(problem, state, g, search, replies)
             if trial is not None:
-                update = {i: parts[1:] for i, parts in replies.items()}
+                update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
                 if eta == 1.0:
                     return Step(eta, replace(algorithm.absorb(problem, trial, update), fresh=True))
                 state = algorithm.salvage(problem, state, trial, update)
@@ -85,16 +92,13 @@ class _Armijo(Struct, frozen=True, tag=True):
         return Step(0.0, state)
 
     def _ask(
-        self,
-        algorithm: Algorithm[Any],
-        problem: Problem,
-        state: State[Any],
-        g: Vector,
-        search: Search,
-        first: bool,
-    ) -> tuple[Ask, State[Any] | None]:
-        """The request for the costs, and the state at the full step if its update is asked for with them."""
-        return Ask((search,), dict.fromkeys(problem.agents)), None
+        self, algorithm: Algorithm[Any], problem: Problem, search: Search, trial: State[Any] | None
+    ) -> Ask:
+        """The request for the costs, and for the update at the trial point if there is one."""
+        if trial is None:
+            return Ask((search,), dict.fromkeys(problem.agents))
+        update = algorithm.ask(problem, trial)
+        return Ask((search, *(replace(part, theta=None) for part in update.parts)), update.each)
 
     def _first_accepted(
         self, problem: Problem, state: State[Any], g: Vector, search: Search, replies: Replies
@@ -104,7 +108,8 @@ class _Armijo(Struct, frozen=True, tag=True):
             4 * np.finfo(float).eps * max(1.0, abs(f0))
         )  # near the optimum f-differences drown in rounding
         for j, eta in enumerate(search.etas):
-            f = _cost_along(problem, state, search.direction, float(eta), j, replies)
+            with np.errstate(over="ignore", invalid="ignore"):  # an infinite cost is simply not accepted
+                f = _cost_along(problem, state, search.direction, float(eta), j, replies)
             if f <= f0 + self.alpha * eta * slope + slack:
                 return float(eta)
         return 0.0
@@ -117,21 +122,7 @@ class TwoExchange(_Armijo, frozen=True, tag=True):
 class Fused(_Armijo, frozen=True, tag=True):
     """One exchange for the costs and for the update at eta = 1; what a rejected trial brought is salvaged."""
 
-    def _ask(
-        self,
-        algorithm: Algorithm[Any],
-        problem: Problem,
-        state: State[Any],
-        g: Vector,
-        search: Search,
-        first: bool,
-    ) -> tuple[Ask, State[Any] | None]:
-        if not first:
-            return _Armijo._ask(self, algorithm, problem, state, g, search, first)
-        trial = advance(state, state.theta + search.direction, g)
-        update = algorithm.ask(problem, trial)
-        parts = (search, *(replace(part, theta=None) for part in update.parts))
-        return Ask(parts, update.each), trial
+    fused: ClassVar[bool] = True
 
 
 def _cost_along(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from math import isfinite
 
+import numpy as np
 from msgspec import Struct
 
-from fedshed.arrays import Matrix, Packed, Scalars, Vector
+from fedshed.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 
 
 class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False):
@@ -39,6 +40,7 @@ class Update(Message, frozen=True):
 
     t: int
     theta: Vector | None
+    accuracy: float = 0.0  # of each entry of the gradient, where the algorithm's precision allows one
 
 
 # --- asked of one agent --------------------------------------------------------------------------
@@ -64,9 +66,13 @@ class Share(Message, frozen=True):
 
 
 class Costs(Message, frozen=True):
-    """f^(i) at each candidate of a Search, without the ridge."""
+    """f^(i) at each candidate of a Search, without the ridge; infinite where it overflows."""
 
-    values: Scalars
+    values: Extended
+
+
+class Undefined(Message, frozen=True):
+    """No answer: cost, gradient or curvature overflow at a trial point, which the search will reject."""
 
 
 class Eigenpairs(Message, frozen=True):
@@ -77,23 +83,25 @@ class Eigenpairs(Message, frozen=True):
     values: Scalars
     vectors: Matrix
     rho: float
+    last: bool  # no pairs follow: q = n - 1, or the data rank
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.k < 1 or self.start < 0 or len(self.values) != len(self.vectors):
-            raise ValueError(
-                f"eigenpairs of k={self.k} from start={self.start}: {len(self.values)} values for "
-                f"{len(self.vectors)} vectors"
-            )
-        if self.rho < 0:
-            raise ValueError(f"rho must be at least 0, not {self.rho}")
+        count, n = self.vectors.shape
+        if self.k < 1 or self.start < 0 or len(self.values) != count:
+            have = f"{len(self.values)} values for {count} vectors"
+            raise ValueError(f"eigenpairs of k={self.k} from start={self.start}: {have}")
+        if self.start + count > max(n - 1, 0):
+            raise ValueError(f"{self.start + count} eigenpairs are more than n - 1 = {n - 1}")
+        if self.rho < 0 or (np.diff(self.values, append=self.rho) > 1e-9 * self.rho).any():
+            raise ValueError("eigenvalues must fall, down to a rho of at least 0")
 
 
 class Local(Message, frozen=True):
     """f^(i) and g^(i) at theta^t, and the curvature that comes with them, if any (Algorithm 4, U_t)."""
 
     loss: float
-    gradient: Vector
+    gradient: Gradient
     pairs: Eigenpairs | None
 
 
@@ -101,5 +109,5 @@ class LocalHessian(Message, frozen=True):
     """f^(i), g^(i) and the whole Hessian of the data term at theta^t, packed."""
 
     loss: float
-    gradient: Vector
+    gradient: Gradient
     hessian: Packed

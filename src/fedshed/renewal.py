@@ -5,6 +5,7 @@ A policy is pure: it looks at the history and holds no counter, so there is noth
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from fedshed.errors import ConfigError
 
 
 class History(Struct, frozen=True):
-    """What a policy may look at: ||g_1||, ..., ||g_{t-1}|| and the agent's last renewal."""
+    """What a policy may look at: ||g_{t-3}||, ||g_{t-2}||, ||g_{t-1}|| and the agent's last renewal."""
 
     t: int
     n: int
@@ -44,8 +45,8 @@ class Periodic(Struct, frozen=True, tag=True):
     every: int | None = None
 
     def __post_init__(self) -> None:
-        if self.every is not None and self.every < 1:
-            raise ConfigError(f"the renewal period must be at least 1, not {self.every}")
+        if self.every is not None and not (isinstance(self.every, int) and self.every >= 1):
+            raise ConfigError(f"the renewal period must be a whole number >= 1, not {self.every}")
 
     def __call__(self, history: History, agent: str) -> bool:
         """Is t in I?"""
@@ -68,6 +69,10 @@ class GradientNorm(Struct, frozen=True, tag=True):
 
     b: float = 0.3
     apart: int = 3
+
+    def __post_init__(self) -> None:
+        if not (-math.inf < self.b < math.inf and self.apart >= 1):
+            raise ConfigError(f"GradientNorm needs a finite b and apart >= 1, not {self.b}, {self.apart}")
 
     def __call__(self, history: History, agent: str) -> bool:
         """Is t in I?"""

@@ -5,20 +5,21 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Optional
 
+import numpy as np
 from msgspec.structs import replace
 
 from fedshed.algorithm import Agent, AgentId, Algorithm
 from fedshed.arrays import Scalars, Vector
 from fedshed.codec import Codec, Decoder, Reply, encode
-from fedshed.errors import ProtocolError
-from fedshed.messages import Costs, Message, Search
+from fedshed.errors import ProtocolError, SingularError
+from fedshed.messages import Costs, Message, Search, Undefined
 from fedshed.objectives import Objective, Point
 from fedshed.objectives.base import Rows
 
 
 def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
     """The wire format of an algorithm: its own messages, and those of the line search."""
-    return Codec((Search, Costs, *algorithm.messages), n)
+    return Codec((Search, Costs, Undefined, *algorithm.messages), n, algorithm.precision)
 
 
 class Site:
@@ -38,13 +39,39 @@ class Site:
         for part in request.parts:
             if isinstance(part, Search):
                 trial = part.theta + part.direction
-                answers.append(Costs(self._objective.along(part.theta, part.direction, part.etas)))
+                answers.append(self._costs(part))
             else:
-                part = _located(part, trial)
-                cache, answer = self._algorithm.respond(agent, cache, part, request.mine)
+                cache, answer = self._answer(agent, cache, part, request.mine, trial)
                 answers.append(answer)
+        accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
+        reply = Reply(request.run, request.number, counter.hessians, answers)
+        encoded = self._codec.encode_reply(reply, accuracy)
+        if self._algorithm.precision.lossy:  # what the Master sees is what the agent must go on from
+            for answer in self._codec.decode_reply(encoded).parts:
+                cache = self._algorithm.sent(cache, answer)
         self._cache = cache
-        return self._codec.encode_reply(Reply(request.number, counter.hessians, answers))
+        return encoded
+
+    def _costs(self, search: Search) -> Costs:
+        """Costs along the direction; one that overflows is infinite, and will be rejected."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = self._objective.along(search.theta, search.direction, search.etas)
+        return Costs(np.where(np.isfinite(values), values, np.inf))
+
+    def _answer(
+        self, agent: Agent, cache: Any, part: Any, mine: Any, trial: Vector | None
+    ) -> tuple[Any, Message]:
+        """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
+        located = _located(part, trial)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self._algorithm.respond(agent, cache, located, mine)
+        except (ValueError, ArithmeticError, SingularError) as error:
+            if located is not part:
+                return cache, Undefined()
+            raise ProtocolError(
+                f"site {self._name!r} cannot answer {type(part).__name__}: {error}"
+            ) from error
 
     def forget(self) -> None:
         """Lose the cache, as a restarted process would."""

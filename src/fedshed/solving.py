@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
@@ -18,7 +19,7 @@ from fedshed.arrays import Vector
 from fedshed.certificate import Certificate, certify
 from fedshed.checkpoint import Checkpoint, Settings
 from fedshed.datasets import Federation
-from fedshed.engine import Progress, iterate
+from fedshed.engine import Outcome, Progress, iterate
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel, local_objectives
 from fedshed.reference import pooled_optimum
@@ -66,8 +67,8 @@ def optimize(
     makes a transport from the sites (default: all in this process).  `checkpoint` names a file from which
     `resume` goes on; `watch` is called after every round.
     """
-    objectives = local_objectives(federation, loss, intercept)
-    columns = (*federation.columns, "intercept") if intercept else federation.columns
+    objectives = local_objectives(checks.federation_of(federation), loss, checks.flag(intercept, "intercept"))
+    columns = _columns(federation, intercept)
     settings = Settings(
         loss, checks.ridge(l2, len(columns), intercept), intercept, checks.tolerance(tol),
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
@@ -76,11 +77,13 @@ def optimize(
     chosen = checks.suited(algorithm, budget, line_search, seed, loss, federation)
     theta = checks.start(theta0, len(columns))
     checks.unique_optimum(objectives, settings.l2, columns)
-    wire = transport or InProcess
     problem = _problem(settings, objectives, columns)
-    start = Progress(chosen.start(problem, theta))
-    saver = None if checkpoint is None else Checkpoint(checkpoint, chosen, settings, federation.fingerprint())
-    return _run(chosen, problem, objectives, wire, start, settings, saver, watch)
+    start = Progress(chosen.start(problem, theta), rows=[])
+    saver = None
+    if checkpoint is not None:
+        checks.new_file(checkpoint)
+        saver = Checkpoint(checkpoint, chosen, settings, federation.fingerprint())
+    return _run(chosen, problem, objectives, transport or InProcess, start, settings, saver, watch)
 
 
 def resume(
@@ -89,6 +92,7 @@ def resume(
     *,
     algorithm: Algorithm[Any] | None = None,
     max_iterations: int | None = None,
+    tol: float | None = None,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -97,9 +101,10 @@ def resume(
     chosen, settings, progress = checkpoints.load(path, data, algorithm)
     if max_iterations is not None:
         settings = replace(settings, max_iterations=checks.whole(max_iterations, "max_iterations"))
+    if tol is not None:
+        settings = replace(settings, tol=checks.tolerance(tol))
     objectives = local_objectives(federation, settings.loss, settings.intercept)
-    columns = (*federation.columns, "intercept") if settings.intercept else federation.columns
-    problem = _problem(settings, objectives, columns)
+    problem = _problem(settings, objectives, _columns(federation, settings.intercept))
     progress = replace(progress, state=chosen.reminded(progress.state))
     saver = Checkpoint(path, chosen, settings, data)
     return _run(chosen, problem, objectives, transport or InProcess, progress, settings, saver, watch)
@@ -110,7 +115,7 @@ def optimum(
 ) -> tuple[Vector, float]:
     """theta* and f* of the pooled rows: what every algorithm must reach."""
     objectives = local_objectives(federation, loss, intercept)
-    columns = (*federation.columns, "intercept") if intercept else federation.columns
+    columns = _columns(federation, intercept)
     penalty = checks.ridge(l2, len(columns), intercept)
     checks.unique_optimum(objectives, penalty, columns)
     with threadpool_limits(1):
@@ -128,6 +133,7 @@ def _run(
     watch: Watch | None,
 ) -> Result:
     transport = connect({name: Site(name, objective, algorithm) for name, objective in objectives.items()})
+    checks.reachable(transport, problem.agents)
     problem = replace(problem, stateless=transport.stateless)
     run = iterate(
         algorithm, problem, transport, progress,
@@ -135,27 +141,45 @@ def _run(
         f_star=settings.f_star, gap_tol=settings.gap_tol,
     )  # fmt: skip
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
-        try:
-            while True:
-                progress = next(run)
-                if saver:
-                    saver.offer(progress)
-                if watch:
-                    watch(progress)
-        except StopIteration as done:
-            outcome = done.value
-        finally:
-            if saver:
-                saver.save(progress)
+        outcome = _watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient)
-    return Result(
-        outcome.state.theta,
-        outcome.converged,
-        outcome.reason,
-        certificate,
-        Trace(outcome.rows),
-        problem.columns,
-    )
+    converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
+    if converged and _separated(objectives, problem, theta):
+        converged, reason = False, SEPARATED
+    return Result(theta, converged, reason, certificate, Trace(outcome.rows), problem.columns)
+
+
+def _watched(
+    run: Generator[Progress, None, Outcome], progress: Progress, saver: Checkpoint | None, watch: Watch | None
+) -> Outcome:
+    """Play a run to its end, saving now and then, and once more when it ends or is interrupted."""
+    try:
+        while True:
+            try:
+                progress = next(run)
+            except StopIteration as done:
+                outcome: Outcome = done.value
+                return outcome
+            if saver:
+                saver.offer(progress)
+            if watch:
+                watch(progress)
+    finally:
+        if saver:
+            saver.save_at_the_end(progress)
+
+
+SEPARATED = "theta separates the classes: without a penalty there is no finite optimum; set l2 > 0"
+
+
+def _separated(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> bool:
+    """Whether the unpenalised part of theta alone is a direction along which the cost falls for ever."""
+    free = np.where(problem.l2 == 0, theta, 0.0)
+    return bool(free.any()) and all(o.unbounded_along(o.X @ free) for o in objectives.values())
+
+
+def _columns(federation: Federation, intercept: bool) -> tuple[str, ...]:
+    return (*federation.columns, "intercept") if intercept else federation.columns
 
 
 def _problem(settings: Settings, objectives: Mapping[str, LinearModel], columns: tuple[str, ...]) -> Problem:

@@ -31,7 +31,7 @@ from fedshed.site import Site
 from fedshed.transports import InProcess
 
 EPS = float(np.finfo(float).eps)
-SLACK = 4 * EPS  # what the line search forgives, times max(1, |f|) (PAPER_NOTES 9)
+SLACK = 4 * EPS  # what the line search forgives, times max(1, |f|) (docs/paper.md 9)
 norm = np.linalg.norm
 
 

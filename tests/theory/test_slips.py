@@ -5,6 +5,8 @@ The corrected statements are tested in general by the other modules of this fold
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -236,3 +238,24 @@ def test_theorem_10_3_is_superlinear_by_the_root_not_by_the_quotient():
         q_1 = next(round_ for round_ in seen if round_.k == k)
         assert quotients[k, 1] == pytest.approx(q_1.c, abs=bound * q_1.error())
         assert quotients[k, 1] > 0.5
+
+
+# --- Section 6 ---------------------------------------------------------------------------------------
+
+
+def test_giant_suffers_from_a_higher_condition_number_not_a_lower_one():
+    """Where agents differ, the harmonic mean errs by max_j (mean h_j)(mean 1/h_j), which grows as mu falls.
+
+    SHED, by contrast, is done in n - 1 iterations at any condition number.
+    """
+    conditions, iterations = [], []
+    for l2 in (1.0, 0.1, 0.01):
+        instance = axes([[1.0, 0.0, 0.3, 0.0], [0.0, 1.0, 0.3, 0.0]], [1, 1], theta=np.ones(4), l2=l2)
+        options = {"loss": "least-squares", "l2": l2, "tol": 1e-6, "theta0": np.full(4, 3.0)}
+        result = optimize(instance.federation, algorithm="giant", **options)
+        assert result.converged
+        conditions.append(np.linalg.cond(instance.hessian(instance.theta_star)))
+        iterations.append(len(result.trace) - 1)
+        assert len(optimize(instance.federation, algorithm="shed-ls", **options).trace) - 1 <= 3
+    assert conditions == sorted(conditions)
+    assert all(later > 2 * earlier for earlier, later in pairwise(iterations))

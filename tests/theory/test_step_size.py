@@ -65,7 +65,8 @@ def test_lemma_4_the_step_satisfies_armijo_for_every_alpha(instance, data, share
 def test_lemma_4_backtracking_that_tries_the_step_stops_there_at_the_latest(instance, d, share, start, alpha):
     algorithm = shed_ls(Constant(d), rho=Between(share))
     theta = start(instance)
-    eta = sufficient_step(replay(instance, algorithm, theta, 1)[0]) * (1 - 100 * instance.n * EPS)
+    eta = sufficient_step(replay(instance, algorithm, theta, 1)[0])
+    eta = min(1.0, eta) * (1 - 1000 * EPS * instance.K_bar / instance.l2)  # eigenvalues are known to eps K
     assert chosen(instance, algorithm, theta, alpha, beta=eta) >= eta
 
 

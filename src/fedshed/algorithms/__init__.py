@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,10 +14,11 @@ from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
-from fedshed.algorithms.shed import Held, Midpoint, NextEigenvalue, Shed
-from fedshed.channels import ByteRate, Channel, Constant, PerAgent, Rayleigh, Recorded
+from fedshed.algorithms.qn_shed import QnShed
+from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
+from fedshed.channels import Channel, Constant, PerAgent, Rayleigh
 from fedshed.errors import ConfigError
-from fedshed.linesearch import FullStep, LineSearch
+from fedshed.linesearch import FullStep, Fused, LineSearch, TwoExchange
 from fedshed.names import closest
 from fedshed.renewal import EveryRound, GradientNorm, Once, Periodic
 
@@ -60,6 +62,12 @@ ENTRIES: tuple[Entry, ...] = (
         "Section 6",
     ),
     Entry(
+        "qn-shed",
+        QnShed(),
+        "SHED with secants, coded eigenpairs, one exchange an iteration",
+        "ours: docs/beyond.md",
+    ),
+    Entry(
         "giant",
         Giant(),
         "harmonic mean of the local Hessians; the global gradient costs an exchange",
@@ -85,42 +93,56 @@ def build(
 
     A trailing `+` is the paper's mark for `budget=Rayleigh()`: "fib-shed+" is Fib-SHED+.
     """
-    plus = name.endswith("+")
-    if name.removesuffix("+") not in ALGORITHMS:
+    plain = name.removesuffix("+")
+    if plain not in ALGORITHMS:
         raise ConfigError(f"unknown algorithm {name!r}{closest(name, ALGORITHMS)}")
-    entry = ALGORITHMS[name.removesuffix("+")]
-    algorithm: Any = entry.algorithm
-    channel = Rayleigh() if plus and budget is None else as_channel(budget)
-    if channel is not None and not entry.takes_budget:
-        raise ConfigError(f"{entry.name} sends messages of fixed size; leave budget out")
-    if entry.takes_budget:
-        algorithm = replace(algorithm, channel=_seeded(channel or algorithm.channel, seed))
-    return with_line_search(algorithm, line_search)
+    budget = Rayleigh() if name != plain and budget is None else budget
+    if budget is not None and not ALGORITHMS[plain].takes_budget:
+        raise ConfigError(f"{plain} sends messages of fixed size; leave budget out")
+    return configured(ALGORITHMS[plain].algorithm, budget, line_search, seed)
 
 
-def with_line_search(algorithm: Algorithm[Any], line_search: LineSearch | None) -> Algorithm[Any]:
-    """The algorithm with another line search, where it has one."""
-    if line_search is None:
-        return algorithm
-    if not hasattr(algorithm, "line_search"):
-        raise ConfigError(f"{type(algorithm).__name__} has no line search to replace")
-    changed: Algorithm[Any] = replace(algorithm, line_search=line_search)
-    return changed
+def configured(
+    algorithm: Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int
+) -> Algorithm[Any]:
+    """The algorithm with this budget and line search, where it has such parts; its draws follow the seed."""
+    changes: dict[str, Any] = {}
+    channel = as_channel(budget) or getattr(algorithm, "channel", None)
+    if channel is not None:
+        changes["channel"] = _seeded(channel, seed)
+    if line_search is not None:
+        if not isinstance(line_search, FullStep | TwoExchange | Fused) and not callable(line_search):
+            raise ConfigError(f"line_search must be TwoExchange(), Fused() or the like, not {line_search!r}")
+        if isinstance(line_search, type):
+            raise ConfigError(f"line_search must be an instance: {line_search.__name__}()")
+        changes["line_search"] = line_search
+    for part in changes:
+        if not hasattr(algorithm, part):
+            raise ConfigError(f"{type(algorithm).__name__} has no {part.replace('_', ' ')} to replace")
+    return replace(algorithm, **changes)
 
 
 def as_channel(budget: Any) -> Channel | None:
     """A budget as a channel: a whole number is so many eigenpairs a round."""
-    if budget is None or isinstance(budget, Constant | Rayleigh | ByteRate | Recorded | PerAgent):
-        return budget
-    if callable(getattr(budget, "eigenpairs", None)):
-        return budget  # type: ignore[no-any-return]
-    if isinstance(budget, bool) or not isinstance(budget, int):
+    if budget is None or (callable(getattr(budget, "eigenpairs", None)) and not isinstance(budget, type)):
+        channel: Channel | None = budget
+        return channel
+    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
         raise ConfigError(f"budget must be a whole number of eigenpairs, a Channel or None, not {budget!r}")
-    return Constant(budget)
+    return Constant(int(budget))
 
 
-def _seeded(channel: Channel, seed: int) -> Channel:
-    return replace(channel, seed=seed) if isinstance(channel, Rayleigh) and channel.seed == 0 else channel
+def _seeded(channel: Any, seed: int) -> Any:
+    """The channel with its draws tied to the run's seed, where it has none of its own."""
+    if isinstance(channel, Rayleigh) and channel.seed is None:
+        return replace(channel, seed=seed)
+    if isinstance(channel, PerAgent):
+        own = {agent: _seeded(one, seed) for agent, one in channel.channels.items()}
+        return PerAgent(own, _seeded(channel.default, seed))
+    return channel
 
 
-__all__ = ["ALGORITHMS", "Budget", "Entry", "Held", "NextEigenvalue", "as_channel", "build"]
+__all__ = [
+    "ALGORITHMS", "Agd", "Budget", "Done", "Entry", "FedNL", "Giant", "GiantDeterminantal", "HeavyBall",
+    "Lbfgs", "Midpoint", "Newton", "NextEigenvalue", "QnShed", "Shed", "as_channel", "build",
+]  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.algorithm import (
@@ -25,7 +24,8 @@ from fedshed.algorithm import (
     State,
     gradient,
 )
-from fedshed.arrays import Matrix, Packed, Scalars, Vector, pack, unpack
+from fedshed.algorithms.newton import PackedHessian
+from fedshed.arrays import Gradient, Matrix, Packed, Scalars, Vector, pack, unpack
 from fedshed.channels import Channel, Constant
 from fedshed.errors import ProtocolError
 from fedshed.linalg import DensePlusRidge
@@ -45,31 +45,25 @@ class Correction(Message, frozen=True):
     """f^(i), g^(i) and the leading part sum_j values_j v_j v_j' of the Hessian minus what was learnt."""
 
     loss: float
-    gradient: Vector
+    gradient: Gradient
     version: int  # what the difference was taken from; -1: the agent lost its matrix
     values: Scalars
     vectors: Matrix
 
 
-class Estimate(Struct, frozen=True):
+class Estimate(PackedHessian, frozen=True, kw_only=True):
     """One agent's Hessian as learnt up to `version`, and the correction to follow: the same on both sides."""
 
     version: int
-    packed: Packed
     values: Scalars
     vectors: Matrix
     lost: bool = False
-
-    def matvec(self, s: Vector) -> Vector:
-        """H s."""
-        product: Vector = unpack(self.packed, len(s)) @ s
-        return product
 
     def corrected(self, rate: float) -> Estimate:
         """With the correction applied: version + 1."""
         n = self.vectors.shape[1]
         packed = self.packed + pack((rate * self.vectors.T * self.values) @ self.vectors)
-        return Estimate(self.version + 1, packed, np.zeros(0), np.zeros((0, n)), self.lost)
+        return replace(_unchanged(self.version + 1, packed, n), lost=self.lost)
 
 
 class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
@@ -81,10 +75,6 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Learnt, LocalHessian, Correction)
     state = State[Estimate]
     cache = Estimate
-
-    def start(self, problem: Problem, theta: Vector) -> State[Estimate]:
-        """Nothing is known before t = 1."""
-        return State(t=1, theta=theta, known={})
 
     def ask(self, problem: Problem, state: State[Estimate]) -> Ask:
         """f_i, g_i and a correction of H_i; from the start the whole of H_i."""
@@ -125,14 +115,21 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
 
     def _estimate(self, i: AgentId, old: Estimate | None, local: LocalHessian | Correction) -> Estimate:
         if isinstance(local, LocalHessian):
-            n = len(local.gradient)
-            return Estimate(0, local.hessian, np.zeros(0), np.zeros((0, n)))
+            return _unchanged(0, local.hessian, len(local.gradient))
         if old is None:
             raise ProtocolError(f"agent {i!r} sent a correction before its first Hessian")
         new = old.corrected(self.rate)
         if local.version != new.version:
             return replace(new, lost=True)
         return replace(new, values=local.values, vectors=local.vectors, lost=False)
+
+    def sent(self, cache: Estimate | None, answer: Message) -> Estimate | None:
+        """The correction as the Master sees it is the one that both sides apply."""
+        if cache is not None and isinstance(answer, LocalHessian):
+            return replace(cache, packed=answer.hessian)
+        if cache is not None and isinstance(answer, Correction) and answer.version == cache.version:
+            return replace(cache, values=answer.values, vectors=answer.vectors)
+        return cache
 
     def respond(
         self, agent: Agent, cache: Estimate | None, part: Update, mine: Learnt | None
@@ -143,10 +140,8 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         H, n = gram(point.factor), agent.objective.dim
         if mine is None:
             packed = pack(H)
-            return Estimate(0, packed, np.zeros(0), np.zeros((0, n))), LocalHessian(
-                point.value, point.gradient, packed
-            )
-        estimate = _agreed(cache, mine, self.rate)
+            return _unchanged(0, packed, n), LocalHessian(point.value, point.gradient, packed)
+        estimate = _agreed(cache, mine, self.rate, n)
         if estimate is None:
             return cache, Correction(point.value, point.gradient, -1, np.zeros(0), np.zeros((0, n)))
         rank = self.channel.eigenpairs(part.t, agent.name, pair_bytes=8 * (n + 1))
@@ -155,14 +150,19 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         return estimate, Correction(point.value, point.gradient, estimate.version, values, vectors)
 
 
-def _agreed(cache: Estimate | None, mine: Learnt, rate: float) -> Estimate | None:
+def _unchanged(version: int, packed: Packed, n: int) -> Estimate:
+    """A matrix without a correction to follow."""
+    return Estimate(packed=packed, version=version, values=np.zeros(0), vectors=np.zeros((0, n)))
+
+
+def _agreed(cache: Estimate | None, mine: Learnt, rate: float, n: int) -> Estimate | None:
     """The agent's copy at the Master's version: as it is, with the last correction, or as sent; else None."""
     if cache is not None and cache.version == mine.version:
         return cache
     if cache is not None and cache.version + 1 == mine.version:
         return cache.corrected(rate)
     if mine.matrix is not None:
-        return Estimate(mine.version, mine.matrix, np.zeros(0), np.zeros((0, 0)))
+        return _unchanged(mine.version, mine.matrix, n)
     return None
 
 

@@ -60,8 +60,8 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
         return None, Direction(self.local_direction(H, part.g), self.log_weight(H))
 
     def local_direction(self, H: Matrix, g: Vector) -> Vector:
-        """H^-1 g."""
-        return DensePlusRidge(H, np.zeros_like(g)).solve(g)
+        """H^-1 g; a site whose own Hessian is singular cannot take part without a penalty."""
+        return DensePlusRidge(H, np.full(len(g), np.finfo(float).tiny)).solve(g)
 
     def log_weight(self, H: Matrix) -> float:
         """All agents of equal size count the same."""

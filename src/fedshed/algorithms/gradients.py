@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.algorithm import Agent, Algorithm, Ask, Known, Problem, Replies, State
-from fedshed.arrays import Scalars, Vector
+from fedshed.arrays import Gradient, Scalars, Vector
 from fedshed.messages import Local, Message, Update
 from fedshed.objectives import Point
 
@@ -18,7 +18,7 @@ class LocalScale(Message, frozen=True):
     """f^(i), g^(i) and the diagonal of the Hessian at the start."""
 
     loss: float
-    gradient: Vector
+    gradient: Gradient
     scale: Vector
 
 
@@ -26,7 +26,7 @@ class LocalSmoothness(Message, frozen=True):
     """f^(i), g^(i) and the largest eigenvalue of the Hessian at the start."""
 
     loss: float
-    gradient: Vector
+    gradient: Gradient
     scale: float
 
 
@@ -49,13 +49,9 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalScale, LocalSmoothness)
     cache = None
 
-    def start(self, problem: Problem, theta: Vector) -> S:
-        """Nothing is known before t = 1."""
-        return self.state(t=1, theta=theta, known={})  # type: ignore[no-any-return]
-
     def ask(self, problem: Problem, state: S) -> Ask:
         """f_i and g_i at theta^t."""
-        return Ask((Update(state.t, state.theta),), dict.fromkeys(problem.agents))
+        return Ask((self.update(state),), dict.fromkeys(problem.agents))
 
     def absorb(self, problem: Problem, state: S, replies: Replies) -> S:
         """Costs and gradients move to theta^t; a scale stays as it was at the start."""

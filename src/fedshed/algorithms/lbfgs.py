@@ -72,14 +72,14 @@ def remembered(
     return np.vstack([s, ds])[-memory:], np.vstack([y, dy])[-memory:]
 
 
-def two_loop(g: Vector, s: Matrix, y: Matrix, initial: Initial) -> Vector:
-    """B g by the two-loop recursion; `initial` applies the initial inverse Hessian."""
+def two_loop(g: Vector, s: Matrix, y: Matrix, initial: Initial, scaled: bool = True) -> Vector:
+    """B g by the two-loop recursion; `initial` is the initial inverse Hessian, scaled by the last secant."""
     q, alphas = g.copy(), []
     curvature = np.sum(s * y, axis=1)
     for j in reversed(range(len(s))):
         alphas.append((s[j] @ q) / curvature[j])
         q = q - alphas[-1] * y[j]
-    gamma = curvature[-1] / (y[-1] @ initial(y[-1])) if len(s) else 1.0
+    gamma = curvature[-1] / (y[-1] @ initial(y[-1])) if len(s) and scaled else 1.0
     r = gamma * initial(q)
     for j, alpha in zip(range(len(s)), reversed(alphas), strict=True):
         r = r + s[j] * (alpha - (y[j] @ r) / curvature[j])

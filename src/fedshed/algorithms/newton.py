@@ -37,13 +37,9 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
     state = State[PackedHessian]
     cache = None
 
-    def start(self, problem: Problem, theta: Vector) -> State[PackedHessian]:
-        """Nothing is known before t = 1."""
-        return State(t=1, theta=theta, known={})
-
     def ask(self, problem: Problem, state: State[PackedHessian]) -> Ask:
         """f_i, g_i and H_i at theta^t."""
-        return Ask((Update(state.t, state.theta),), dict.fromkeys(problem.agents))
+        return Ask((self.update(state),), dict.fromkeys(problem.agents))
 
     def absorb(self, problem: Problem, state: State[PackedHessian], replies: Replies) -> State[PackedHessian]:
         """Each agent that answered is known exactly at theta^t."""
@@ -64,7 +60,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
 
     def exact_curvature(self, problem: Problem, state: State[PackedHessian]) -> DensePlusRidge | None:
         """H_t, when every agent answered at theta^t."""
-        return None if state.silent(problem) else _hessian(problem, state)
+        return None if state.silent(problem) or self.precision.lossy else _hessian(problem, state)
 
     def respond(self, agent: Agent, cache: None, part: Update, mine: Any) -> tuple[None, LocalHessian]:
         """f_i, g_i and H_i at theta^t."""

@@ -6,7 +6,7 @@ how rho is chosen, and how the step size is found.
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -74,6 +74,7 @@ class Held(Struct, frozen=True):
     values: Scalars
     vectors: Matrix
     rho: float
+    complete: bool  # no pairs follow: H_hat is the agent's whole Hessian
     t: int  # the last iteration whose pairs are in
     lost: bool = False  # the agent forgot this Hessian and needs theta_k
     owed: bool = False  # a renewal was due but did not arrive
@@ -83,15 +84,15 @@ class Held(Struct, frozen=True):
         """Number of eigenpairs held."""
         return len(self.values)
 
-    @property
-    def complete(self) -> bool:
-        """Whether H_hat is the agent's whole Hessian."""
-        return self.rho == 0.0 or self.q >= len(self.theta_k) - 1
-
     def matvec(self, s: Vector) -> Vector:
         """H_hat s."""
-        product: Vector = self.rho * s + ((self.values - self.rho) * (self.vectors @ s)) @ self.vectors
+        product: Vector = self.rho * s + (self.excess * (self.vectors @ s)) @ self.vectors
         return product
+
+    @property
+    def excess(self) -> Vector:
+        """lambda_j - rho, at least 0."""
+        return np.maximum(self.values - self.rho, 0.0)
 
     def extended(self, pairs: Eigenpairs, t: int) -> Held:
         """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
@@ -103,6 +104,7 @@ class Held(Struct, frozen=True):
             values=np.concatenate([self.values, pairs.values[new]]),
             vectors=np.concatenate([self.vectors, pairs.vectors[new]]),
             rho=pairs.rho,
+            complete=pairs.last,
             t=t,
             lost=False,
         )
@@ -129,14 +131,10 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
 
     # --- at the Master ---------------------------------------------------------------------------
 
-    def start(self, problem: Problem, theta: Vector) -> State[Held]:
-        """Nothing is known before t = 1."""
-        return State(t=1, theta=theta, known={})
-
     def ask(self, problem: Problem, state: State[Held]) -> Ask:
         """f_i, g_i and the next eigenpairs at theta^t."""
         each = {i: self._share(problem, state, i) for i in problem.agents}
-        return Ask((Update(state.t, state.theta),), each)
+        return Ask((self.update(state),), each)
 
     def absorb(self, problem: Problem, state: State[Held], replies: Replies) -> State[Held]:
         """Costs and gradients move to theta^t; new pairs extend or replace those held."""
@@ -144,8 +142,8 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         for i in problem.agents:
             share, old = self._share(problem, state, i), known.get(i)
             if i in replies:
-                local: Local = replies[i][0]
-                held = _held(i, old.curvature if old else None, share, local.pairs, state)
+                local = replies[i][0]
+                held = _held(i, old.curvature if old else None, share, self.pairs_of(i, local), state)
                 known[i] = Known(state.theta, local.loss, local.gradient, held)
             elif old and share.k == state.t:
                 known[i] = replace(old, curvature=replace(old.curvature, owed=True))
@@ -167,9 +165,9 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         known = dict(state.known)
         for i, (local,) in replies.items():
             share = self._share(problem, trial, i)
-            if local.pairs is not None and share.k != trial.t:
-                held = known[i].curvature.extended(local.pairs, trial.t)
-                known[i] = replace(known[i], curvature=held)
+            pairs = self.pairs_of(i, local)
+            if pairs is not None and share.k != trial.t:
+                known[i] = replace(known[i], curvature=known[i].curvature.extended(pairs, trial.t))
         return replace(state, known=known)
 
     def reminded(self, state: State[Held]) -> State[Held]:
@@ -178,16 +176,26 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         return replace(state, known=known)
 
     def exact_curvature(self, problem: Problem, state: State[Held]) -> LowRankPlusDiagonal | None:
-        """H_hat_t itself, when every agent has sent all of its Hessian at theta^t."""
+        """H_hat_t itself, when every agent has sent all of its Hessian at theta^t, and exactly."""
+        if self.precision.lossy:
+            return None
         held = [state.known[i].curvature for i in problem.agents]
         exact = all(h.complete and np.array_equal(h.theta_k, state.theta) for h in held)
         return curvature(problem, state) if exact else None
 
+    def due(self, problem: Problem, state: State[Held], i: AgentId, held: Held) -> bool:
+        """Is t in I_i?"""
+        return self.renewal(History(state.t, problem.n, state.norms, held.k), i)
+
+    def pairs_of(self, i: AgentId, local: Any) -> Eigenpairs | None:
+        """The eigenpairs of an answer."""
+        pairs: Eigenpairs | None = local.pairs
+        return pairs
+
     def _share(self, problem: Problem, state: State[Held], i: AgentId) -> Share:
         """Renew, or go on after the pairs held; an agent that missed a renewal renews as soon as it can."""
         held = state.known[i].curvature if i in state.known else None
-        history = History(state.t, problem.n, state.norms, held.k if held else 0)
-        if held is None or (held.k < state.t and (held.owed or self.renewal(history, i))):
+        if held is None or (held.k < state.t and (held.owed or self.due(problem, state, i, held))):
             return Share(state.t, 0, True, None)
         more = held.t < state.t and not held.complete
         remind = more and (held.lost or problem.stateless)
@@ -210,14 +218,15 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         d = self.channel.eigenpairs(t, agent.name, pair_bytes=8 * (agent.objective.dim + 1))
         q = max(mine.have, min(mine.have + d, len(spectrum.vectors)))
         new = slice(mine.have, q)
-        rho = self.rho(spectrum.values, q)
-        return Eigenpairs(mine.k, mine.have, spectrum.values[new], spectrum.vectors[new], rho)
+        rho = float(self.rho(spectrum.values, q))
+        last = q >= len(spectrum.vectors)
+        return Eigenpairs(mine.k, mine.have, spectrum.values[new], spectrum.vectors[new], rho, last)
 
 
 def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
     held = [(problem.p[i], state.known[i].curvature) for i in problem.agents]
-    rows = [h.vectors * np.sqrt(p * np.maximum(h.values - h.rho, 0.0))[:, None] for p, h in held]
+    rows = [h.vectors * np.sqrt(p * h.excess)[:, None] for p, h in held]
     rho = sum(p * h.rho for p, h in held)
     return LowRankPlusDiagonal(np.concatenate(rows), rho + problem.l2, problem.columns)
 
@@ -225,11 +234,11 @@ def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
 def _held(i: AgentId, old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:
     """The Master's copy after a reply to `share`."""
     if pairs is not None and pairs.k == state.t == share.k and pairs.start == 0:
-        return Held(pairs.k, state.theta, pairs.values, pairs.vectors, pairs.rho, state.t)
+        return Held(pairs.k, state.theta, pairs.values, pairs.vectors, pairs.rho, pairs.last, state.t)
     if old is None:
         raise ProtocolError(f"agent {i!r} sent no eigenpairs of its Hessian when it was first asked for them")
     if pairs is None:
-        return replace(old, lost=share.more, owed=old.owed or share.k == state.t)
+        return replace(old, lost=old.lost or share.more, owed=old.owed or share.k == state.t)
     return old.extended(pairs, state.t)
 
 

@@ -18,6 +18,13 @@ def collinear(A: Matrix) -> NDArray[np.intp]:
     return np.flatnonzero(null > 0.1 * null.max())
 
 
+def unit_diagonal(A: Matrix) -> tuple[Vector, Matrix]:
+    """d and diag(d) A diag(d) with ones on the diagonal; a row of zeros stays one."""
+    diagonal = np.diag(A)
+    d: Vector = 1 / np.sqrt(np.where(diagonal > np.finfo(float).tiny, diagonal, 1.0))
+    return d, A * d[:, None] * d
+
+
 class DensePlusRidge:
     """H + diag(ridge) for a dense symmetric positive semidefinite H."""
 
@@ -30,23 +37,28 @@ class DensePlusRidge:
         return product
 
     def solve(self, g: Vector) -> Vector:
-        """(H + diag(ridge))^-1 g by Cholesky."""
+        """(H + diag(ridge))^-1 g by Cholesky, scaled to a unit diagonal: units of columns do not matter."""
         A = self._H + np.diag(self._ridge)
+        scale, unit = unit_diagonal(A)
         try:
-            factor = cho_factor(A, lower=True, check_finite=False)
+            factor = cho_factor(unit, lower=True, check_finite=False)
         except LinAlgError:
-            raise self._singular(A) from None
-        pivots = np.square(np.diag(factor[0]))
-        if pivots.min() <= len(g) * np.finfo(float).eps * pivots.max() and not self._ridge.all():
-            raise self._singular(A)
-        solution: Vector = cho_solve(factor, g, check_finite=False)
+            raise self._singular(A, unit) from None
+        if np.diag(factor[0]).min() ** 2 <= len(g) * np.finfo(float).eps and not self._ridge.all():
+            raise self._singular(A, unit)
+        solution: Vector = scale * cho_solve(factor, scale * g, check_finite=False)
         return solution
 
-    def _singular(self, A: Matrix) -> SingularError:
+    def _singular(self, A: Matrix, unit: Matrix) -> SingularError:
         columns = self._columns or [f"column {j}" for j in range(len(A))]
-        names = [columns[int(j)] for j in collinear(A)]
+        flat = [columns[int(j)] for j in np.flatnonzero(np.diag(A) <= np.finfo(float).tiny)]
+        if flat:
+            return SingularError(
+                f"the curvature vanishes for {', '.join(flat)}: constant, or saturated at this theta"
+            )
+        names = [columns[int(j)] for j in collinear(unit)]
         return SingularError(
-            f"the pooled curvature is singular: {', '.join(names)} are collinear over all sites; "
+            f"the curvature is singular: {', '.join(names)} are collinear; "
             "drop one of them or penalise them with l2 > 0"
         )
 

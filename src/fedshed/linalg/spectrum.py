@@ -11,14 +11,16 @@ from fedshed.objectives.base import Rows, gram
 def leading_eigenpairs(factor: Rows) -> tuple[Vector, Matrix]:
     """All n eigenvalues of F'F in descending order, and the leading eigenvectors as rows.
 
-    Vectors end at the data rank, lambda <= n eps lambda_1, or at n - 1: v_n is never needed
-    (docs/paper.md 4, 5).  Values beyond the rank are exactly 0.
+    Vectors end at the data rank, lambda <= n eps lambda_1, or at n - 1: v_n is never needed.
+    Values that rounding hides are reported as n eps lambda_1, so that rho stays an upper bound; those beyond
+    the number of rows are exactly 0.
     """
     n = factor.shape[1]
     values, vectors = _primal(factor) if factor.shape[0] >= n else _dual(factor)
-    rank = int(np.count_nonzero(values > n * np.finfo(float).eps * max(values[0], 0.0)))
+    floor = n * np.finfo(float).eps * max(values[0], 0.0)
+    rank = int(np.count_nonzero(values > floor))
     padded = np.zeros(n)
-    padded[:rank] = values[:rank]
+    padded[: len(values)] = np.maximum(values, floor)
     return padded, np.ascontiguousarray(vectors[: min(rank, n - 1)])
 
 

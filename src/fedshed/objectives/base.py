@@ -71,6 +71,10 @@ class LinearModel:
         z, u = self.X @ theta, self.X @ direction
         return np.array([self.losses(z + eta * u).mean() for eta in etas])
 
+    def unbounded_along(self, z: Vector) -> bool:
+        """Whether the cost falls for ever along a direction with these margins: never by default."""
+        return False
+
     def losses(self, z: Vector) -> Vector:
         """l(z_j, y_j)."""
         raise NotImplementedError

@@ -15,8 +15,6 @@ class Faulty:
     What happens in exchange k depends on (seed, k) only; nothing happens from exchange `quiet_after` on.
     """
 
-    stateless = False
-
     def __init__(
         self,
         inner: InProcess,
@@ -29,6 +27,7 @@ class Faulty:
         quiet_after: int | None = None,
     ) -> None:
         self._inner, self._seed, self._quiet_after = inner, seed, quiet_after
+        self.stateless = inner.stateless
         self._odds = {"lose": lose, "delay": delay, "repeat": repeat, "forget": forget}
         self._count = 0
         self._late: list[tuple[str, bytes]] = []
@@ -46,7 +45,7 @@ class Faulty:
         for i, payload in payloads.items():
             if self._happens("forget", rng):
                 self._inner.sites[i].forget()
-            reply = (i, self._inner.sites[i].handle(payload))
+            (reply,) = self._inner.exchange({i: payload})
             if self._happens("lose", rng):
                 continue
             (self._late if self._happens("delay", rng) else arrived).append(reply)
