@@ -46,7 +46,7 @@ def test_the_bound_bounds_the_gap_and_the_estimate_is_newtons(name, iterations):
 
 
 def test_no_bound_where_a_coefficient_is_not_penalised():
-    result = fedshed.optimize(make_federation("logistic"), l2=L2, intercept=True)
+    result = fedshed.optimize(make_federation("logistic"), algorithm="fib-shed", l2=L2, intercept=True)
     assert result.certificate.bound is None
 
 
@@ -56,7 +56,7 @@ def test_no_bound_where_a_coefficient_is_not_penalised():
 def test_gap_tol_stops_at_the_first_iterate_that_is_close_enough():
     federation = make_federation("logistic")
     _, f_star = fedshed.optimum(federation, l2=L2)
-    result = fedshed.optimize(federation, l2=L2, f_star=f_star, gap_tol=1e-5)
+    result = fedshed.optimize(federation, algorithm="fib-shed", l2=L2, f_star=f_star, gap_tol=1e-5)
     assert result.converged
     assert result.trace[-1].gap <= 1e-5 < result.trace[-2].gap
 
@@ -161,10 +161,12 @@ def test_a_reply_of_another_run_is_late_too():
             return replies.items()
 
     federation = make_federation("logistic")
-    fedshed.optimize(federation, l2=L2, transport=Keeps, max_iterations=1)
+    fedshed.optimize(federation, algorithm="fib-shed", l2=L2, transport=Keeps, max_iterations=1)
     start = np.full(6, 3.0)
-    fooled = fedshed.optimize(federation, l2=L2, transport=Replays, theta0=start, max_iterations=1)
-    honest = fedshed.optimize(federation, l2=L2, theta0=start, max_iterations=1)
+    fooled = fedshed.optimize(
+        federation, algorithm="fib-shed", l2=L2, transport=Replays, theta0=start, max_iterations=1
+    )
+    honest = fedshed.optimize(federation, algorithm="fib-shed", l2=L2, theta0=start, max_iterations=1)
     assert fooled.trace[0].f == honest.trace[0].f
 
 
@@ -174,8 +176,8 @@ def test_replies_of_agents_that_were_not_asked_are_ignored():
             return [*super().exchange(payloads), ("ghost", b"boo")]
 
     federation = make_federation("logistic")
-    haunted = fedshed.optimize(federation, l2=L2, transport=Ghosts)
-    assert np.array_equal(haunted.theta, fedshed.optimize(federation, l2=L2).theta)
+    haunted = fedshed.optimize(federation, algorithm="fib-shed", l2=L2, transport=Ghosts)
+    assert np.array_equal(haunted.theta, fedshed.optimize(federation, algorithm="fib-shed", l2=L2).theta)
 
 
 # --- counting ---------------------------------------------------------------------------------------------
@@ -231,7 +233,10 @@ def test_pairs_sent_with_a_rejected_trial_are_not_sent_again():
 def test_watch_sees_every_round():
     seen = []
     result = fedshed.optimize(
-        make_federation("logistic"), l2=L2, watch=lambda progress: seen.append(len(progress.rows))
+        make_federation("logistic"),
+        algorithm="fib-shed",
+        l2=L2,
+        watch=lambda progress: seen.append(len(progress.rows)),
     )
     assert seen == list(range(1, len(result.trace)))
 
@@ -257,16 +262,18 @@ def test_an_interrupted_run_can_be_resumed(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fedshed.optimize(federation, l2=L2, checkpoint=tmp_path / "run", watch=interrupt)
+        fedshed.optimize(
+            federation, algorithm="fib-shed", l2=L2, checkpoint=tmp_path / "run", watch=interrupt
+        )
     resumed = fedshed.resume(tmp_path / "run", federation)
-    assert np.array_equal(resumed.theta, fedshed.optimize(federation, l2=L2).theta)
+    assert np.array_equal(resumed.theta, fedshed.optimize(federation, algorithm="fib-shed", l2=L2).theta)
 
 
 def test_a_checkpoint_is_not_overwritten_and_not_mistaken(tmp_path):
     federation, path = make_federation("logistic"), tmp_path / "run"
-    fedshed.optimize(federation, l2=L2, checkpoint=path, max_iterations=3)
+    fedshed.optimize(federation, algorithm="fib-shed", l2=L2, checkpoint=path, max_iterations=3)
     with pytest.raises(fedshed.ConfigError, match="resume"):
-        fedshed.optimize(federation, l2=L2, checkpoint=path)
+        fedshed.optimize(federation, algorithm="fib-shed", l2=L2, checkpoint=path)
     with pytest.raises(fedshed.ConfigError, match="another algorithm"):
         fedshed.resume(path, federation, algorithm=Shed(renewal=Once()))
     tighter = fedshed.resume(path, federation, max_iterations=500, tol=1e-12)
@@ -279,7 +286,9 @@ def test_a_full_disk_costs_the_checkpoint_not_the_result(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fedshed.checkpoint.write_atomically", full)
     with pytest.warns(UserWarning, match="no space left"):
-        result = fedshed.optimize(make_federation("logistic"), l2=L2, checkpoint=tmp_path / "run")
+        result = fedshed.optimize(
+            make_federation("logistic"), algorithm="fib-shed", l2=L2, checkpoint=tmp_path / "run"
+        )
     assert result.converged
 
 
@@ -289,6 +298,6 @@ def test_parts_that_are_not_plain_data_cannot_be_saved(tmp_path):
             return 1
 
     federation = make_federation("logistic")
-    assert fedshed.optimize(federation, l2=L2, budget=Mine()).converged
+    assert fedshed.optimize(federation, algorithm="fib-shed", l2=L2, budget=Mine()).converged
     with pytest.raises(fedshed.ConfigError, match="plain data"):
-        fedshed.optimize(federation, l2=L2, budget=Mine(), checkpoint=tmp_path / "run")
+        fedshed.optimize(federation, algorithm="fib-shed", l2=L2, budget=Mine(), checkpoint=tmp_path / "run")

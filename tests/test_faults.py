@@ -57,8 +57,8 @@ def test_every_copy_is_the_leading_part_of_one_true_hessian(name, seed, line_sea
 def test_forgetful_agents_alone_cost_rounds_but_heal():
     federation = make_federation("logistic")
     forgetful = lambda sites: Faulty(InProcess(sites), forget=0.5, seed=2)  # noqa: E731
-    healed = fedshed.optimize(federation, l2=1e-3, transport=forgetful)
-    quiet = fedshed.optimize(federation, l2=1e-3)
+    healed = fedshed.optimize(federation, algorithm="fib-shed", l2=1e-3, transport=forgetful)
+    quiet = fedshed.optimize(federation, algorithm="fib-shed", l2=1e-3)
     assert healed.converged
     np.testing.assert_allclose(healed.theta, quiet.theta, atol=1e-6)
     assert healed.trace[-1].hessians > quiet.trace[-1].hessians  # rebuilt ones are counted
@@ -74,7 +74,9 @@ def test_convergence_is_declared_only_where_everyone_answered():
             self.count += 1
             return [r for r in super().exchange(payloads) if r[0] != "large" or self.count == 1]
 
-    result = fedshed.optimize(make_federation("logistic"), l2=1e-3, transport=FallsSilent, max_iterations=40)
+    result = fedshed.optimize(
+        make_federation("logistic"), algorithm="fib-shed", l2=1e-3, transport=FallsSilent, max_iterations=40
+    )
     assert not result.converged
     assert result.certificate.bound is None
 

@@ -197,6 +197,11 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         """An agent's answer to one part of a request, and its new cache."""
         raise NotImplementedError
 
+    @property
+    def lossy(self) -> bool:
+        """Whether gradients may come rounded."""
+        return self.precision.lossy
+
     def update(self, state: S) -> Update:
         """The request for f_i and g_i at theta^t, as accurate as the last step makes it worth."""
         return Update(state.t, state.theta, self.precision.accuracy(state.norms, len(state.theta)))
@@ -207,7 +212,7 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
 
     def confirm(self, problem: Problem, state: S) -> Flow[S]:
         """The state with exact gradients, before convergence is declared on them."""
-        if not self.precision.lossy:
+        if not self.lossy:
             return state
         ask = self.ask(problem, state)
         exact = tuple(replace(part, accuracy=0.0) for part in ask.parts)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedshed.algorithm import Algorithm
-from fedshed.algorithms import Budget, build, configured
+from fedshed.algorithms import Budget, as_channel, build, configured
+from fedshed.algorithms.auto import choose
 from fedshed.arrays import Vector
 from fedshed.datasets import Federation
 from fedshed.errors import ConfigError, SingularError
@@ -70,6 +71,24 @@ def reachable(transport: Transport, agents: Sequence[str]) -> None:
     missing = sorted(set(agents) - set(transport.agents()))
     if missing:
         raise ConfigError(f"the transport does not reach {missing}; it reaches {sorted(transport.agents())}")
+
+
+def chosen(
+    algorithm: str | Algorithm[Any],
+    budget: Budget,
+    line_search: LineSearch | None,
+    seed: int,
+    loss: str,
+    federation: Federation,
+    n: int,
+) -> tuple[Algorithm[Any], str]:
+    """The algorithm to run, and one line that says which it is and, for "auto", why."""
+    if algorithm == "auto":
+        algorithm, why = choose(n, len(federation.sites), as_channel(budget))
+        budget = None
+    else:
+        why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
+    return suited(algorithm, budget, line_search, seed, loss, federation), why
 
 
 def federation_of(value: Any) -> Federation:

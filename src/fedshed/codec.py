@@ -162,6 +162,8 @@ def vectors(message: Message, n: int) -> float:
     for name, value in ((name, getattr(message, name)) for name in message.__struct_fields__):
         if isinstance(value, Message):
             total += vectors(value, n)
+        elif isinstance(value, bytes):
+            total += len(value) / (8 * n)
         elif value is not None and _kinds(type(message))[name] is not None:
             total += value.size / n
     return total

@@ -161,7 +161,7 @@ def iterate(
         reason = _reason(problem, state, row, tol, max_iterations, gap_tol)
         if reason is None:
             after, info = wire.play(algorithm.step(problem, state))
-            if info.stopped and algorithm.precision.lossy:  # perhaps only the rounded gradient is to blame
+            if info.stopped and algorithm.lossy:  # perhaps only the rounded gradient is to blame
                 state = wire.play(algorithm.confirm(problem, state))
                 after, info = wire.play(algorithm.step(problem, state))
             stuck = np.array_equal(after.theta, state.theta) and not state.silent(problem)

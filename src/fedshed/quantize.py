@@ -89,7 +89,7 @@ def _model(zeros: int, tail: int, largest: int) -> Any:
 def quantized(x: NDArray[np.float64], step: float, dead_zone: float = 0.5) -> Symbols:
     """x/step rounded to integers, those below `dead_zone` to 0."""
     scaled = np.asarray(x) / step
-    symbols = np.rint(scaled)
+    symbols = np.rint(scaled).clip(-(2**31) + 1, 2**31 - 1)
     symbols[np.abs(scaled) < dead_zone] = 0
     return symbols.astype(np.int32)
 

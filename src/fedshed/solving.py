@@ -39,6 +39,7 @@ class Result(Struct, frozen=True):
     certificate: Certificate
     trace: Trace
     columns: tuple[str, ...]
+    algorithm: str = ""  # which, and why it was chosen
 
 
 def optimize(
@@ -47,7 +48,7 @@ def optimize(
     loss: str = "logistic",
     l2: float | Vector = 1e-5,
     intercept: bool = False,
-    algorithm: str | Algorithm[Any] = "fib-shed",
+    algorithm: str | Algorithm[Any] = "auto",
     budget: Budget = None,
     line_search: LineSearch | None = None,
     theta0: Vector | None = None,
@@ -62,10 +63,12 @@ def optimize(
 ) -> Result:
     """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 over the sites, p_i = N_i / N.
 
-    `l2` is one number or one for each coefficient; an intercept is the last coefficient, and is not penalised
-    by a single number.  `tol` is on the norm of the global gradient, `gap_tol` on f - f_star.  `transport`
-    makes a transport from the sites (default: all in this process).  `checkpoint` names a file from which
-    `resume` goes on; `watch` is called after every round.
+    `l2` is one number or one for each coefficient; an intercept is the last coefficient, and is not
+    penalised by a single number.  `algorithm` is a name (see `fedshed algorithms`), an Algorithm, or "auto",
+    which chooses from n, the number of sites and the budget, and says why in `result.algorithm`.  `tol` is on
+    the norm of the global gradient, `gap_tol` on f - f_star.  `transport` makes a transport from the sites
+    (default: all in this process).  `checkpoint` names a file from which `resume` goes on; `watch` is called
+    after every round.
     """
     objectives = local_objectives(checks.federation_of(federation), loss, checks.flag(intercept, "intercept"))
     columns = _columns(federation, intercept)
@@ -74,8 +77,9 @@ def optimize(
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
         checks.gap_tolerance(gap_tol, f_star),
     )  # fmt: skip
-    chosen = checks.suited(algorithm, budget, line_search, seed, loss, federation)
-    theta = checks.start(theta0, len(columns))
+    n = len(columns)
+    chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, n)
+    theta = checks.start(theta0, n)
     checks.unique_optimum(objectives, settings.l2, columns)
     problem = _problem(settings, objectives, columns)
     start = Progress(chosen.start(problem, theta), rows=[])
@@ -83,7 +87,8 @@ def optimize(
     if checkpoint is not None:
         checks.new_file(checkpoint)
         saver = Checkpoint(checkpoint, chosen, settings, federation.fingerprint())
-    return _run(chosen, problem, objectives, transport or InProcess, start, settings, saver, watch)
+    result = _run(chosen, problem, objectives, transport or InProcess, start, settings, saver, watch)
+    return replace(result, algorithm=why)
 
 
 def resume(

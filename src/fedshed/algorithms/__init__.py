@@ -14,6 +14,7 @@ from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
 from fedshed.channels import Channel, Constant, PerAgent, Rayleigh
@@ -65,6 +66,12 @@ ENTRIES: tuple[Entry, ...] = (
         "qn-shed",
         QnShed(),
         "SHED with secants, coded eigenpairs, one exchange an iteration",
+        "ours: docs/beyond.md",
+    ),
+    Entry(
+        "pen",
+        Pen(),
+        "predictive entropy-coded Newton: innovations in whitened coordinates",
         "ours: docs/beyond.md",
     ),
     Entry(
@@ -144,5 +151,5 @@ def _seeded(channel: Any, seed: int) -> Any:
 
 __all__ = [
     "ALGORITHMS", "Agd", "Budget", "Done", "Entry", "FedNL", "Giant", "GiantDeterminantal", "HeavyBall",
-    "Lbfgs", "Midpoint", "Newton", "NextEigenvalue", "QnShed", "Shed", "as_channel", "build",
+    "Lbfgs", "Midpoint", "Newton", "NextEigenvalue", "Pen", "QnShed", "Shed", "as_channel", "build",
 ]  # fmt: skip

@@ -225,10 +225,9 @@ def _giant_conditioning(e: Evidence) -> Judgement:
 
 
 def _giant_mnist(e: Evidence) -> Judgement:
-    iid, non = (e.cost("mnist-1e-5", panel, "giant") for panel in (0, 1))
-    return f"GIANT on MNIST, 1e-5: {_n(iid)} rounds i.i.d., {_n(non)} non-i.i.d.", _verdict(
-        non <= 1.5 * iid < np.inf
-    )
+    iid, non = (e.gap_at("mnist-1e-5", panel, "giant", 600) for panel in (0, 1))
+    text = f"gap of GIANT on MNIST after 600 rounds, 1e-5: {iid:.1e} i.i.d., {non:.1e} non-i.i.d."
+    return text, _verdict(non <= 10 * iid)
 
 
 def _w8a(e: Evidence) -> Judgement:

@@ -101,6 +101,33 @@ def hessian_counts(plan: Plan, records: Records) -> Figure:
     return figure
 
 
+def pareto(plan: Plan, records: Records) -> Figure:
+    """Exchanges against bytes until the gap is below 1e-11, on log axes: down and to the left is better."""
+    figure, grid = _grid(plan, 2, 2)
+    for ax, panel in zip(grid.flat, plan.panels, strict=True):
+        missing = []
+        for run, record in zip(panel.runs, records[panel.title], strict=True):
+            row = record.trace.first_below(GAP_OF_A_COUNT)
+            if row is None:
+                missing.append(record.name)
+                continue
+            look = looks.look(run.algorithm)
+            kb = row.uplink_bytes / record.agents / 1000
+            options = {"color": look.color, "marker": look.marker, "markersize": 9, "linestyle": "none"}
+            ax.plot(row.exchanges, kb, label=record.name, **options)
+            ax.annotate(record.name, (row.exchanges, kb), (6, 5), textcoords="offset points", fontsize=8)
+        ax.set_xscale("log")
+        _dress(ax, "exchanges", panel.title)
+        ax.set_ylabel("KB sent per agent")
+        ax.margins(0.2)
+        if missing:
+            ax.annotate(
+                f"not reached: {', '.join(missing)}", (0.02, 0.02), xycoords="axes fraction", fontsize=8
+            )
+    figure.suptitle(plan.title, fontsize=12)
+    return figure
+
+
 def renewal_sets(plan: Plan, records: Records) -> Figure:
     """The iterations at which Hessians are computed."""
     figure, grid = _grid(plan, 1, 1, width=1.6)
@@ -131,7 +158,8 @@ def s_star(plan: Plan, records: Records) -> Figure:
     top, low = spectrum[q], spectrum[-1]
     rho, eta = np.linspace(low, 1.3 * top, 240), np.linspace(0.02, 2.2, 240)
     R = np.array([[spectra.factor(spectrum, q, r, e) for r in rho] for e in eta])
-    shown = ax.contourf(rho / top, eta, np.minimum(R, 1.0), levels=20, cmap="cividis")
+    shown = ax.contourf(rho / top, eta, np.minimum(R, 1.0), levels=20, cmap="cividis", zorder=-20)
+    ax.set_rasterization_zorder(-10)  # an SVG of 60,000 polygons would be large
     figure.colorbar(shown, ax=ax, label=r"factor $r(\rho, \eta)$, at least 1 in yellow")
     line = np.linspace(low, top, 50)
     ax.plot(line / top, 2 * line / (top + low), color="black", linewidth=3, label=r"$\mathcal{S}^*$")
@@ -149,6 +177,7 @@ KINDS: dict[str, Callable[[Plan, Records], Figure]] = {
     "curves": curves,
     "lyapunov": lyapunov,
     "hessian-counts": hessian_counts,
+    "pareto": pareto,
     "renewal-sets": renewal_sets,
     "s-star": s_star,
 }

@@ -35,6 +35,7 @@ class Run(Struct, frozen=True, forbid_unknown_fields=True):
     rate: float | None = None  # FedNL's learning rate
     renewal_period: int | None = None
     label: str | None = None
+    line_search: str | None = None
     tuned: bool = False
     max_iterations: int = 500
 

@@ -18,7 +18,7 @@ from fedshed.algorithms import build
 from fedshed.algorithms.agd import GRID
 from fedshed.datasets import Federation
 from fedshed.experiments.plan import Problem, Run
-from fedshed.experiments.study import as_budget
+from fedshed.experiments.study import as_budget, as_line_search
 from fedshed.files import write_atomically
 from fedshed.renewal import Periodic
 from fedshed.solving import optimize, optimum
@@ -112,7 +112,7 @@ def _solve(spec: Spec, folder: Path, step_size: float | None) -> Record:
     errors = [float(np.linalg.norm(theta_star))]
     result = optimize(
         data, loss=spec.problem.loss, l2=spec.problem.l2, algorithm=configured(run, spec.problem),
-        f_star=f_star, gap_tol=spec.gap, tol=0.0, max_iterations=run.max_iterations,
+        f_star=f_star, gap_tol=spec.gap or None, tol=0.0, max_iterations=run.max_iterations,
         watch=lambda progress: errors.append(float(np.linalg.norm(progress.state.theta - theta_star))),
     )  # fmt: skip
     agents, rows = len(data.sites), tuple(result.trace)
@@ -125,7 +125,8 @@ def configured(run: Run, problem: Problem) -> Any:
 
     if run.algorithm == "shed-ls-next":
         return with_optimal_step(federation(_data_only(problem)), problem)
-    algorithm: Any = build(run.algorithm, as_budget(run.budget), seed=problem.seed)
+    search = as_line_search(run.line_search)
+    algorithm: Any = build(run.algorithm, as_budget(run.budget), search, seed=problem.seed)
     if run.renewal_period is not None:
         algorithm = replace(algorithm, renewal=Periodic(run.renewal_period))
     own = {"step_size": run.step_size, "rate": run.rate}

@@ -1,0 +1,32 @@
+"""Which algorithm to take when none is named: from n, the number of agents, and what their links carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from fedshed.algorithm import Algorithm
+from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.pen import Pen
+from fedshed.algorithms.qn_shed import QnShed
+from fedshed.channels import Channel
+from fedshed.linesearch import Fused
+
+SMALL = 32  # up to here a packed Hessian is no larger than a few gradients with their envelope
+LARGE = 1000  # beyond it n^2 numbers an agent are too many
+MEMORY = 125_000_000  # numbers the Master may hold of all agents together: 1 GB
+
+
+def choose(n: int, agents: int, channel: Channel | None) -> tuple[Algorithm[Any], str]:
+    """An algorithm, and one line that says which and why."""
+    if channel is not None:
+        why = "links with a budget of their own: each sends the eigenpairs it can"
+        return replace(QnShed(), channel=channel), f"qn-shed: {why}"
+    if n <= SMALL:
+        return Newton(
+            line_search=Fused()
+        ), f"newton: with n = {n} a packed Hessian costs {4 * n * (n + 1)} bytes"
+    if n <= LARGE and agents * n * n <= MEMORY:
+        return Pen(), f"pen: with n = {n} Newton's rounds at a fraction of its bytes, and the Master has room"
+    return QnShed(), f"qn-shed: n = {n} and {agents} agents are too many for n^2 numbers an agent"
