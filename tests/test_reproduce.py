@@ -72,7 +72,7 @@ def test_quick_figures_are_drawn_and_every_claim_is_judged(tmp_path):
     paths = reproduce(names(), tmp_path, tmp_path / "cache", quick=True, jobs=1)
     assert len(paths) == len(names())
     for path in paths:
-        assert path.read_bytes().startswith(b"<?xml")
+        assert path.read_bytes().startswith(b"#" if path.suffix == ".md" else b"<?xml")
     page = claims.page(tmp_path / "cache", "figures", quick=True)
     verdicts = [line.rsplit("**", 2)[1] for line in page.splitlines() if line.endswith("** |")]
     assert len(verdicts) == len(claims.claims())

@@ -51,7 +51,8 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
     def step(self, problem: Problem, state: State[PackedHessian]) -> Flow[tuple[State[PackedHessian], Info]]:
         """The Newton step, damped by the line search."""
         g = gradient(problem, state)
-        direction = -_hessian(problem, state).solve(g)
+        H = _hessian(problem, state)
+        direction = -(_made_definite(H, problem) if self.lossy else H).solve(g)
         step = yield from self.line_search(self, problem, state, g, direction)
         answered = len(problem.agents) - len(state.silent(problem))
         return step.state, Info(
@@ -74,3 +75,9 @@ def _hessian(problem: Problem, state: State[PackedHessian]) -> DensePlusRidge:
     for i in problem.agents:
         packed += problem.p[i] * state.known[i].curvature.packed
     return DensePlusRidge(unpack(packed, problem.n), problem.l2, problem.columns)
+
+
+def _made_definite(H: DensePlusRidge, problem: Problem) -> DensePlusRidge:
+    """|H| in place of H, which rounding to few bits may have made indefinite."""
+    values, columns = np.linalg.eigh(H.dense)
+    return DensePlusRidge((columns * np.abs(values)) @ columns.T, problem.l2, problem.columns)

@@ -70,6 +70,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     shift: float = 0.15  # added to the eigenvalues, in units of the noise radius
     first_step: float = 2.0  # of the logistic loss, whose curvature is largest at 0
     memory: int = 10
+    tensor: bool = True
     channel: Channel | None = None
 
     messages: ClassVar[tuple[type[Message], ...]] = (
@@ -109,7 +110,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         gw = frame.G @ g
         newest = state.last if state.settled else None
         s, y = remembered(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
-        u = -_direction(gw, A, state, s, y)
+        u = -_direction(gw, A, state if self.tensor else None, s, y)
         eta = self.first_step if state.t == 1 and problem.loss == "logistic" else 1.0
         after, eta, taken = yield from self._search(problem, state, gw, u, eta, change)
         if eta == 0:
@@ -139,9 +140,9 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         f0, slope = cost(problem, state), float(g @ u)
         slack = 4 * np.finfo(float).eps * max(1.0, abs(f0))
         decrement = float(np.sqrt(max(-slope, np.finfo(float).tiny)))
-        taken = np.zeros(problem.n)
+        taken, t = np.zeros(problem.n), state.t + 1
         while eta >= SMALLEST_STEP:
-            move = Move(change, *coding.coded_step(eta * u - taken, decrement))
+            move = Move(t, change, *coding.coded_step(eta * u - taken, decrement))
             state = yield from self._moved(problem, state, move)
             taken, change = taken + coding.decoded_step(move, problem.n), b""
             if cost(problem, state) <= f0 + 0.1 * eta * slope + slack:
@@ -259,7 +260,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         if self.channel is None:
             return float("inf")
         pair = 8 * (agent.objective.dim + 1)
-        return float(self.channel.eigenpairs(1, agent.name, pair) * pair)
+        return float(self.channel.eigenpairs(move.t, agent.name, pair) * pair)
 
 
 def _recalled(cache: Cache | None, mine: Mine) -> tuple[Frame, Copy] | None:
@@ -286,7 +287,7 @@ def _turned(state: PenState, B: Matrix) -> PenState:
     )
 
 
-def _direction(g: Vector, A: Matrix, state: PenState, s: Matrix, y: Matrix) -> Vector:
+def _direction(g: Vector, A: Matrix, state: PenState | None, s: Matrix, y: Matrix) -> Vector:
     """B g, corrected by the tensor step: model g + A d + a (s'd)^2 / 2 = 0, a = (A - A_last) s / (s's)^2.
 
     Schnabel and Chow, SIAM J. Optim. 1 (1991); used where it points downhill and is not longer than twice.
@@ -296,7 +297,7 @@ def _direction(g: Vector, A: Matrix, state: PenState, s: Matrix, y: Matrix) -> V
         return np.asarray(np.linalg.solve(A, v), dtype=np.float64)
 
     p = two_loop(g, s, y, solve, scaled=False)
-    if state.A is None or state.last is None:
+    if state is None or state.A is None or state.last is None:
         return p
     last = -state.last[0]
     q = two_loop((A - state.A) @ last / (last @ last) ** 2, s, y, solve, scaled=False)

@@ -32,6 +32,7 @@ class Start(Message, frozen=True):
 class Move(Message, frozen=True):
     """A change of frame and a step, both coded; `scale` is the Newton decrement, the unit of both."""
 
+    t: int
     change: bytes
     step: bytes
     scale: float

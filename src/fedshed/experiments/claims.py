@@ -324,6 +324,8 @@ def _figures(folder: str) -> list[str]:
     lines = []
     for name in names():
         plan = load(name)
+        if plan.kind == "table":
+            continue
         lines += [f"### {plan.paper}: {plan.title}", "", f"![{plan.title}]({folder}/{name}.svg)", ""]
         lines += [plan.note, ""] if plan.note else []
     return lines

@@ -128,6 +128,27 @@ def pareto(plan: Plan, records: Records) -> Figure:
     return figure
 
 
+def table(plan: Plan, records: Records) -> str:
+    """Exchanges and KB up and down per agent until the gap is below 1e-11, as Markdown."""
+    lines = [f"# {plan.title}", "", plan.note, ""]
+    lines += [
+        "| |" + "|".join(panel.title for panel in plan.panels) + "|",
+        "|---" * (len(plan.panels) + 1) + "|",
+    ]
+    for k, run in enumerate(plan.panels[0].runs):
+        cells = [_cell(records[panel.title][k]) for panel in plan.panels]
+        lines.append("|".join(["", run.name, *cells, ""]))
+    return "\n".join(lines) + "\n"
+
+
+def _cell(record: Record) -> str:
+    row = record.trace.first_below(GAP_OF_A_COUNT)
+    if row is None:
+        return f"not in {record.rows[-1].exchanges} exchanges"
+    up, down = (value / record.agents / 1000 for value in (row.uplink_bytes, row.downlink_bytes))
+    return f"{row.exchanges} / {up:.0f} + {down:.0f}"
+
+
 def renewal_sets(plan: Plan, records: Records) -> Figure:
     """The iterations at which Hessians are computed."""
     figure, grid = _grid(plan, 1, 1, width=1.6)

@@ -36,6 +36,8 @@ class Run(Struct, frozen=True, forbid_unknown_fields=True):
     renewal_period: int | None = None
     label: str | None = None
     line_search: str | None = None
+    precision: str | None = None  # "exact", or a number of bits
+    options: tuple[tuple[str, float | int | bool], ...] = ()  # parameters of the algorithm by name
     tuned: bool = False
     max_iterations: int = 500
 

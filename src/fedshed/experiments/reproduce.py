@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from fedshed.experiments.draw import draw
+from fedshed.experiments.draw import draw, table
 from fedshed.experiments.figure import rendered
 from fedshed.experiments.plan import Figure, Panel, load
 from fedshed.experiments.runs import Record, Spec, execute, recall
@@ -67,4 +67,6 @@ def _run_all(specs: Sequence[Spec], folder: Path, jobs: int, on_run: OnRun) -> d
 
 
 def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> Path:
+    if plan.kind == "table":
+        return write_atomically(out / f"{plan.name}.md", table(plan, records).encode())
     return write_atomically(out / f"{plan.name}.svg", rendered(draw(plan, records), "svg"))

@@ -20,6 +20,7 @@ from fedshed.datasets import Federation
 from fedshed.experiments.plan import Problem, Run
 from fedshed.experiments.study import as_budget, as_line_search
 from fedshed.files import write_atomically
+from fedshed.precision import Bits, Exact
 from fedshed.renewal import Periodic
 from fedshed.solving import optimize, optimum
 from fedshed.trace import Row, Trace
@@ -129,7 +130,9 @@ def configured(run: Run, problem: Problem) -> Any:
     algorithm: Any = build(run.algorithm, as_budget(run.budget), search, seed=problem.seed)
     if run.renewal_period is not None:
         algorithm = replace(algorithm, renewal=Periodic(run.renewal_period))
-    own = {"step_size": run.step_size, "rate": run.rate}
+    own: dict[str, Any] = {"step_size": run.step_size, "rate": run.rate, **dict(run.options)}
+    if run.precision is not None:
+        own["precision"] = Exact() if run.precision == "exact" else Bits(bits=int(run.precision))
     return replace(algorithm, **{name: value for name, value in own.items() if value is not None})
 
 

@@ -29,16 +29,16 @@ class DensePlusRidge:
     """H + diag(ridge) for a dense symmetric positive semidefinite H."""
 
     def __init__(self, H: Matrix, ridge: Vector, columns: Sequence[str] = ()) -> None:
-        self._H, self._ridge, self._columns = H, ridge, columns
+        self.dense, self._ridge, self._columns = H, ridge, columns
 
     def matvec(self, s: Vector) -> Vector:
         """(H + diag(ridge)) s."""
-        product: Vector = self._H @ s + self._ridge * s
+        product: Vector = self.dense @ s + self._ridge * s
         return product
 
     def solve(self, g: Vector) -> Vector:
         """(H + diag(ridge))^-1 g by Cholesky, scaled to a unit diagonal: units of columns do not matter."""
-        A = self._H + np.diag(self._ridge)
+        A = self.dense + np.diag(self._ridge)
         scale, unit = unit_diagonal(A)
         try:
             factor = cho_factor(unit, lower=True, check_finite=False)

@@ -1,0 +1,266 @@
+"""PEN: both ends hold the same copy, whatever was lost; streams are well-formed; the limit is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import fedshed
+from conftest import make_federation
+from fedshed import CodecError, Federation
+from fedshed.algorithm import Problem
+from fedshed.algorithms import Pen
+from fedshed.algorithms import pen_coding as coding
+from fedshed.algorithms.pen import _recalled
+from fedshed.algorithms.pen_coding import Copy, Mine, Move
+from fedshed.engine import Progress, iterate
+from fedshed.objectives import local_objectives
+from fedshed.objectives.base import gram
+from fedshed.site import Site
+from fedshed.transports import Faulty, InProcess
+
+L2 = 1e-3
+UNEQUAL = fedshed.PerAgent({"large": fedshed.ByteRate(112)}, fedshed.Constant(200))  # by 100 times
+QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+
+
+def states(federation, transport_of=InProcess, loss="logistic", iterations=40, tol=1e-10, **options):
+    """Every state of a run, with the transport it ran over."""
+    objectives = local_objectives(federation, loss)
+    pen, n = Pen(**options), federation.dim
+    problem = Problem(np.full(n, L2), {i: o.weight for i, o in objectives.items()}, loss)
+    transport = transport_of({i: Site(i, o, pen) for i, o in objectives.items()})
+    start = Progress(pen.start(problem, np.zeros(n)), rows=[])
+    run = iterate(pen, problem, transport, start, tol=tol, max_iterations=iterations)
+    return objectives, transport, [progress.state for progress in run]
+
+
+# --- the copies ---------------------------------------------------------------------------------------
+
+
+def test_the_copies_agree_bit_for_bit_and_approach_the_truth():
+    federation = make_federation("logistic")
+    objectives, transport, visited = states(federation)
+    last = visited[-1]
+    for i, known in last.known.items():
+        copy, mine = known.curvature, transport.sites[i]._cache
+        assert copy.digest == mine.copy.digest
+        assert np.array_equal(copy.W, mine.copy.W)
+        assert np.array_equal(copy.g, mine.copy.g)
+        G, point = last.frame.G, objectives[i].at(last.theta)
+        truth = G @ gram(point.factor) @ G.T
+        steps = 1.5 * 0.12 * len(G)  # every entry within its dead zone or half a step
+        assert np.linalg.norm(copy.W - truth) <= steps
+        decrement = 0.01 * 1e-3
+        assert np.linalg.norm(copy.g - G @ point.gradient) <= decrement
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_losses_repeats_and_restarts_the_master_and_the_agent_mean_the_same_copy(seed):
+    """The Master's digest is the agent's newest copy or the one before, and then bit for bit the same."""
+    federation = make_federation("logistic")
+    faults = {"lose": 0.25, "delay": 0.2, "repeat": 0.3, "forget": 0.2, "seed": seed}
+    _, transport, visited = states(federation, lambda sites: Faulty(InProcess(sites), **faults))
+    assert all(count > 0 for count in transport.happened.values())
+    for i, known in visited[-1].known.items():
+        cache = transport._inner.sites[i]._cache
+        if cache is None:
+            continue  # forgotten after its last answer
+        _, held = _recalled(cache, Mine(known.curvature.digest, None))
+        assert np.array_equal(held.W, known.curvature.W)
+        assert np.array_equal(held.g, known.curvature.g)
+
+
+def test_copies_that_differ_by_rounding_stay_together():
+    """Another BLAS: every product at the agent differs in its last bits; the optimum is the same."""
+    federation = make_federation("logistic")
+    rng = np.random.default_rng(0)
+
+    class OtherMachine(InProcess):
+        def exchange(self, payloads):
+            replies = list(super().exchange(payloads))
+            for site in self.sites.values():
+                cache = site._cache
+                noise = 1 + 1e-15 * rng.normal(size=cache.copy.W.shape)
+                site._cache = replace(cache, copy=replace(cache.copy, W=cache.copy.W * noise))
+            return replies
+
+    result = fedshed.optimize(federation, algorithm="pen", l2=L2, transport=OtherMachine)
+    expected, _ = fedshed.optimum(federation, l2=L2)
+    assert result.converged
+    np.testing.assert_allclose(result.theta, expected, atol=1e-7)
+    alone = fedshed.optimize(federation, algorithm="pen", l2=L2)
+    assert abs(result.trace[-1].exchanges - alone.trace[-1].exchanges) <= 2
+
+
+def test_a_corrupted_copy_is_detected_and_healed():
+    """An agent whose history differs has another digest: it says so, and is sent the Master's copy."""
+    federation = make_federation("logistic")
+
+    class Corrupts(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            if self.count == 4:
+                cache = self.sites["large"]._cache
+                wrong = replace(cache.copy, digest=cache.copy.digest ^ 1, W=10 * cache.copy.W)
+                self.sites["large"]._cache = replace(cache, copy=wrong, previous=None)
+            return super().exchange(payloads)
+
+    healed = fedshed.optimize(federation, algorithm="pen", l2=L2, transport=Corrupts)
+    quiet = fedshed.optimize(federation, algorithm="pen", l2=L2)
+    assert np.array_equal(healed.theta, quiet.theta)
+    assert healed.trace[-1].exchanges == quiet.trace[-1].exchanges + 1
+    assert healed.trace[-1].downlink_bytes > quiet.trace[-1].downlink_bytes
+
+
+# --- coding -------------------------------------------------------------------------------------------
+
+
+def spd(n, seed, spread=3.0):
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    return (Q * np.exp(rng.uniform(-spread, spread, n))) @ Q.T
+
+
+@given(st.integers(1, 12), st.integers(0, 10**6))
+@QUICK
+def test_a_change_of_frame_brings_the_eigenvalues_within_bounds(n, seed):
+    A = spd(n, seed)
+    B = coding.change_matrix(coding.frame_change(A), n)
+    values = np.linalg.eigvalsh(B @ A @ B.T)
+    assert values[0] >= coding.LOW - 1e-9
+    assert values[-1] <= coding.HIGH + 1e-9
+    assert coding.frame_change(np.eye(n)) == b""
+
+
+@given(st.integers(1, 10), st.integers(0, 10**6))
+@QUICK
+def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
+    """innovation and corrected are inverse up to the step: W within a dead zone, g within half a step."""
+    rng = np.random.default_rng(seed)
+    copy = Copy(7, spd(n, seed, 0.5), rng.normal(size=n))
+    move = Move(1, coding.frame_change(spd(n, seed + 1)), *coding.coded_step(rng.normal(size=n), 0.5))
+    prediction = coding.predicted(copy, move)
+    W, g = prediction.W + 0.3 * spd(n, seed + 2, 0.3), prediction.g + rng.normal(size=n)
+    answer = coding.innovation(1.0, g, W, prediction, move, 0.1, np.inf)
+    new = coding.corrected(prediction, move, answer)
+    assert np.abs(new.W - W).max() <= 0.06 * 1.001
+    assert np.abs(new.g - g).max() <= 0.5 * 0.01 * 0.5 * 1.001
+    assert answer.error == pytest.approx(np.sum((new.W - W) ** 2), rel=1e-6, abs=1e-12)
+    assert new.digest != copy.digest
+
+
+@given(st.integers(1, 8), st.integers(0, 10**6))
+@QUICK
+def test_a_small_budget_coarsens_the_step_until_the_message_fits(n, seed):
+    prediction = Copy(1, spd(n, seed), np.zeros(n))
+    move = Move(1, b"", *coding.coded_step(np.zeros(n), 1.0))
+    W, g = spd(n, seed + 1), np.zeros(n)
+    free = coding.innovation(1.0, g, W, prediction, move, 1e-4, np.inf)
+    tight = coding.innovation(1.0, g, W, prediction, move, 1e-4, 30)
+    assert len(tight.hessian) + len(tight.gradient) <= max(30, len(tight.gradient) + 8)
+    assert len(tight.hessian) <= len(free.hessian)
+    assert tight.error >= free.error
+
+
+@given(st.binary(max_size=60))
+@settings(deadline=None, max_examples=200, derandomize=True)
+def test_malformed_streams_raise_nothing_but_the_codecs_error(data):
+    copy = Copy(1, np.eye(3), np.zeros(3))
+    for attempt in (
+        lambda: coding.change_matrix(data, 3),
+        lambda: coding.moved(coding.identity(np.zeros(3)), Move(1, b"", data, 1.0)),
+        lambda: coding.decoded_first(coding.First(0.0, data, data, data), 3),
+        lambda: coding.corrected(copy, Move(1, b"", b"", 1.0), coding.Innovation(0.0, data, 1.0, data, 0.0)),
+    ):
+        try:
+            attempt()
+        except CodecError:
+            continue
+
+
+# --- robust -------------------------------------------------------------------------------------------
+
+
+def digits(partition, seed=0, agents=8):
+    return fedshed.datasets.load("digits", agents=agents, partition=partition, seed=seed, target=1)
+
+
+@pytest.mark.parametrize("partition", ["iid", "two-class"])
+@pytest.mark.parametrize("seed", range(3))
+def test_few_exchanges_and_bytes_on_digits(partition, seed):
+    federation = digits(partition, seed)
+    _, f_star = fedshed.optimum(federation, l2=1e-4)
+    options = {"l2": 1e-4, "f_star": f_star, "gap_tol": 1e-11}
+    pen = fedshed.optimize(federation, algorithm="pen", **options)
+    newton = fedshed.optimize(federation, algorithm="newton", line_search=fedshed.Fused(), **options)
+    assert pen.converged
+    assert pen.trace[-1].exchanges <= 2.5 * newton.trace[-1].exchanges
+    assert pen.trace[-1].uplink_bytes < newton.trace[-1].uplink_bytes / 5
+
+
+@pytest.mark.parametrize(
+    ("federation", "options"),
+    [
+        (make_federation("logistic", n=12, sizes={f"s{i}": 3 + i for i in range(6)}), {}),
+        (make_federation("logistic", sizes={"one": 1, "two": 2, "rest": 200}), {}),
+        (make_federation("logistic"), {"theta0": np.full(6, 20.0)}),
+        (make_federation("least-squares"), {"loss": "least-squares"}),
+        (make_federation("logistic"), {"l2": [0.0, 1e-3, 0.0, 1e-5, 1.0, 1e-3]}),
+        (make_federation("logistic"), {"intercept": True}),
+        (make_federation("logistic"), {"budget": UNEQUAL}),
+    ],
+    ids=[
+        "rank-deficient", "one-row", "far-start", "least-squares", "ridge-each", "intercept", "budgets",
+    ],
+)  # fmt: skip
+def test_the_limit_is_the_pooled_optimum(federation, options):
+    options = {"l2": L2, "tol": 1e-10, "max_iterations": 300, **options}
+    result = fedshed.optimize(federation, algorithm="pen", **options)
+    problem = {key: options[key] for key in ("l2", "loss", "intercept") if key in options}
+    expected, _ = fedshed.optimum(federation, **problem)
+    assert result.converged, result.reason
+    np.testing.assert_allclose(result.theta, expected, atol=1e-6)
+
+
+def test_separable_data_with_a_tiny_penalty():
+    X = np.random.default_rng(0).normal(size=(80, 4))
+    federation = Federation.from_arrays(X, X[:, 0] > 0, sites=np.arange(80) % 4)
+    result = fedshed.optimize(federation, algorithm="pen", l2=1e-8, tol=1e-9, max_iterations=200)
+    _, f_star = fedshed.optimum(federation, l2=1e-8)
+    assert result.converged, result.reason
+    assert result.trace[-1].f - f_star < 1e-8
+
+
+# --- auto ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "agents", "channel", "name"),
+    [
+        (10, 5, None, "newton"),
+        (300, 28, None, "pen"),
+        (300, 28, fedshed.Constant(3), "qn-shed"),
+        (2000, 5, None, "qn-shed"),
+        (900, 10_000, None, "qn-shed"),
+    ],
+)
+def test_auto_says_what_it_chose_and_why(n, agents, channel, name):
+    from fedshed.algorithms.auto import choose
+
+    algorithm, why = choose(n, agents, channel)
+    assert type(algorithm) is type(fedshed.ALGORITHMS[name].algorithm)
+    assert why.startswith(f"{name}: ")
+    assert "\n" not in why
+
+
+def test_auto_is_the_default():
+    result = fedshed.optimize(make_federation("logistic"), l2=L2)
+    assert result.algorithm.startswith("newton: with n = 6")
+    assert fedshed.optimize(make_federation("logistic"), l2=L2, budget=2).algorithm.startswith("qn-shed")
+    assert fedshed.optimize(digits("iid"), l2=1e-3).algorithm.startswith("pen")
