@@ -69,6 +69,13 @@ def test_a_gradient_at_rounding_level_ends_the_run_and_says_so():
     assert len(result.trace) < 20
 
 
+@pytest.mark.parametrize("loss", ["least-squares", "logistic"])
+def test_where_rounding_hides_the_decrease_the_slope_decides(loss):
+    """GIANT overshoots on unequal sites; costs alone accept every step there, at a gradient norm of 1e-8."""
+    result = fedshed.optimize(make_federation(loss), loss=loss, algorithm="giant", l2=L2, tol=1e-10)
+    assert result.converged, result.reason
+
+
 def test_separated_classes_without_a_penalty_are_never_called_converged():
     X = np.random.default_rng(0).normal(size=(60, 3))
     federation = Federation.from_arrays(X, X[:, 0] > 0, sites=np.arange(60) % 3)

@@ -66,7 +66,7 @@ def _option(text: str, default: str | bool = True) -> Any:
     return typer.Option(help=text, show_default=default)
 
 
-_OWN, _EACH, _USUAL = "the data set's own", "each algorithm's own", "SHED variants, mont-dec, newton"
+_OWN, _EACH, _USUAL = "the data set's own", "each algorithm's own", "SHED, its main rivals, ours"
 
 
 @app.command(epilog="Example: fedshed compare --algorithms fib-shed,gn-shed,newton --budget 3 --l2 1e-4")

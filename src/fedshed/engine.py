@@ -127,11 +127,19 @@ def _check_answers(i: str, parts: Sequence[Any], answers: Sequence[Any]) -> None
         raise ProtocolError(f"agent {i!r} answered {len(answers)} of {len(parts)} parts")
     for part, answer in zip(parts, answers, strict=True):
         search, costs = isinstance(part, Search), isinstance(answer, Costs)
-        fits = costs and len(answer.values) == len(part.etas) if search else not costs
+        fits = costs and _fits(part, answer) if search else not costs
         if not fits or isinstance(answer, Search | Update | Share):
             raise ProtocolError(
                 f"agent {i!r} answered {type(part).__name__} with an unfit {type(answer).__name__}"
             )
+
+
+def _fits(search: Search, costs: Costs) -> bool:
+    count = len(search.etas)
+    return (
+        len(costs.values) == count
+        and (0 if costs.slopes is None else len(costs.slopes)) == count * search.slopes
+    )
 
 
 def iterate(

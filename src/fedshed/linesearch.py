@@ -73,14 +73,16 @@ class _Armijo(Struct, frozen=True, tag=True):
             raise Error(
                 f"the direction at iteration {state.t} is not finite; rescale the columns or raise l2"
             )
-        tried = 0
+        f0, slope, tried = cost(problem, state), float(g @ direction), 0
         while self.beta**tried >= SMALLEST_STEP:
             etas = step_sizes(self.beta, tried, self.candidates)
-            search = Search(state.theta, direction, etas[etas >= SMALLEST_STEP])
+            search = Search(
+                state.theta, direction, etas[etas >= SMALLEST_STEP], slopes=self._drowns(f0, slope)
+            )
             trial = advance(state, state.theta + direction, g) if self.fused and tried == 0 else None
             ask = self._ask(algorithm, problem, search, trial)
             replies = yield from algorithm.collect(ask, problem, state)
-            eta = self._first_accepted(problem, state, g, search, replies)
+            eta = self._first_accepted(problem, state, f0, slope, search, replies)
             if trial is not None:
                 update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
                 if eta == 1.0:
@@ -100,19 +102,29 @@ class _Armijo(Struct, frozen=True, tag=True):
         update = algorithm.ask(problem, trial)
         return Ask((search, *(replace(part, theta=None) for part in update.parts)), update.each)
 
+    def _drowns(self, f0: float, slope: float) -> bool:
+        """Whether the decrease asked for is too small to be seen in differences of costs."""
+        return self.alpha * abs(slope) <= 100 * _slack(f0)
+
     def _first_accepted(
-        self, problem: Problem, state: State[Any], g: Vector, search: Search, replies: Replies
+        self, problem: Problem, state: State[Any], f0: float, slope: float, search: Search, replies: Replies
     ) -> float:
-        f0, slope = cost(problem, state), float(g @ search.direction)
-        slack = (
-            4 * np.finfo(float).eps * max(1.0, abs(f0))
-        )  # near the optimum f-differences drown in rounding
+        """Armijo; where rounding hides the decrease, the slope decides (Hager and Zhang 2005).
+
+        For a quadratic, f(eta) <= f(0) + alpha eta f'(0) is the same as f'(eta) <= (2 alpha - 1) f'(0).
+        """
         for j, eta in enumerate(search.etas):
             with np.errstate(over="ignore", invalid="ignore"):  # an infinite cost is simply not accepted
-                f = _cost_along(problem, state, search.direction, float(eta), j, replies)
-            if f <= f0 + self.alpha * eta * slope + slack:
+                f, rise = _along(problem, state, search, float(eta), j, replies)
+            if f <= f0 + self.alpha * eta * slope + _slack(f0) and (
+                rise is None or rise <= (2 * self.alpha - 1) * slope
+            ):
                 return float(eta)
         return 0.0
+
+
+def _slack(f0: float) -> float:
+    return 4 * float(np.finfo(float).eps) * max(1.0, abs(f0))
 
 
 class TwoExchange(_Armijo, frozen=True, tag=True):
@@ -125,20 +137,25 @@ class Fused(_Armijo, frozen=True, tag=True):
     fused: ClassVar[bool] = True
 
 
-def _cost_along(
-    problem: Problem, state: State[Any], direction: Vector, eta: float, j: int, replies: Replies
-) -> float:
-    """f at theta + eta * direction: one function for f0 and all candidates (promise 5 of docs/design.md).
+def _along(
+    problem: Problem, state: State[Any], search: Search, eta: float, j: int, replies: Replies
+) -> tuple[float, float | None]:
+    """f and its slope at theta + eta * direction: one function for f0 and all candidates (docs/design.md, 5).
 
-    An agent counts with its reported costs if it answered here *and* at theta^t, else with its model.
+    An agent counts with what it reported if it answered here *and* at theta^t, else with its model.
     """
-    theta = state.theta + eta * direction
-    total = 0.0
+    theta = state.theta + eta * search.direction
+    f, rise = 0.0, float(search.direction @ (problem.l2 * theta))
     for i in problem.agents:
         known = state.known[i]
-        exact = i in replies and known.at(state.theta)
-        total += problem.p[i] * (replies[i][0].values[j] if exact else known.cost(theta))
-    return total + problem.ridge(theta)
+        if i in replies and known.at(state.theta):
+            costs = replies[i][0]
+            f += problem.p[i] * costs.values[j]
+            rise += problem.p[i] * costs.slopes[j] if search.slopes else 0.0
+        else:
+            f += problem.p[i] * known.cost(theta)
+            rise += problem.p[i] * float(known.gradient(theta) @ search.direction) if search.slopes else 0.0
+    return f + problem.ridge(theta), rise if search.slopes else None
 
 
 LineSearch: TypeAlias = FullStep | TwoExchange | Fused

@@ -33,6 +33,7 @@ class Search(Message, frozen=True):
     theta: Vector
     direction: Vector
     etas: Scalars
+    slopes: bool = False  # the slopes there too: near the optimum differences of costs drown in rounding
 
 
 class Update(Message, frozen=True):
@@ -69,6 +70,7 @@ class Costs(Message, frozen=True):
     """f^(i) at each candidate of a Search, without the ridge; infinite where it overflows."""
 
     values: Extended
+    slopes: Extended | None = None
 
 
 class Undefined(Message, frozen=True):

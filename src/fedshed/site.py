@@ -56,7 +56,11 @@ class Site:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""
         with np.errstate(over="ignore", invalid="ignore"):
             values = self._objective.along(search.theta, search.direction, search.etas)
-        return Costs(np.where(np.isfinite(values), values, np.inf))
+            slopes = None
+            if search.slopes:
+                slopes = self._objective.slopes_along(search.theta, search.direction, search.etas)
+                slopes = np.where(np.isfinite(slopes), slopes, np.inf)
+        return Costs(np.where(np.isfinite(values), values, np.inf), slopes)
 
     def _answer(
         self, agent: Agent, cache: Any, part: Any, mine: Any, trial: Vector | None
@@ -108,6 +112,9 @@ class _HessianCounter:
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         return self._objective.along(theta, direction, etas)
+
+    def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
+        return self._objective.slopes_along(theta, direction, etas)
 
 
 class _CountedPoint:

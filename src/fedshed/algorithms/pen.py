@@ -112,13 +112,13 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         s, y = remembered(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
         u = -_direction(gw, A, state if self.tensor else None, s, y)
         eta = self.first_step if state.t == 1 and problem.loss == "logistic" else 1.0
-        after, eta, taken = yield from self._search(problem, state, gw, u, eta, change)
+        after, eta, taken, trials = yield from self._search(problem, state, gw, u, eta, change)
         if eta == 0:
             return state, Info(
                 0.0, 1, stopped="the line search found no step above 2^-40 that lowers the cost"
             )
         after = replace(advance(after, after.theta, g), A=A, s=s, y=y, last=(-taken, gw), fresh=True)
-        return after, Info(eta, 1, renewed=len(problem.agents), q_max=problem.n)
+        return after, Info(eta, trials, renewed=len(problem.agents), q_max=problem.n)
 
     def _refreshed(self, problem: Problem, state: PenState) -> tuple[PenState, Frame, Matrix, bytes]:
         """The state in a frame in which the curvature is near 1, that curvature, and the change to send."""
@@ -135,20 +135,20 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
 
     def _search(
         self, problem: Problem, state: PenState, g: Vector, u: Vector, eta: float, change: bytes
-    ) -> Flow[tuple[PenState, float, Vector]]:
+    ) -> Flow[tuple[PenState, float, Vector, int]]:
         """Armijo along u from eta on: every trial is a move whose update is kept, accepted or not."""
         f0, slope = cost(problem, state), float(g @ u)
         slack = 4 * np.finfo(float).eps * max(1.0, abs(f0))
         decrement = float(np.sqrt(max(-slope, np.finfo(float).tiny)))
-        taken, t = np.zeros(problem.n), state.t + 1
+        taken, trials, t = np.zeros(problem.n), 0, state.t + 1
         while eta >= SMALLEST_STEP:
             move = Move(t, change, *coding.coded_step(eta * u - taken, decrement))
             state = yield from self._moved(problem, state, move)
-            taken, change = taken + coding.decoded_step(move, problem.n), b""
+            taken, trials, change = taken + coding.decoded_step(move, problem.n), trials + 1, b""
             if cost(problem, state) <= f0 + 0.1 * eta * slope + slack:
-                return state, eta, taken
+                return state, eta, taken, trials
             eta *= 0.35
-        return state, 0.0, taken
+        return state, 0.0, taken, trials
 
     def _moved(self, problem: Problem, state: PenState, move: Move) -> Flow[PenState]:
         """The state at the point of a move: frame, copies, costs and gradients there."""

@@ -19,7 +19,7 @@ from fedshed.linesearch import Fused, LineSearch, TwoExchange
 from fedshed.names import closest
 
 LINE_SEARCHES: Mapping[str, LineSearch] = {"two-exchange": TwoExchange(), "fused": Fused()}
-_DEFAULT = ("fib-shed", "fib-shed+", "gn-shed", "shed-periodic", "mont-dec", "newton")
+_DEFAULT = ("fib-shed", "fib-shed+", "gn-shed", "fednl", "lbfgs", "newton", "qn-shed", "pen")
 _LEAST_SQUARES = ("shed-ls", "shed-ls+", "shed-ls-periodic", "fib-shed", "newton")
 
 

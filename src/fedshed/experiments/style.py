@@ -38,7 +38,7 @@ LOOKS: dict[str, Look] = {
     "shed-ls": Look(SKY, "<"),
     "shed-ls-periodic": Look(ORANGE, ">"),
     "qn-shed": Look(ORANGE, "p"),
-    "pen": Look(SKY, "h"),
+    "pen": Look(GREEN, "*"),
     "auto": Look(GREY, "*"),
     "mont-dec": Look(PURPLE, "v"),
     "newton": Look(BLACK, "D"),
