@@ -144,7 +144,7 @@ def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
     """innovation and corrected are inverse up to the step: W within a dead zone, g within half a step."""
     rng = np.random.default_rng(seed)
     copy = Copy(7, spd(n, seed, 0.5), rng.normal(size=n))
-    move = Move(1, coding.frame_change(spd(n, seed + 1)), *coding.coded_step(rng.normal(size=n), 0.5))
+    move = coding.coded_move(1, coding.frame_change(spd(n, seed + 1)), rng.normal(size=n), 0.5)
     prediction = coding.predicted(copy, move)
     W, g = prediction.W + 0.3 * spd(n, seed + 2, 0.3), prediction.g + rng.normal(size=n)
     answer = coding.innovation(1.0, g, W, prediction, move, 0.1, np.inf)
@@ -159,7 +159,7 @@ def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
 @QUICK
 def test_a_small_budget_coarsens_the_step_until_the_message_fits(n, seed):
     prediction = Copy(1, spd(n, seed), np.zeros(n))
-    move = Move(1, b"", *coding.coded_step(np.zeros(n), 1.0))
+    move = coding.coded_move(1, b"", np.zeros(n), 1.0)
     W, g = spd(n, seed + 1), np.zeros(n)
     free = coding.innovation(1.0, g, W, prediction, move, 1e-4, np.inf)
     tight = coding.innovation(1.0, g, W, prediction, move, 1e-4, 30)
@@ -174,9 +174,11 @@ def test_malformed_streams_raise_nothing_but_the_codecs_error(data):
     copy = Copy(1, np.eye(3), np.zeros(3))
     for attempt in (
         lambda: coding.change_matrix(data, 3),
-        lambda: coding.moved(coding.identity(np.zeros(3)), Move(1, b"", data, 1.0)),
+        lambda: coding.moved(coding.identity(np.zeros(3)), Move(1, b"", data, 1.0, True)),
         lambda: coding.decoded_first(coding.First(0.0, data, data, data), 3),
-        lambda: coding.corrected(copy, Move(1, b"", b"", 1.0), coding.Innovation(0.0, data, 1.0, data, 0.0)),
+        lambda: coding.corrected(
+            copy, Move(1, b"", b"", 1.0, True), coding.Innovation(0.0, data, 1.0, data, 0.0)
+        ),
     ):
         try:
             attempt()
@@ -264,3 +266,14 @@ def test_auto_is_the_default():
     assert result.algorithm.startswith("newton: with n = 6")
     assert fedshed.optimize(make_federation("logistic"), l2=L2, budget=2).algorithm.startswith("qn-shed")
     assert fedshed.optimize(digits("iid"), l2=1e-3).algorithm.startswith("pen")
+
+
+def test_hessians_are_skipped_while_the_decrement_falls_fast():
+    federation = digits("two-class")
+    options = {"l2": 1e-4, "tol": 1e-9}
+    every = fedshed.optimize(federation, algorithm=Pen(skip=False), **options)
+    some = fedshed.optimize(federation, algorithm=Pen(), **options)
+    assert some.converged
+    assert some.trace[-1].hessians < every.trace[-1].hessians
+    assert some.trace[-1].exchanges <= every.trace[-1].exchanges + 2
+    np.testing.assert_allclose(some.theta, every.theta, atol=1e-4)

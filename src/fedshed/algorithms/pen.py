@@ -58,6 +58,7 @@ class PenState(State[Copy], frozen=True):
     s: Matrix | None = None
     y: Matrix | None = None
     last: tuple[Vector, Vector] | None = None  # the last point (0 in its own coordinates) and gradient
+    decrement: float = 0.0  # Newton's, at the last step
     settled: bool = False  # the Hessian has nearly stopped changing
     pending: bytes = b""  # a change of frame that goes with the next move
     lost: tuple[AgentId, ...] = ()
@@ -71,6 +72,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     first_step: float = 2.0  # of the logistic loss, whose curvature is largest at 0
     memory: int = 10
     tensor: bool = True
+    skip: bool = True  # no Hessian while the decrement halves and the frame stays
     channel: Channel | None = None
 
     messages: ClassVar[tuple[type[Message], ...]] = (
@@ -140,14 +142,16 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         f0, slope = cost(problem, state), float(g @ u)
         slack = 4 * np.finfo(float).eps * max(1.0, abs(f0))
         decrement = float(np.sqrt(max(-slope, np.finfo(float).tiny)))
+        curvature = not (self.skip and state.settled and not change and decrement < state.decrement / 4)
+        state = replace(state, decrement=decrement)
         taken, trials, t = np.zeros(problem.n), 0, state.t + 1
         while eta >= SMALLEST_STEP:
-            move = Move(t, change, *coding.coded_step(eta * u - taken, decrement))
+            move = coding.coded_move(t, change, eta * u - taken, decrement, curvature)
             state = yield from self._moved(problem, state, move)
             taken, trials, change = taken + coding.decoded_step(move, problem.n), trials + 1, b""
             if cost(problem, state) <= f0 + 0.1 * eta * slope + slack:
                 return state, eta, taken, trials
-            eta *= 0.35
+            eta, curvature = 0.35 * eta, True
         return state, 0.0, taken, trials
 
     def _moved(self, problem: Problem, state: PenState, move: Move) -> Flow[PenState]:
@@ -179,7 +183,9 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             predicted = coding.predicted(state.known[i].curvature, move)
             copy = coding.corrected(predicted, move, answer)
             known[i] = Known(frame.theta, answer.loss, inverse @ copy.g, copy)
-        noise = self._noise(problem, [replies[i][0].error for i in problem.agents])
+        noise = state.noise
+        if move.curvature:
+            noise = self._noise(problem, [replies[i][0].error for i in problem.agents])
         return replace(state, theta=frame.theta, frame=frame, known=known, noise=noise, pending=b"", lost=())
 
     def _mine(self, state: PenState, i: AgentId, whole: bool) -> Mine:
@@ -243,7 +249,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         frame = coding.moved(coding.changed(held[0], move.change), move)
         predicted = coding.predicted(held[1], move)
         point = agent.objective.at(frame.theta)
-        Wn = frame.G @ gram(point.factor) @ frame.G.T
+        Wn = frame.G @ gram(point.factor) @ frame.G.T if move.curvature else None
         answer = coding.innovation(
             point.value,
             frame.G @ point.gradient,

@@ -36,6 +36,7 @@ class Move(Message, frozen=True):
     change: bytes
     step: bytes
     scale: float
+    curvature: bool  # whether the Hessian's innovation is asked for
 
 
 class Whole(Message, frozen=True):
@@ -183,9 +184,9 @@ def changed(frame: Frame, change: bytes) -> Frame:
 # --- moves ------------------------------------------------------------------------------------------
 
 
-def coded_step(u: Vector, decrement: float) -> tuple[bytes, float]:
-    """A step in whitened coordinates, and its unit."""
-    return encode_steps(u, GRADIENT_STEP * decrement), decrement
+def coded_move(t: int, change: bytes, u: Vector, decrement: float, curvature: bool = True) -> Move:
+    """A step in whitened coordinates, in units of the decrement."""
+    return Move(t, change, encode_steps(u, GRADIENT_STEP * decrement), decrement, curvature)
 
 
 def decoded_step(move: Move, n: int) -> Vector:
@@ -210,10 +211,12 @@ def predicted(copy: Copy, move: Move) -> Copy:
 
 
 def innovation(
-    loss: float, g: Vector, W: Matrix, prediction: Copy, move: Move, step: float, limit: float
+    loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, step: float, limit: float
 ) -> Innovation:
     """What the prediction missed, coded; the Hessian's step grows until the message fits the link."""
     rest = encode_steps(g - prediction.g, GRADIENT_STEP * move.scale)
+    if W is None:
+        return Innovation(loss, rest, 1.0, b"", 0.0)
     energy = float(np.sum(np.square(prediction.W)))
     c = float(np.float32(np.sum(prediction.W * W) / energy)) if energy > 0 else 1.0
     R = pack(W - c * prediction.W)
@@ -227,8 +230,9 @@ def innovation(
 
 def corrected(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     """The prediction with the decoded innovation: what both ends go on from."""
-    n = len(prediction.g)
-    W = answer.c * prediction.W + unpack(decode_steps(answer.hessian, n * (n + 1) // 2), n)
+    n, W = len(prediction.g), prediction.W
+    if move.curvature:
+        W = answer.c * W + unpack(decode_steps(answer.hessian, n * (n + 1) // 2), n)
     unit = struct.pack("<dd", move.scale, answer.c)
     digest = _digest(prediction.digest, move.change, move.step, unit, answer.gradient, answer.hessian)
     return Copy(digest, W, prediction.g + decode_steps(answer.gradient, n))

@@ -185,7 +185,8 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
 
     def due(self, problem: Problem, state: State[Held], i: AgentId, held: Held) -> bool:
         """Is t in I_i?"""
-        return self.renewal(History(state.t, problem.n, state.norms, held.k), i)
+        mismatch = getattr(state, "mismatch", 0.0)
+        return self.renewal(History(state.t, problem.n, state.norms, held.k, mismatch), i)
 
     def pairs_of(self, i: AgentId, local: Any) -> Eigenpairs | None:
         """The eigenpairs of an answer."""
