@@ -30,7 +30,7 @@ def scaled(columns, loss="least-squares", rows=90):
 # --- certificates -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["fib-shed", "newton", "lbfgs", "qn-shed"])
+@pytest.mark.parametrize("name", ["fib-shed", "newton", "lbfgs"])
 @pytest.mark.parametrize("iterations", [1, 3, 6])
 def test_the_bound_bounds_the_gap_and_the_estimate_is_newtons(name, iterations):
     federation = make_federation("logistic")

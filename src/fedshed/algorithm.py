@@ -210,14 +210,18 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         """An agent's cache after it has sent what the Master sees as `answer`."""
         return cache
 
-    def confirm(self, problem: Problem, state: S) -> Flow[S]:
-        """The state with exact gradients, before convergence is declared on them."""
+    def confirm(self, problem: Problem, state: S) -> Flow[S | None]:
+        """The state with exact gradients of all agents, before convergence is declared; None without them."""
         if not self.lossy:
             return state
         ask = self.ask(problem, state)
-        exact = tuple(replace(part, accuracy=0.0) for part in ask.parts)
-        replies = yield from self.collect(replace(ask, parts=exact), problem, state)
-        return self.absorb(problem, state, replies)
+        ask = replace(ask, parts=tuple(replace(part, accuracy=0.0) for part in ask.parts))
+        replies: dict[AgentId, Sequence[Any]] = {}
+        for _ in range(PATIENCE):
+            replies.update((yield ask.to([i for i in ask.each if i not in replies])))
+            if len(replies) == len(ask.each):
+                return self.absorb(problem, state, {i: replies[i] for i in problem.agents})
+        return None
 
     def salvage(self, problem: Problem, state: S, trial: S, replies: Replies) -> S:
         """What is worth keeping of an update at a trial point that was rejected: nothing, by default."""

@@ -23,12 +23,14 @@ class Certificate(Struct, frozen=True):
     estimate: float | None
 
 
-def certify(problem: Problem, algorithm: Algorithm[Any], state: State[Any], g: Vector) -> Certificate:
-    """The certificate of a state in which every agent has answered."""
+def certify(
+    problem: Problem, algorithm: Algorithm[Any], state: State[Any], g: Vector, exact: bool = True
+) -> Certificate:
+    """The certificate of a state in which every agent has answered; a rounded gradient bounds nothing."""
     norm, weakest = float(np.linalg.norm(g)), float(problem.l2.min())
     H = None if state.silent(problem) else algorithm.exact_curvature(problem, state)
     return Certificate(
         grad_norm=norm,
-        bound=norm**2 / (2 * weakest) if weakest > 0 and not state.silent(problem) else None,
+        bound=norm**2 / (2 * weakest) if weakest > 0 and exact and not state.silent(problem) else None,
         estimate=None if H is None else float(g @ H.solve(g)) / 2,
     )

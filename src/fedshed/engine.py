@@ -53,6 +53,7 @@ class Outcome(Struct, frozen=True):
     gradient: Vector
     converged: bool
     reason: str
+    exact: bool = True  # whether the gradient is exact
 
 
 class Wire:
@@ -161,27 +162,39 @@ def iterate(
     clock = time.perf_counter() - progress.seconds
     while True:
         state = wire.play(algorithm.observe(problem, progress.state))
-        g = gradient(problem, state)
-        if np.linalg.norm(g) <= tol and not state.silent(problem):
-            state = wire.play(algorithm.confirm(problem, state))
-            g = gradient(problem, state)
+        g, exact = gradient(problem, state), not algorithm.lossy
+        if np.linalg.norm(g) <= tol and not exact and not state.silent(problem):
+            state, g, exact = _confirmed(wire, algorithm, problem, state)
         row = _row(problem, state, progress, g, f_star)
-        reason = _reason(problem, state, row, tol, max_iterations, gap_tol)
+        reason = _reason(problem, state, row, tol, max_iterations, gap_tol, exact)
         if reason is None:
             after, info = wire.play(algorithm.step(problem, state))
-            if info.stopped and algorithm.lossy:  # perhaps only the rounded gradient is to blame
-                state = wire.play(algorithm.confirm(problem, state))
-                after, info = wire.play(algorithm.step(problem, state))
+            if info.stopped and not exact:  # perhaps only the rounded gradient is to blame
+                state, g, exact = _confirmed(wire, algorithm, problem, state)
+                row = _row(problem, state, progress, g, f_star)
+                reason = _reason(problem, state, row, tol, max_iterations, gap_tol, exact)
+                after, info = (after, info) if reason else wire.play(algorithm.step(problem, state))
             stuck = np.array_equal(after.theta, state.theta) and not state.silent(problem)
-            reason = info.stopped or (ROUNDING if stuck else None)
+            reason = reason or info.stopped or (ROUNDING if stuck else None)
         seconds = time.perf_counter() - clock
         if reason is not None:  # what was asked for this decision belongs to the last row
             row = replace(row, seconds=seconds, **_counts(wire.traffic, problem))
-            return Outcome(state, (*progress.rows, row), g, reason in (CONVERGED, CLOSE_ENOUGH), reason)
+            return Outcome(
+                state, (*progress.rows, row), g, reason in (CONVERGED, CLOSE_ENOUGH), reason, exact
+            )
         progress.rows.append(row)
         rounds = progress.rounds + info.rounds
         progress = Progress(after, wire.traffic, progress.rows, info, rounds, seconds)
         yield progress
+
+
+def _confirmed(
+    wire: Wire, algorithm: Algorithm[Any], problem: Problem, state: State[Any]
+) -> tuple[Any, Vector, bool]:
+    """The state with exact gradients, where all agents sent them."""
+    exact = wire.play(algorithm.confirm(problem, state))
+    state = state if exact is None else exact
+    return state, gradient(problem, state), exact is not None
 
 
 CONVERGED = "the gradient norm is at most tol"
@@ -190,12 +203,14 @@ CLOSE_ENOUGH = "f - f_star is at most gap_tol"
 
 
 def _reason(
-    problem: Problem, state: State[Any], row: Row, tol: float, max_iterations: int, gap_tol: float | None
-) -> str | None:
+    problem: Problem, state: State[Any], row: Row, tol: float, max_iterations: int, gap_tol: float | None,
+    exact: bool,
+) -> str | None:  # fmt: skip
     """Why the run ends here, if it does."""
-    if row.grad_norm <= tol and not state.silent(problem):
+    if row.grad_norm <= tol and exact and not state.silent(problem):
         return CONVERGED
-    if row.grad_norm <= 32 * np.finfo(float).eps * _cancelled(problem, state) and not state.silent(problem):
+    rounding = 32 * np.finfo(float).eps * _cancelled(problem, state)
+    if row.grad_norm <= rounding and exact and not state.silent(problem):
         return ROUNDING
     if gap_tol is not None and row.gap is not None and row.gap <= gap_tol and not state.silent(problem):
         return CLOSE_ENOUGH

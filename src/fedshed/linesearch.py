@@ -104,7 +104,7 @@ class _Armijo(Struct, frozen=True, tag=True):
 
     def _drowns(self, f0: float, slope: float) -> bool:
         """Whether the decrease asked for is too small to be seen in differences of costs."""
-        return self.alpha * abs(slope) <= 100 * _slack(f0)
+        return bool(self.alpha * abs(slope) <= 100 * _slack(f0))
 
     def _first_accepted(
         self, problem: Problem, state: State[Any], f0: float, slope: float, search: Search, replies: Replies

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from fedshed.arrays import pack, unpack
 from fedshed.errors import CodecError, ConfigError
 from fedshed.quantize import (
     decode_rows,
@@ -42,11 +43,15 @@ class Exact(Struct, frozen=True, tag=True):
         raise NotImplementedError
 
 
-class _Lossy(Struct, frozen=True):
+class _Lossy(Struct, frozen=True, kw_only=True):
     """Gradients in steps of `gradient` times the last gradient norm per entry; other vectors in float32."""
 
     gradient: float = 0.1
     lossy: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gradient < 10:
+            raise ConfigError(f"gradient must be at least 0 and below 10, not {self.gradient}")
 
     def accuracy(self, norms: tuple[float, ...], n: int) -> float:
         """The step of a gradient's entries; negative at the start: a fraction of the agent's own norm."""
@@ -58,7 +63,7 @@ class _Lossy(Struct, frozen=True):
             return self._encode_gradient(array, accuracy)
         if kind == "vector":
             return array.astype("<f4").tobytes()
-        return self.encode_rows(array if kind == "matrix" else array[None, :])
+        return self.encode_rows(array) if kind == "matrix" else self._encode_packed(array)
 
     def decode(self, kind: str, raw: bytes, n: int) -> Array:
         """The array as the Master sees it."""
@@ -70,11 +75,33 @@ class _Lossy(Struct, frozen=True):
             vector: Array = np.frombuffer(raw, "<f4").astype(float)
             return vector
         if kind == "packed":
-            rows = self.decode_rows(raw, n * (n + 1) // 2)
-            if len(rows) != 1:
-                raise CodecError(f"a packed matrix came as {len(rows)} rows")
-            return rows.ravel()
+            return self._decode_packed(raw, n)
+        if _count(raw) > n:
+            raise CodecError(f"{_count(raw)} coded rows are more than R^{n} has directions")
         return self.decode_rows(raw, n)
+
+    def _encode_packed(self, packed: Array) -> bytes:
+        """H = D (W + E) D with a unit diagonal in W: D and the largest eigenvalue of E in float32, W coded.
+
+        So the rounded Hessian D (W + ||E||) D is an upper bound of H, as SHED's is, in whatever units.
+        """
+        n = int((2 * len(packed)) ** 0.5)
+        H = unpack(packed, n)
+        d = np.sqrt(np.maximum(np.diag(H), 0.0)).astype("<f4").astype(float)
+        scale = np.where(d > 0, d, 1.0)
+        W = H / scale / scale[:, None]
+        rows = self.encode_rows(pack(W)[None, :])
+        error = np.linalg.eigvalsh(W - unpack(self.decode_rows(rows, len(packed)).ravel(), n))[-1]
+        head = np.append(max(error, 0.0) * (1 + 1e-6), d).astype("<f4").tobytes()
+        return head + rows
+
+    def _decode_packed(self, raw: bytes, n: int) -> Array:
+        head, rows = np.frombuffer(raw[: 4 * (n + 1)], "<f4").astype(float), raw[4 * (n + 1) :]
+        if len(head) != n + 1 or not np.isfinite(head).all() or head.min() < 0 or _count(rows) != 1:
+            raise CodecError("a packed matrix is cut off or malformed")
+        W = self.decode_rows(rows, n * (n + 1) // 2).ravel() + head[0] * pack(np.eye(n))
+        packed: Array = W * pack(np.outer(head[1:], head[1:]))
+        return packed
 
     def encode_rows(self, rows: Array) -> bytes:
         """A count of rows, and each in few bits."""
@@ -87,8 +114,8 @@ class _Lossy(Struct, frozen=True):
     def _encode_gradient(self, g: Array, accuracy: float) -> bytes:
         if accuracy < 0:
             accuracy = -accuracy * float(np.linalg.norm(g)) / len(g) ** 0.5
-        coarse = np.abs(g).max(initial=0.0) < accuracy * 2**30  # else the symbols do not fit
-        if accuracy == 0 or not coarse:
+        fits = 1e-30 < accuracy < 1e30 and np.abs(g).max(initial=0.0) < accuracy * 2**30
+        if not fits:
             return b"\0" + g.astype("<f8").tobytes()
         return b"\1" + encode_steps(g, accuracy)
 
@@ -106,6 +133,7 @@ class Bits(_Lossy, frozen=True, tag=True):
     bits: int = 8
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.bits <= 16:
             raise ConfigError(f"bits must be 1 to 16, not {self.bits}")
 
@@ -127,19 +155,18 @@ class EntropyCoded(_Lossy, frozen=True, tag=True):
     step: float = 0.35
 
     def __post_init__(self) -> None:
-        if not 0 < self.step < 10:
-            raise ConfigError(f"step must be above 0 and below 10, not {self.step}")
+        super().__post_init__()
+        if not 1e-6 <= self.step < 10:
+            raise ConfigError(f"step must be at least 1e-6 and below 10, not {self.step}")
 
     def encode_rows(self, rows: Array) -> bytes:
         """One stream for all rows."""
         rms = float(np.sqrt(np.mean(np.square(rows)))) if rows.size else 0.0
-        return len(rows).to_bytes(4, "little") + encode_steps(rows.ravel(), self.step * rms or 1.0)
+        return len(rows).to_bytes(4, "little") + encode_steps(rows.ravel(), max(self.step * rms, 1e-30))
 
     def decode_rows(self, raw: bytes, n: int) -> Array:
         """Rows of n entries each."""
         count = _count(raw)
-        if count * n > 64 * len(raw) * 256:
-            raise CodecError(f"{len(raw)} bytes cannot hold {count} rows")
         return decode_steps(raw[4:], count * n).reshape(count, n)
 
 

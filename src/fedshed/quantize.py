@@ -15,16 +15,19 @@ from fedshed.arrays import Matrix, Vector
 from fedshed.errors import CodecError
 
 Symbols = NDArray[np.int32]
-LARGEST = 1 << 14  # symbols beyond this are sent as plain integers
-_SIDE = struct.Struct("<BBH")  # probability of zero, decay of the tail, largest magnitude
+LARGEST = 1 << 14  # of larger symbols the low bits are sent as they are, and the rest is coded
+SPLIT = 0xFF00  # in place of the largest magnitude: a split stream, and by how many bits
+_SIDE = struct.Struct("<BBH")  # odds of zero, mean of the others, largest magnitude
 
 
 def entropy_encode(symbols: NDArray[Any]) -> bytes:
     """Integers as a range-coded stream: P(0) and a geometric tail are fitted, 4 bytes of side information."""
-    x = np.ascontiguousarray(symbols, dtype=np.int32).ravel()
+    x = np.asarray(symbols).astype(np.int64).ravel()
+    if x.size and not -(2**31) <= x.min() <= x.max() < 2**31:
+        raise CodecError(f"symbols from {x.min()} to {x.max()} do not fit into 32 bits")
     largest = int(np.abs(x).max(initial=0))
     if largest >= LARGEST:
-        return _SIDE.pack(0, 0, 0xFFFF) + x.astype("<i4").tobytes()
+        return _split(x, largest.bit_length() - LARGEST.bit_length() + 2)
     zeros, tail = _fitted(x)
     side = _SIDE.pack(zeros, tail, largest)
     if largest == 0:
@@ -32,8 +35,18 @@ def entropy_encode(symbols: NDArray[Any]) -> bytes:
     import constriction
 
     encoder = constriction.stream.queue.RangeEncoder()
-    encoder.encode(x + largest, _model(zeros, tail, largest))
+    encoder.encode((x + largest).astype(np.int32), _model(zeros, tail, largest))
     return side + bytes(encoder.get_compressed().astype("<u4").tobytes())
+
+
+def _split(x: NDArray[np.int64], bits: int) -> bytes:
+    """The low bits of each symbol, then the stream of the rest."""
+    low = (x[:, None] >> np.arange(bits)) & 1
+    return (
+        _SIDE.pack(0, 0, SPLIT + bits)
+        + np.packbits(low.astype(np.uint8)).tobytes()
+        + entropy_encode(x >> bits)
+    )
 
 
 def entropy_decode(data: bytes, count: int) -> Symbols:
@@ -42,13 +55,26 @@ def entropy_decode(data: bytes, count: int) -> Symbols:
         raise CodecError(f"{len(data)} bytes are too few for an entropy-coded array")
     zeros, tail, largest = _SIDE.unpack_from(data)
     body = data[_SIDE.size :]
-    if largest == 0xFFFF:
-        if len(body) != 4 * count:
-            raise CodecError(f"{len(body)} bytes are not {count} integers")
-        return np.frombuffer(body, "<i4").astype(np.int32)
+    if largest > SPLIT:
+        return _joined(body, count, largest - SPLIT)
     if largest == 0:
+        if body:
+            raise CodecError(f"an array of zeros is followed by {len(body)} bytes")
         return np.zeros(count, dtype=np.int32)
     return _decoded(body, count, zeros, tail, largest)
+
+
+def _joined(body: bytes, count: int, bits: int) -> Symbols:
+    size = (bits * count + 7) // 8
+    if bits > 19 or len(body) < size + _SIDE.size or body[size + 3] >= SPLIT >> 8:
+        raise CodecError("an entropy-coded array is cut off or malformed")
+    low = np.unpackbits(np.frombuffer(body[:size], np.uint8), count=bits * count).reshape(count, bits)
+    high = entropy_decode(body[size:], count).astype(np.int64)
+    joined = (high << bits) + (low.astype(np.int64) << np.arange(bits)).sum(axis=1)
+    if count and not -(2**31) <= joined.min() <= joined.max() < 2**31:
+        raise CodecError("an entropy-coded array holds more than 32 bits")
+    symbols: Symbols = joined.astype(np.int32)
+    return symbols
 
 
 def _decoded(body: bytes, count: int, zeros: int, tail: int, largest: int) -> Symbols:
@@ -56,30 +82,37 @@ def _decoded(body: bytes, count: int, zeros: int, tail: int, largest: int) -> Sy
 
     if len(body) % 4 or largest >= LARGEST:
         raise CodecError("an entropy-coded array is cut off or malformed")
+    model = _model(zeros, tail, largest)
     decoder = constriction.stream.queue.RangeDecoder(np.frombuffer(body, "<u4").astype(np.uint32))
     try:
-        symbols = decoder.decode(_model(zeros, tail, largest), count)
+        symbols = np.asarray(decoder.decode(model, count), dtype=np.int32)
     except Exception as error:  # constriction raises several kinds for a stream that is not one
         raise CodecError(f"an entropy-coded array cannot be decoded: {error}") from error
-    return np.asarray(symbols, dtype=np.int32) - largest
+    # A range decoder reads on past the end and stops before it: only encoding again tells.
+    encoder = constriction.stream.queue.RangeEncoder()
+    encoder.encode(symbols, model)
+    if encoder.get_compressed().astype("<u4").tobytes() != body:
+        raise CodecError("an entropy-coded array is cut off, or followed by more")
+    shifted: Symbols = symbols - np.int32(largest)
+    return shifted
 
 
-def _fitted(x: Symbols) -> tuple[int, int]:
-    """P(0) and the decay of the geometric tail, each on a grid of 1/256."""
+def _fitted(x: NDArray[np.int64]) -> tuple[int, int]:
+    """Log-odds of zero, in eighths of an octave, and of going on in the geometric tail, in elevenths."""
     magnitudes = np.abs(x[x != 0])
-    zero = 1 - len(magnitudes) / max(len(x), 1)
-    decay = 1 - 1 / magnitudes.mean() if len(magnitudes) else 0.0
-    return int(np.clip(round(256 * zero), 0, 255)), int(np.clip(round(256 * decay), 0, 255))
+    zeros = len(x) - len(magnitudes)
+    odds = np.log2((zeros + 0.25) / (len(magnitudes) + 0.25))
+    more = np.log2(max(magnitudes.mean() - 1, 2**-9)) if len(magnitudes) else -9
+    return int(np.clip(round(8 * odds) + 128, 0, 255)), int(np.clip(round(11 * more) + 100, 0, 255))
 
 
 def _model(zeros: int, tail: int, largest: int) -> Any:
     import constriction
 
-    zero, decay = (zeros + 0.5) / 256.5, min((tail + 0.25) / 256.5, 0.9995)
-    side = (1 - zero) * decay ** np.arange(largest) + 1e-9
-    probabilities = np.concatenate(
-        [side[::-1] / (2 * side.sum()) * (1 - zero), [zero], side / (2 * side.sum()) * (1 - zero)]
-    )
+    odds, more = 2.0 ** ((zeros - 128) / 8), 2.0 ** ((tail - 100) / 11)
+    side = (more / (1 + more)) ** np.arange(largest) + 1e-9
+    side /= 2 * side.sum() * (1 + odds)
+    probabilities = np.concatenate([side[::-1], [odds / (1 + odds)], side])
     return constriction.stream.model.Categorical(probabilities, perfect=False)
 
 
@@ -89,14 +122,25 @@ def _model(zeros: int, tail: int, largest: int) -> Any:
 def quantized(x: NDArray[np.float64], step: float, dead_zone: float = 0.5) -> Symbols:
     """x/step rounded to integers, those below `dead_zone` to 0."""
     scaled = np.asarray(x) / step
-    symbols = np.rint(scaled).clip(-(2**31) + 1, 2**31 - 1)
+    symbols = np.rint(scaled)
     symbols[np.abs(scaled) < dead_zone] = 0
     return symbols.astype(np.int32)
 
 
+def sendable(step: float) -> float:
+    """The step as float32, which must be neither 0 nor infinite."""
+    with np.errstate(over="ignore"):
+        sent = float(np.float32(step))
+    if not 0 < sent < np.inf:
+        raise CodecError(f"a step of {step} cannot be sent as float32")
+    return sent
+
+
 def encode_steps(x: Vector, step: float) -> bytes:
     """A vector in uniform steps: the step as float32, then the entropy-coded symbols."""
-    step = float(np.float32(step))
+    step = sendable(step)
+    if not np.abs(x).max(initial=0.0) < step * (2**31 - 1):
+        raise CodecError(f"entries up to {np.abs(x).max()} need more than 32 bits in steps of {step}")
     return struct.pack("<f", step) + entropy_encode(quantized(x, step))
 
 
@@ -130,6 +174,8 @@ def _packed_row(row: Vector, bits: int) -> bytes:
 
 def decode_rows(data: bytes, count: int, n: int) -> Matrix:
     """The rows of `encode_rows`; a row of 0 bits is 0."""
+    if count > len(data):  # every row has at least its width
+        raise CodecError(f"{len(data)} bytes cannot hold {count} rows")
     rows, at = np.zeros((count, n)), 0
     for k in range(count):
         bits, at = _byte(data, at), at + 1

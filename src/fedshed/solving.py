@@ -147,7 +147,7 @@ def _run(
     )  # fmt: skip
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
         outcome = _watched(run, progress, saver, watch)
-        certificate = certify(problem, algorithm, outcome.state, outcome.gradient)
+        certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
     if converged and _separated(objectives, problem, theta):
         converged, reason = False, SEPARATED

@@ -71,7 +71,7 @@ class QnShed(Shed, frozen=True, tag=True):
 
     def due(self, problem: Problem, state: State[Held], i: AgentId, held: Held) -> bool:
         """As the policy says, and at once for a link that carries a whole Hessian in a round."""
-        whole_in_a_round = held.complete and held.t == held.k and held.q > 0
+        whole_in_a_round = held.complete and held.t == held.k
         return whole_in_a_round or super().due(problem, state, i, held)
 
     def pairs_of(self, i: AgentId, local: Any) -> Eigenpairs | None:

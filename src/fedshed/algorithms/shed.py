@@ -97,6 +97,11 @@ class Held(Struct, frozen=True):
     def extended(self, pairs: Eigenpairs, t: int) -> Held:
         """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
         new = slice(self.q - pairs.start, None)
+        if (
+            pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
+        ):  # all of them anew: no mixture
+            return replace(self, values=pairs.values, vectors=pairs.vectors, rho=pairs.rho,
+                           complete=pairs.last, t=t, lost=False)  # fmt: skip
         if pairs.k != self.k or pairs.start > self.q or pairs.start + len(pairs.values) < self.q:
             return replace(self, lost=True)  # another Hessian, a hole, or an answer from the past
         return replace(
@@ -239,7 +244,7 @@ def _held(i: AgentId, old: Held | None, share: Share, pairs: Eigenpairs | None, 
     if old is None:
         raise ProtocolError(f"agent {i!r} sent no eigenpairs of its Hessian when it was first asked for them")
     if pairs is None:
-        return replace(old, lost=old.lost or share.more, owed=old.owed or share.k == state.t)
+        return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))
     return old.extended(pairs, state.t)
 
 
