@@ -14,7 +14,7 @@ from fedshed.algorithm import Problem
 from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.fednl import FedNL, leading_part
 from fedshed.algorithms.giant import Done, Giant
-from fedshed.algorithms.lbfgs import two_loop
+from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.engine import Progress, iterate
 from fedshed.objectives import local_objectives
 from fedshed.objectives.base import gram
@@ -231,6 +231,17 @@ def test_two_loops_are_the_dense_bfgs_update(seed, secants):
         left = np.eye(n) - r * np.outer(ds, dy)
         B = left @ B @ left.T + r * np.outer(ds, ds)
     np.testing.assert_allclose(two_loop(g, s, y, lambda v: v / D), B @ g, rtol=1e-8, atol=1e-10)
+
+
+def test_a_memory_of_nothing_remembers_nothing_and_a_full_one_forgets_the_oldest():
+    s = y = None
+    for t in range(5):
+        s0, y0 = remembered(
+            None, None, (np.full(3, t), np.full(3, t)), np.full(3, t + 1.0), np.full(3, t + 2.0), 0
+        )
+        assert len(s0) == len(y0) == 0
+        s, y = remembered(s, y, (np.full(3, t), np.full(3, t)), np.full(3, t + 1.0), np.full(3, t + 2.0), 2)
+        assert len(s) == len(y) == min(t + 1, 2)
 
 
 def test_lbfgs_sends_the_diagonal_once_and_then_gradients():

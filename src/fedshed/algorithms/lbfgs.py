@@ -64,7 +64,7 @@ def remembered(
     n = len(theta)
     s = np.zeros((0, n)) if s is None else s
     y = np.zeros((0, n)) if y is None else y
-    if last is None:
+    if last is None or memory == 0:
         return s, y
     ds, dy = theta - last[0], g - last[1]
     if ds @ dy <= 1e-12 * np.linalg.norm(ds) * np.linalg.norm(dy):
