@@ -448,3 +448,15 @@ def test_widths_and_steps_that_make_no_sense_are_refused(wrong):
 def test_an_accuracy_of_gradients_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(ConfigError):
         Bits(gradient=wrong)
+
+
+def test_precision_is_one_parameter_of_optimize():
+    federation = make_federation("logistic")
+    options = {"algorithm": "fib-shed", "l2": 1e-3}
+    eight = fedshed.optimize(federation, precision=fedshed.Bits(bits=8), **options)
+    full = fedshed.optimize(federation, **options)
+    assert eight.converged
+    assert eight.trace[-1].uplink_bytes != full.trace[-1].uplink_bytes
+    np.testing.assert_allclose(eight.theta, full.theta, atol=1e-6)
+    with pytest.raises(fedshed.ConfigError, match="precision must be"):
+        fedshed.optimize(federation, precision=8, **options)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedshed.datasets import Federation
     from fedshed.errors import CodecError, ConfigError, DataError, Error, ProtocolError, SingularError
     from fedshed.linesearch import FullStep, Fused, TwoExchange
+    from fedshed.precision import Bits, EntropyCoded, Exact
     from fedshed.solving import Result, optimize, optimum, resume
 
 # Names are imported when they are first used, so that `import fedshed` and `fedshed --help` are quick.
@@ -21,6 +22,7 @@ _HOMES = {
     "datasets": ("Federation",),
     "errors": ("CodecError", "ConfigError", "DataError", "Error", "ProtocolError", "SingularError"),
     "linesearch": ("FullStep", "Fused", "TwoExchange"),
+    "precision": ("Bits", "EntropyCoded", "Exact"),
     "solving": ("Result", "optimize", "optimum", "resume"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -43,12 +45,15 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ALGORITHMS",
+    "Bits",
     "ByteRate",
     "CodecError",
     "ConfigError",
     "Constant",
     "DataError",
+    "EntropyCoded",
     "Error",
+    "Exact",
     "Federation",
     "FullStep",
     "Fused",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedshed.algorithm import Algorithm
 from fedshed.algorithms import Budget, as_channel, build, configured
@@ -18,6 +19,7 @@ from fedshed.linalg.solve import collinear, unit_diagonal
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel
 from fedshed.objectives.base import gram
+from fedshed.precision import Bits, EntropyCoded, Exact
 from fedshed.transports import Transport
 
 
@@ -89,6 +91,15 @@ def chosen(
     else:
         why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
     return suited(algorithm, budget, line_search, seed, loss, federation), why
+
+
+def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:
+    """The algorithm with this precision in place of its own."""
+    if precision is None:
+        return algorithm
+    if not isinstance(precision, Exact | Bits | EntropyCoded):
+        raise ConfigError(f"precision must be Exact(), Bits(bits=8) or EntropyCoded(), not {precision!r}")
+    return replace(algorithm, precision=precision)
 
 
 def federation_of(value: Any) -> Federation:

@@ -22,6 +22,7 @@ from fedshed.datasets import Federation
 from fedshed.engine import Outcome, Progress, iterate
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel, local_objectives
+from fedshed.precision import Precision
 from fedshed.reference import pooled_optimum
 from fedshed.site import Site
 from fedshed.trace import Trace
@@ -51,6 +52,7 @@ def optimize(
     algorithm: str | Algorithm[Any] = "auto",
     budget: Budget = None,
     line_search: LineSearch | None = None,
+    precision: Precision | None = None,
     theta0: Vector | None = None,
     max_iterations: int = 500,
     tol: float = 1e-9,
@@ -65,7 +67,8 @@ def optimize(
 
     `l2` is one number or one for each coefficient; an intercept is the last coefficient, and is not
     penalised by a single number.  `algorithm` is a name (see `fedshed algorithms`), an Algorithm, or "auto",
-    which chooses from n, the number of sites and the budget, and says why in `result.algorithm`.  `tol` is on
+    which chooses from n, the number of sites and the budget, and says why in `result.algorithm`.  `precision`
+    is how an agent's arrays travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`).  `tol` is on
     the norm of the global gradient, `gap_tol` on f - f_star.  `transport` makes a transport from the sites
     (default: all in this process).  `checkpoint` names a file from which `resume` goes on; `watch` is called
     after every round.
@@ -79,6 +82,7 @@ def optimize(
     )  # fmt: skip
     n = len(columns)
     chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, n)
+    chosen = checks.with_precision(chosen, precision)
     theta = checks.start(theta0, n)
     checks.unique_optimum(objectives, settings.l2, columns)
     problem = _problem(settings, objectives, columns)
