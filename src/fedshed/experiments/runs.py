@@ -56,7 +56,7 @@ class Record(Struct, frozen=True):
 
 
 def cache_folder() -> Path:
-    """Where runs are kept between sessions."""
+    """Where runs are kept from one call to the next."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fedshed" / "runs"
 
