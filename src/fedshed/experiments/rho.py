@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -45,9 +46,9 @@ def with_optimal_step(federation: Federation, problem: Problem) -> Any:
     """SHED-LS with rho = lambda_{q+1} and eta*."""
     objectives = local_objectives(federation, "least-squares")
     N = sum(objective.weight for objective in objectives.values())
-    start = [0.0] * federation.dim
+    start = np.zeros(federation.dim)
     smallest = sum(
-        objective.weight / N * leading_eigenpairs(objective.at(start).factor)[0][-1]  # type: ignore[arg-type]
+        objective.weight / N * leading_eigenpairs(objective.at(start).factor)[0][-1]
         for objective in objectives.values()
     )
     shed: Any = build("shed-ls")
