@@ -1,0 +1,105 @@
+"""`fedshed compare`: algorithms on the same data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedshed.cli.app import app
+from fedshed.cli.show import Json, check_folder, option, print_json, print_rows, to_json
+
+if TYPE_CHECKING:
+    from fedshed.experiments import Comparison, Summary
+    from fedshed.trace import Row
+
+_OWN, _EACH, _USUAL = "the data set's own", "each algorithm's own", "SHED, its main rivals, ours"
+
+
+@app.command(epilog="Example: fedshed compare --algorithms fib-shed,gn-shed,newton --budget 3 --l2 1e-4")
+def compare(
+    dataset: Annotated[str, option("Name, see `fedshed datasets`.")] = "digits",
+    algorithms: Annotated[str | None, option("Names with commas; + is a Rayleigh budget.", _USUAL)] = None,
+    budget: Annotated[str | None, option("Eigenpairs a round, or 'rayleigh'; not for +.", _EACH)] = None,
+    l2: Annotated[float, option("Ridge penalty.")] = 1e-5,
+    agents: Annotated[int | None, option("Number of agents.", _OWN)] = None,
+    partition: Annotated[str | None, option("How rows are dealt, such as iid.", _OWN)] = None,
+    target: Annotated[int | None, option("The class against the rest.", _OWN)] = None,
+    loss: Annotated[str | None, option("Such as least-squares.", _OWN)] = None,
+    intercept: Annotated[bool, option("Fit an intercept, not penalised.")] = False,
+    tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
+    max_iterations: Annotated[int, option("Stop after so many.")] = 500,
+    seed: Annotated[int, option("Decides who gets which rows and what links carry.")] = 0,
+    line_search: Annotated[str | None, option("two-exchange or fused.", _EACH)] = None,
+    out: Annotated[Path, option("Folder for traces and figure.")] = Path("results/compare"),
+    as_json: Json = False,
+) -> None:
+    """Run algorithms on the same data: one table, their traces as CSV and JSON, and a figure."""
+    from fedshed.experiments import Study
+
+    names = None if algorithms is None else tuple(filter(None, algorithms.replace(" ", "").split(",")))
+    study = Study(
+        dataset=dataset, algorithms=names, budget=budget, l2=l2, agents=agents, partition=partition,
+        target=target, loss=loss, intercept=intercept, tol=tol, max_iterations=max_iterations, seed=seed,
+        line_search=line_search,
+    ).resolved()  # fmt: skip
+    check_folder(out)
+    with _progress(study.algorithms or (), max_iterations) as show:
+        comparison = study.run(show)
+    report, title = study.report(comparison), study.title(comparison)
+    files = _write(out, comparison, report, title)
+    if as_json:
+        print_json(report | {"files": [str(path) for path in files]})
+    else:
+        _print_summary(comparison.summary(), title)
+        typer.echo("\n".join(f"wrote {path}" for path in files))
+
+
+def _write(out: Path, comparison: Comparison, report: dict[str, Any], title: str) -> list[Path]:
+    from fedshed.experiments.figure import draw, save
+    from fedshed.files import write_atomically
+
+    return [
+        write_atomically(out / "trace.csv", comparison.to_csv().encode()),
+        write_atomically(out / "trace.json", to_json(report | {"traces": comparison.traces()})),
+        *save(draw(comparison, title), out),
+    ]
+
+
+@contextmanager
+def _progress(names: Sequence[str], most: int) -> Iterator[Callable[[str, Row], None]]:
+    """A bar on stderr if that is a terminal; silence elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("loading", total=len(names))
+
+        def show(name: str, row: Row) -> None:
+            done = names.index(name) + row.iteration / most
+            bar.update(task, completed=done, description=f"{name}, gap {row.gap:.0e}")
+
+        yield show
+
+
+def _print_summary(summary: Sequence[Summary], title: str) -> None:
+    rows = [
+        {
+            "algorithm": one.algorithm, "iter.": one.iterations, "rounds": one.rounds,
+            "exch.": one.exchanges, "KB up": _short(one.kb_up), "KB down": _short(one.kb_down),
+            "vectors": f"{one.vectors_up:.0f}", "Hess.": f"{one.hessians:.0f}", "gap": f"{one.gap:.1e}",
+            "sec.": f"{one.seconds:.2f}", "ended": "converged" if one.converged else "stopped",
+        }
+        for one in summary
+    ]  # fmt: skip
+    stopped = [f"{one.algorithm} stopped: {one.reason}" for one in summary if not one.converged]
+    note = "KB (1000 bytes), vectors sent and Hessians computed are per agent; gap = f - f*"
+    print_rows(rows, [note, *stopped], title)
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}" if number < 1000 else f"{number:.0f}"

@@ -1,0 +1,61 @@
+"""`fedshed algorithms` and `fedshed datasets`: what there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedshed.cli.app import app
+from fedshed.cli.show import Json, print_json, print_rows
+from fedshed.errors import DataError
+
+if TYPE_CHECKING:
+    from fedshed.datasets.loaders import Dataset
+
+
+@app.command()
+def algorithms(as_json: Json = False) -> None:
+    """List the algorithms: the losses they are for, their budget, and their source."""
+    from fedshed.algorithms import ALGORITHMS
+
+    rows = [
+        {
+            "name": entry.name, "what": entry.about, "losses": ", ".join(entry.algorithm.losses or ("any",)),
+            "budget": _budget(entry.algorithm), "source": entry.source,
+        }
+        for entry in ALGORITHMS.values()
+    ]  # fmt: skip
+    notes = ["budget: eigenpairs a round; a name with + has a Rayleigh budget"]
+    print_json(rows) if as_json else print_rows(rows, notes)
+
+
+@app.command()
+def datasets(as_json: Json = False) -> None:
+    """List the data sets: their size and defaults, and where they are or how to get them."""
+    from fedshed.datasets.loaders import DATASETS
+
+    fields = ("name", "rows", "columns", "loss", "agents", "partition")
+    rows = [{key: getattr(data, key) for key in fields} | _place(data) for data in DATASETS.values()]
+    notes = [f"{row['name']}: {row['how']}" for row in rows if row["how"]]
+    shown = [{key: row[key] or "no" for key in (*fields, "found")} for row in rows]
+    print_json(rows) if as_json else print_rows(shown, notes)
+
+
+def _budget(algorithm: Any) -> int | str:
+    """An algorithm's own budget: eigenpairs a round, the name of a channel, or none."""
+    channel = getattr(algorithm, "channel", None)
+    if channel is None:
+        return "none: fixed size"
+    return getattr(channel, "pairs", type(channel).__name__.lower())
+
+
+def _place(dataset: Dataset) -> dict[str, str | None]:
+    """Where a data set was found, or how to get it."""
+    from fedshed.datasets.loaders import find
+
+    if not dataset.files:
+        return {"found": "in scikit-learn", "how": None}
+    try:
+        paths = [find(name) for name in dataset.files]
+    except DataError as sentence:
+        return {"found": None, "how": str(sentence)}
+    return {"found": str(paths[0].parent), "how": None}

@@ -1,0 +1,71 @@
+"""What every command shows alike: options, tables, JSON, bars on a terminal and silence in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from fedshed.errors import ConfigError
+
+WIDTH = 100  # of a table that goes into a pipe or a file
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def option(text: str, default: str | bool = True) -> Any:
+    """An option with its help and what is said of its default."""
+    return typer.Option(help=text, show_default=default)
+
+
+def check_folder(out: Path) -> None:
+    """A folder that cannot be made or written to is found out before the work, not after it."""
+    there = next(path for path in (out, *out.parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise ConfigError(f"--out {out}: {there} is not a folder that can be written to; name another")
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON; what is not finite is null."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+@contextmanager
+def counter() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar with the time left on stderr if that is a terminal; silence elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+
+
+def print_rows(rows: Sequence[dict[str, Any]], notes: Sequence[str], title: str | None = None) -> None:
+    """A table, numbers to the right, and notes below it."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1)
+    )
+    for name in rows[0]:
+        right = all(str(row[name])[:1] in "-0123456789" for row in rows)
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
+    console.print(table, *notes, sep="\n")
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout and nothing else."""
+    typer.echo(to_json(value), nl=False)
