@@ -13,7 +13,6 @@ from fedshed.engine import ROUNDING
 from fedshed.messages import Local
 from fedshed.renewal import Once
 from fedshed.site import codec_of
-from fedshed.solving import SEPARATED
 from fedshed.transports import Faulty, InProcess
 
 L2 = 1e-3
@@ -82,7 +81,8 @@ def test_separated_classes_without_a_penalty_are_never_called_converged():
     for name in ("newton", "fib-shed", "lbfgs"):
         result = fedshed.optimize(federation, algorithm=name, l2=0.0)
         assert not result.converged
-        assert result.reason in (SEPARATED, "max_iterations = 500 reached") or "no step" in result.reason
+        assert result.reason.startswith("separated: ")
+        assert "x0" in result.reason
     assert fedshed.optimize(federation, algorithm="newton", l2=1e-6).converged
 
 

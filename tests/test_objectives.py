@@ -9,16 +9,27 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 
-from fedshed.objectives import LeastSquares, Logistic
+from fedshed.objectives import Gamma, LeastSquares, Logistic, Multinomial, Poisson
 from fedshed.objectives.base import gram
 
-MODELS = [LeastSquares, Logistic]
+
+def three_classes(X, y, *rest):
+    """A multinomial model of three classes, two of them the labels of a binary one."""
+    return Multinomial(X, np.where(X[:, [0]].sum(axis=1) > 0.5, 2, y > 0), *rest, classes=3)
+
+
+def positive(model):
+    """A model of positive responses, from labels -1 and +1."""
+    return lambda X, y, *rest: model(X, y + 1.5, *rest)
+
+
+MODELS = [LeastSquares, Logistic, positive(Poisson), positive(Gamma), three_classes]
 
 
 def rows(seed, n=5, N=20):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(N, n)) * (rng.random((N, n)) < 0.6)
-    return X, np.where(rng.random(N) < 0.5, -1.0, 1.0), rng.normal(size=n), rng.normal(size=n)
+    return X, np.where(rng.random(N) < 0.5, -1.0, 1.0), rng.normal(size=2 * n), rng.normal(size=2 * n)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -27,13 +38,14 @@ def rows(seed, n=5, N=20):
 def test_gradient_and_hessian_are_the_derivatives_of_the_value(model, seed):
     X, y, theta, _ = rows(seed)
     objective = model(X, y)
+    theta = theta[: objective.dim]
     point = objective.at(theta)
     slope = approx_fprime(theta, lambda v: objective.at(v).value, 1e-7)
-    np.testing.assert_allclose(point.gradient, slope, atol=1e-5)
+    np.testing.assert_allclose(point.gradient, slope, rtol=1e-5, atol=1e-5)
     bend = np.array(
-        [approx_fprime(theta, lambda v, j=j: objective.at(v).gradient[j], 1e-7) for j in range(5)]
+        [approx_fprime(theta, lambda v, j=j: objective.at(v).gradient[j], 1e-7) for j in range(len(theta))]
     )
-    np.testing.assert_allclose(gram(point.factor), bend, atol=1e-5)
+    np.testing.assert_allclose(gram(point.factor), bend, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -42,6 +54,7 @@ def test_gradient_and_hessian_are_the_derivatives_of_the_value(model, seed):
 def test_costs_along_a_direction_are_the_values_there(model, seed):
     X, y, theta, direction = rows(seed)
     objective, etas = model(X, y), np.array([1.0, 0.5, 0.25, 0.0])
+    theta, direction = theta[: objective.dim], direction[: objective.dim]
     expected = [objective.at(theta + eta * direction).value for eta in etas]
     np.testing.assert_allclose(objective.along(theta, direction, etas), expected, rtol=1e-12)
 
@@ -50,6 +63,7 @@ def test_costs_along_a_direction_are_the_values_there(model, seed):
 def test_csr_rows_give_what_dense_rows_give_and_stay_sparse(model):
     X, y, theta, direction = rows(1)
     dense, sparse = model(X, y), model(csr_array(X), y)
+    theta, direction = theta[: dense.dim], direction[: dense.dim]
     one, two = dense.at(theta), sparse.at(theta)
     assert two.value == pytest.approx(one.value, rel=1e-14)
     np.testing.assert_allclose(two.gradient, one.gradient, rtol=1e-12, atol=1e-15)
@@ -81,6 +95,52 @@ def test_logistic_is_safe_for_any_margin(margin, label):
 def test_scale_is_the_mean_over_rows(model):
     """f^(i) = (1/N_i) sum l_j: rows twice leave it unchanged (docs/paper.md 7)."""
     X, y, theta, _ = rows(2)
+    theta = theta[: model(X, y).dim]
     once, twice = model(X, y).at(theta), model(np.vstack([X, X]), np.tile(y, 2)).at(theta)
     assert once.value == pytest.approx(twice.value)
     np.testing.assert_allclose(gram(once.factor), gram(twice.factor), rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row(model):
+    X, y, theta, direction = rows(3)
+    times = np.random.default_rng(0).integers(0, 4, len(y))
+    weighted, repeated = model(X, y, times.astype(float)), model(np.repeat(X, times, 0), np.repeat(y, times))
+    theta, direction = theta[: weighted.dim], direction[: weighted.dim]
+    one, two = weighted.at(theta), repeated.at(theta)
+    assert weighted.weight == repeated.weight
+    assert one.value == pytest.approx(two.value, rel=1e-13)
+    np.testing.assert_allclose(one.gradient, two.gradient, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(gram(one.factor), gram(two.factor), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(gram(one.information), gram(two.information), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(weighted.column_squares(), repeated.column_squares(), rtol=1e-13)
+    slopes = [one.slopes_along(theta, direction, np.array([0.0, 0.5])) for one in (weighted, repeated)]
+    np.testing.assert_allclose(*slopes, rtol=1e-11)
+
+
+@pytest.mark.parametrize("model", MODELS[:-1])
+def test_an_offset_is_a_column_whose_coefficient_is_one(model):
+    X, y, theta, _ = rows(4)
+    theta, offset = theta[:5], X[:, 0] - 0.3
+    one = model(X, y, None, offset).at(theta)
+    two = model(np.column_stack([X, offset]), y).at(np.append(theta, 1.0))
+    assert one.value == pytest.approx(two.value, rel=1e-13)
+    np.testing.assert_allclose(one.gradient, two.gradient[:5], rtol=1e-12, atol=1e-14)
+
+
+def test_the_information_of_a_gamma_model_is_the_mean_of_its_curvature():
+    """E[y exp(-z)] = 1 at the true z; observed and expected differ, as the logarithm is not canonical."""
+    rng = np.random.default_rng(0)
+    X, theta = rng.normal(size=(200_000, 2)), np.array([0.3, -0.5])
+    point = Gamma(X, rng.gamma(3.0, np.exp(X @ theta) / 3.0)).at(theta)
+    np.testing.assert_allclose(gram(point.factor), gram(point.information), atol=0.01)
+    np.testing.assert_allclose(gram(point.information), X.T @ X / len(X), rtol=1e-12)
+
+
+def test_two_classes_are_the_logistic_model_in_another_scale():
+    """z_1 - z_0 = sqrt(2) A x: the multinomial cost of two classes is the logistic one."""
+    X, y, theta, _ = rows(5)
+    both = Multinomial(X, y > 0, classes=2).at(theta[:5] / np.sqrt(2))
+    binary = Logistic(X, y)
+    z = [abs(both.value - binary.at(sign * theta[:5]).value) for sign in (1.0, -1.0)]
+    assert min(z) < 1e-14

@@ -156,7 +156,8 @@ def whole(value: Any, name: str) -> int:
 
 def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...]) -> None:
     """Refuse unpenalised columns that are collinear over all sites: the optimum would not be unique."""
-    free = np.flatnonzero(l2 == 0)
+    width = next(iter(objectives.values())).X.shape[1]
+    free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
     if len(free) == 0:
         return
     G = np.zeros((len(free), len(free)))
@@ -164,7 +165,7 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
         G += gram(objective.X[:, free])
     _, unit = unit_diagonal(G)
     if np.linalg.eigvalsh(unit)[0] <= len(free) * np.finfo(float).eps:
-        names = ", ".join(columns[j] for j in free[collinear(unit)])
+        names = ", ".join(columns[j].partition(" [contrast")[0] for j in free[collinear(unit)])
         raise SingularError(f"collinear over all sites and not penalised: {names}; drop one or set l2 > 0")
 
 

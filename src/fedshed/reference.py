@@ -23,14 +23,14 @@ def pooled_optimum(
     f, g, H = _pooled(objectives.values(), theta, l2)
     for _ in range(max_iterations):
         direction = -np.linalg.solve(H, g)
-        eta = 1.0
-        while (new := _pooled(objectives.values(), theta + eta * direction, l2))[
-            0
-        ] > f + 1e-15 and eta > 1e-12:
-            eta /= 2
+        eta, slack = 1.0, 1e-15 * max(1.0, abs(f))
+        while (
+            not (new := _pooled(objectives.values(), theta + direction, l2))[0] <= f + slack and eta > 1e-12
+        ):
+            direction, eta = direction / 2, eta / 2
         if np.linalg.norm(new[1]) >= np.linalg.norm(g) and np.linalg.norm(g) < 1e-10:
             break
-        theta, (f, g, H) = theta + eta * direction, new
+        theta, (f, g, H) = theta + direction, new
     return theta, f
 
 
@@ -38,7 +38,8 @@ def _pooled(objectives: Iterable[LinearModel], theta: Vector, l2: Vector) -> tup
     objectives = list(objectives)
     total = sum(objective.weight for objective in objectives)
     f, g, H = float(0.5 * theta @ (l2 * theta)), l2 * theta, np.diag(l2)
-    for objective in objectives:
-        point, p = objective.at(theta), objective.weight / total
-        f, g, H = f + p * point.value, g + p * point.gradient, H + p * gram(point.factor)
+    with np.errstate(over="ignore", invalid="ignore"):  # a step that overflows is halved
+        for objective in objectives:
+            point, p = objective.at(theta), objective.weight / total
+            f, g, H = f + p * point.value, g + p * point.gradient, H + p * gram(point.factor)
     return f, g, H

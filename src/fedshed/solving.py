@@ -21,9 +21,10 @@ from fedshed.checkpoint import Checkpoint, Settings
 from fedshed.datasets import Federation
 from fedshed.engine import Outcome, Progress, iterate
 from fedshed.linesearch import LineSearch
-from fedshed.objectives import LinearModel, local_objectives
+from fedshed.objectives import LinearModel, coefficient_names, local_objectives
 from fedshed.precision import Precision
 from fedshed.reference import pooled_optimum
+from fedshed.separation import separating
 from fedshed.site import Site
 from fedshed.trace import Trace
 from fedshed.transports import InProcess, Transport
@@ -65,18 +66,19 @@ def optimize(
 ) -> Result:
     """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 over the sites, p_i = N_i / N.
 
-    `l2` is one number or one for each coefficient; an intercept is the last coefficient, and is not
-    penalised by a single number.  `algorithm` is a name (see `fedshed algorithms`), an Algorithm, or "auto",
-    which chooses from n, the number of sites and the budget, and says why in `result.algorithm`.  `precision`
-    is how an agent's arrays travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`).  `tol` is on
-    the norm of the global gradient, `gap_tol` on f - f_star.  `transport` makes a transport from the sites
-    (default: all in this process).  `checkpoint` names a file from which `resume` goes on; `watch` is called
-    after every round.
+    `loss` is least-squares, logistic, poisson, gamma or multinomial (theta then holds K - 1 contrasts of the
+    K classes, one after the other: `fedshed.objectives.contrasts`).  `l2` is one number or one for each
+    column; an intercept is the last coefficient, and is not penalised by a single number.
+    `algorithm` is a name (see `fedshed algorithms`), an Algorithm, or "auto", which chooses from n, the
+    number of sites and the budget, and says why in `result.algorithm`. `precision` is how an agent's arrays
+    travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`). `tol` is on the norm of the global gradient,
+    `gap_tol` on f - f_star. `transport` makes a transport from the sites (default: all in this process).
+    `checkpoint` names a file from which `resume` goes on; `watch` is called after every round.
     """
     objectives = local_objectives(checks.federation_of(federation), loss, checks.flag(intercept, "intercept"))
-    columns = _columns(federation, intercept)
+    columns = _columns(federation, intercept, objectives)
     settings = Settings(
-        loss, checks.ridge(l2, len(columns), intercept), intercept, checks.tolerance(tol),
+        loss, _ridge(l2, federation, intercept, columns), intercept, checks.tolerance(tol),
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
         checks.gap_tolerance(gap_tol, f_star),
     )  # fmt: skip
@@ -113,7 +115,7 @@ def resume(
     if tol is not None:
         settings = replace(settings, tol=checks.tolerance(tol))
     objectives = local_objectives(federation, settings.loss, settings.intercept)
-    problem = _problem(settings, objectives, _columns(federation, settings.intercept))
+    problem = _problem(settings, objectives, _columns(federation, settings.intercept, objectives))
     progress = replace(progress, state=chosen.reminded(progress.state))
     saver = Checkpoint(path, chosen, settings, data)
     return _run(chosen, problem, objectives, transport or InProcess, progress, settings, saver, watch)
@@ -124,8 +126,8 @@ def optimum(
 ) -> tuple[Vector, float]:
     """theta* and f* of the pooled rows: what every algorithm must reach."""
     objectives = local_objectives(federation, loss, intercept)
-    columns = _columns(federation, intercept)
-    penalty = checks.ridge(l2, len(columns), intercept)
+    columns = _columns(federation, intercept, objectives)
+    penalty = _ridge(l2, federation, intercept, columns)
     checks.unique_optimum(objectives, penalty, columns)
     with threadpool_limits(1):
         return pooled_optimum(objectives, penalty)
@@ -153,8 +155,8 @@ def _run(
         outcome = _watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
-    if converged and _separated(objectives, problem, theta):
-        converged, reason = False, SEPARATED
+    if not problem.l2.all() and (names := separating(objectives, problem, theta)):
+        converged, reason = False, SEPARATED.format(", ".join(names[:5]) + ", ..." * (len(names) > 5))
     return Result(theta, converged, reason, certificate, Trace(outcome.rows), problem.columns)
 
 
@@ -178,17 +180,24 @@ def _watched(
             saver.save_at_the_end(progress)
 
 
-SEPARATED = "theta separates the classes: without a penalty there is no finite optimum; set l2 > 0"
+SEPARATED = (
+    "separated: the cost falls for ever along {}, so there is no finite optimum; set l2 > 0 or drop them"
+)
 
 
-def _separated(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> bool:
-    """Whether the unpenalised part of theta alone is a direction along which the cost falls for ever."""
-    free = np.where(problem.l2 == 0, theta, 0.0)
-    return bool(free.any()) and all(o.unbounded_along(o.X @ free) for o in objectives.values())
+def _columns(
+    federation: Federation, intercept: bool, objectives: Mapping[str, LinearModel]
+) -> tuple[str, ...]:
+    """The names of theta's entries."""
+    width = federation.dim + intercept
+    contrasts = next(iter(objectives.values())).dim // width
+    return coefficient_names(federation.columns, intercept, contrasts)
 
 
-def _columns(federation: Federation, intercept: bool) -> tuple[str, ...]:
-    return (*federation.columns, "intercept") if intercept else federation.columns
+def _ridge(l2: Any, federation: Federation, intercept: bool, columns: tuple[str, ...]) -> Vector:
+    """l2 for each entry of theta: that of a column for each of its contrasts."""
+    width = federation.dim + intercept
+    return np.tile(checks.ridge(l2, width, intercept), len(columns) // width)
 
 
 def _problem(settings: Settings, objectives: Mapping[str, LinearModel], columns: tuple[str, ...]) -> Problem:

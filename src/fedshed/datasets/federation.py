@@ -31,10 +31,21 @@ class Federation:
 
     @classmethod
     def from_arrays(
-        cls, X: Any, y: Any, sites: Any = None, *, columns: Sequence[str] | None = None, name: str = "data"
+        cls,
+        X: Any,
+        y: Any,
+        sites: Any = None,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        columns: Sequence[str] | None = None,
+        name: str = "data",
     ) -> Federation:
-        """One table with a site label per row (None: a single site "all"); X dense, sparse or a DataFrame."""
-        rows = checks.raw("data", X, y)
+        """One table with a site label per row (None: a single site "all"); X dense, sparse or a DataFrame.
+
+        A sample weight counts its row so many times; an offset is added to the row's x'theta (log exposure).
+        """
+        rows = checks.raw("data", X, y, sample_weight, offset)
         if not len(rows.y):
             raise DataError("data: X has no rows; give at least one")
         if sites is None:
@@ -50,9 +61,9 @@ class Federation:
 
     @classmethod
     def from_sites(
-        cls, sites: Mapping[Any, tuple[Any, Any]], *, columns: Sequence[str] | None = None, name: str = "data"
+        cls, sites: Mapping[Any, Any], *, columns: Sequence[str] | None = None, name: str = "data"
     ) -> Federation:
-        """One (X, y) per site; DataFrames are brought into one order of columns."""
+        """One (X, y) or Table per site; DataFrames are brought into one order of columns."""
         if not isinstance(sites, Mapping):
             raise DataError(f"sites must map each name to a pair (X, y), not be a {type(sites).__name__}")
         names = _site_names(sites)
@@ -76,11 +87,16 @@ class Federation:
     def pooled(self) -> Table:
         """All rows in one table, site after site in sorted order; CSR if a site's is."""
         parts = [self.tables[site] for site in self.sites]
-        y = np.concatenate([part.y for part in parts])
         if any(scipy.sparse.issparse(part.X) for part in parts):
-            blocks = [scipy.sparse.csr_array(part.X) for part in parts]
-            return Table(scipy.sparse.vstack(blocks, format="csr"), y)
-        return Table(np.concatenate([part.X for part in parts]), y)
+            X = scipy.sparse.vstack([scipy.sparse.csr_array(part.X) for part in parts], format="csr")
+        else:
+            X = np.concatenate([part.X for part in parts])
+        return Table(
+            X,
+            np.concatenate([part.y for part in parts]),
+            _joined([part.weights for part in parts], [len(part.y) for part in parts], 1.0),
+            _joined([part.offset for part in parts], [len(part.y) for part in parts], 0.0),
+        )
 
     def fingerprint(self) -> str:
         """A hash of site names, columns, shapes and values: equal for equal data, whatever the name."""
@@ -89,7 +105,7 @@ class Federation:
             part = self.tables[site]
             header = [site, *part.X.shape, scipy.sparse.issparse(part.X), part.y.dtype.str]
             digest.update(json.dumps(header).encode())
-            for array in (*_arrays(part.X), part.y):
+            for array in (*_arrays(part.X), part.y, *_beside(part)):
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
@@ -132,7 +148,9 @@ def _common_columns(parts: dict[str, Raw], columns: Sequence[str] | None) -> tup
 
 
 def _pair(site: str, given: Any) -> Raw:
-    """The raw X and y of one site."""
+    """What one site gave."""
+    if isinstance(given, Table):
+        return checks.raw(f"site {site!r}", given.X, given.y, given.weights, given.offset)
     try:
         X, y = given
     except (TypeError, ValueError) as error:
@@ -185,6 +203,29 @@ def _check_label_types(tables: Mapping[str, Table]) -> None:
 
 def _is_text(y: NDArray[Any]) -> bool:
     return y.dtype.kind in "US"
+
+
+def _joined(
+    parts: Sequence[NDArray[np.float64] | None], rows: Sequence[int], default: float
+) -> NDArray[np.float64] | None:
+    """One vector for all sites, with a default where a site has none; None where no site has one."""
+    if all(part is None for part in parts):
+        return None
+    filled = [
+        np.full(count, default) if part is None else part for part, count in zip(parts, rows, strict=True)
+    ]
+    return np.concatenate(filled)
+
+
+def _beside(part: Table) -> tuple[NDArray[Any], ...]:
+    """Weights and offsets, each after a word that tells them apart; nothing where there are none."""
+    named = ((b"weights", part.weights), (b"offset", part.offset))
+    return tuple(
+        array
+        for word, values in named
+        if values is not None
+        for array in (np.frombuffer(word, np.uint8), values)
+    )
 
 
 def _arrays(X: Matrix2D) -> tuple[NDArray[Any], ...]:

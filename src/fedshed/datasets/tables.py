@@ -25,34 +25,48 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One site's rows: X is float64, dense and C-contiguous or CSR; y has one label or response per row."""
+    """One site's rows: X is float64, dense and C-contiguous or CSR; y has one label or response per row.
+
+    A row's weight counts it so many times (None: once); its offset is added to x'theta (None: 0).
+    """
 
     X: Matrix2D
     y: NDArray[Any]
+    weights: NDArray[np.float64] | None = None
+    offset: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """X and y of one site as arrays of any type, not yet checked; names are those of a DataFrame or None."""
+    """What a site gave, as arrays of any type, not yet checked; names are those of a DataFrame or None."""
 
     X: Any
     names: tuple[str, ...] | None
     y: NDArray[Any]
+    weights: NDArray[Any] | None = None
+    offset: NDArray[Any] | None = None
 
     def take(self, rows: Any) -> Raw:
         """These rows only."""
-        return Raw(self.X[rows], self.names, self.y[rows])
+        weights = None if self.weights is None else self.weights[rows]
+        offset = None if self.offset is None else self.offset[rows]
+        return Raw(self.X[rows], self.names, self.y[rows], weights, offset)
 
 
-def raw(where: str, X: Any, y: Any) -> Raw:
-    """X as a 2-D array or CSR matrix and y as a vector of the same length, whatever they hold."""
+def raw(where: str, X: Any, y: Any, weights: Any = None, offset: Any = None) -> Raw:
+    """X as a 2-D array or CSR matrix and vectors of the same length, whatever they hold."""
     matrix, names = _matrix(where, X)
-    labels = vector(where, "y", y)
-    if matrix.shape[0] != len(labels):
-        raise DataError(
-            f"{where}: X has {matrix.shape[0]} rows but y has {len(labels)}; give one y for each row of X"
-        )
-    return Raw(matrix, names, labels)
+    given = {"y": y, "sample_weight": weights, "offset": offset}
+    vectors = {what: vector(where, what, values) for what, values in given.items() if values is not None}
+    for what, values in vectors.items():
+        if matrix.shape[0] != len(values):
+            raise DataError(
+                f"{where}: X has {matrix.shape[0]} rows but {what} has {len(values)}; "
+                f"give one {what} for each row of X"
+            )
+    if "y" not in vectors:
+        raise DataError(f"{where}: y is None; give one y for each row of X")
+    return Raw(matrix, names, vectors["y"], vectors.get("sample_weight"), vectors.get("offset"))
 
 
 def vector(where: str, what: str, values: Any) -> NDArray[Any]:
@@ -71,7 +85,24 @@ def table(site: str, rows: Raw, columns: tuple[str, ...]) -> Table:
     where = f"site {site!r}"
     if rows.X.shape[0] == 0:
         raise DataError(f"{where} has no rows; leave it out or give it data")
-    return Table(_numbers(where, _aligned(where, rows, columns), columns), _labels(where, rows.y))
+    return Table(
+        _numbers(where, _aligned(where, rows, columns), columns),
+        _labels(where, rows.y),
+        None if rows.weights is None else _weights(where, rows.weights),
+        None if rows.offset is None else _numbers(where, rows.offset[:, None], ("offset",))[:, 0],
+    )
+
+
+def _weights(where: str, weights: NDArray[Any]) -> NDArray[np.float64]:
+    """Weights that count rows: finite, none negative, not all 0."""
+    numbers_: NDArray[np.float64] = _numbers(where, weights[:, None], ("sample_weight",))[:, 0]
+    if numbers_.min() < 0:
+        raise DataError(
+            f"{where}: sample_weight is negative in {_rows(int((numbers_ < 0).sum()))}; drop those rows"
+        )
+    if not numbers_.any():
+        raise DataError(f"{where}: every sample_weight is 0; leave the site out")
+    return numbers_
 
 
 def missing(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Objectives of linear models: everything is a function of the margins z = X theta, computed once a point."""
+"""Objectives of linear models: functions of the margins z = X theta + offset, computed once a point."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Objective(Protocol):
 
     @property
     def weight(self) -> float:
-        """N_i, to which p_i is proportional."""
+        """The weight of its rows, N_i if each counts once; p_i is proportional to it."""
         ...
 
     @property
@@ -59,67 +59,120 @@ class Objective(Protocol):
 
 
 class LinearModel:
-    """f(theta) = (1/N) sum_j l(x_j'theta, y_j); subclasses give l and its derivatives by the margin."""
+    """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
 
-    def __init__(self, X: Rows, y: NDArray[np.float64]) -> None:
-        self.X, self.y = X, y
-        self.weight = float(X.shape[0])
+    Subclasses give l and its derivatives.  The margins are one number a row, or one for each class.
+    A row of weight 2 is the row twice.
+    """
+
+    def __init__(
+        self,
+        X: Rows,
+        y: NDArray[Any],
+        weights: NDArray[np.float64] | None = None,
+        offset: NDArray[np.float64] | None = None,
+    ) -> None:
+        self.X, self.y, self.weights, self.offset = X, y, weights, offset
+        self.weight = float(X.shape[0] if weights is None else weights.sum())
         self.dim = int(X.shape[1])
 
     def at(self, theta: Vector) -> LinearPoint:
         """The cost at theta: one product with X, shared by value, gradient and curvature."""
-        return LinearPoint(self, self.X @ theta)
+        return LinearPoint(self, self.margins(theta))
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Costs along a direction: two products with X, then O(N) a step size."""
-        z, u = self.X @ theta, self.X @ direction
-        return np.array([self.losses(z + eta * u).mean() for eta in etas])
+        z, u = self.margins(theta), self.linear(direction)
+        return np.array([self.mean(self.losses(z + eta * u)) for eta in etas])
 
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Slopes along a direction, as cheap as costs: the mean of l'(z + eta u) u."""
-        z, u = self.X @ theta, self.X @ direction
-        return np.array([self.slopes(z + eta * u) @ u / self.weight for eta in etas])
+        z, u = self.margins(theta), self.linear(direction)
+        return np.array([float(np.vdot(self.shares(self.slopes(z + eta * u)), u)) for eta in etas])
 
-    def unbounded_along(self, z: Vector) -> bool:
-        """Whether the cost falls for ever along a direction with these margins: never by default."""
+    def margins(self, theta: Vector) -> NDArray[np.float64]:
+        """z = X theta + offset."""
+        z = self.linear(theta)
+        return z if self.offset is None else z + self.offset
+
+    def linear(self, direction: Vector) -> NDArray[np.float64]:
+        """X d."""
+        return np.asarray(self.X @ direction)
+
+    def mean(self, values: Vector) -> float:
+        """The weighted mean over rows."""
+        return float((values if self.weights is None else values * self.weights).sum() / self.weight)
+
+    def shares(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """w_j v_j / sum w: what each row adds to a mean."""
+        if self.weights is None:
+            return values / self.weight
+        return values * (self.weights / self.weight).reshape(-1, *[1] * (values.ndim - 1))
+
+    def slope_product(self, slopes: NDArray[np.float64]) -> Vector:
+        """X's, the gradient for what each row adds."""
+        return np.asarray(self.X.T @ slopes)
+
+    def scaled_rows(self, curvatures: NDArray[np.float64]) -> Rows:
+        """diag(c)^(1/2) X, dense or CSR as X is, for what each row adds to the curvature."""
+        roots = np.sqrt(curvatures)[:, None]
+        return self.X * roots if isinstance(self.X, np.ndarray) else self.X.multiply(roots).tocsr()
+
+    def column_squares(self) -> Vector:
+        """The mean of each column's squares."""
+        squares = np.square(self.X) if isinstance(self.X, np.ndarray) else self.X.power(2)
+        ones = np.ones(self.X.shape[0]) if self.weights is None else self.weights
+        return np.asarray(squares.T @ ones) / self.weight
+
+    def recedes(self, direction: Vector, negligible: float) -> bool:
+        """Whether the cost rises nowhere along a direction: never, by default.
+
+        Margins below `negligible` are 0.  A direction of recession is what separated classes have.
+        """
         return False
 
-    def losses(self, z: Vector) -> Vector:
+    def losses(self, z: NDArray[np.float64]) -> Vector:
         """l(z_j, y_j)."""
         raise NotImplementedError
 
-    def slopes(self, z: Vector) -> Vector:
+    def slopes(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """dl/dz."""
         raise NotImplementedError
 
-    def curvatures(self, z: Vector) -> Vector:
+    def curvatures(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """d2l/dz2, at least 0."""
         raise NotImplementedError
+
+    def information(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """E[d2l/dz2] under the model: the curvature itself where the link is canonical."""
+        return self.curvatures(z)
 
 
 class LinearPoint:
     """A linear model at one point, by its margins z."""
 
-    def __init__(self, model: LinearModel, z: Vector) -> None:
+    def __init__(self, model: LinearModel, z: NDArray[np.float64]) -> None:
         self._model, self._z = model, z
 
     @property
     def value(self) -> float:
         """Mean loss."""
-        return float(self._model.losses(self._z).mean())
+        return self._model.mean(self._model.losses(self._z))
 
     @property
     def gradient(self) -> Vector:
         """X'l'/N."""
-        slopes = self._model.slopes(self._z) / self._model.weight
-        return np.asarray(self._model.X.T @ slopes)
+        return self._model.slope_product(self._model.shares(self._model.slopes(self._z)))
 
     @cached_property
     def factor(self) -> Rows:
         """F = diag(l''/N)^(1/2) X, dense or CSR as X is."""
-        roots = np.sqrt(self._model.curvatures(self._z) / self._model.weight)
-        X = self._model.X
-        return X * roots[:, None] if isinstance(X, np.ndarray) else X.multiply(roots[:, None]).tocsr()
+        return self._model.scaled_rows(self._model.shares(self._model.curvatures(self._z)))
+
+    @property
+    def information(self) -> Rows:
+        """A factor of the expected information, mean E[l''] x x'."""
+        return self._model.scaled_rows(self._model.shares(self._model.information(self._z)))
 
 
 def gram(factor: Rows) -> Matrix:

@@ -2,59 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedshed.errors import ConfigError, DataError
+from fedshed.errors import ConfigError
 from fedshed.names import closest
 from fedshed.objectives.base import LinearModel, Rows
+from fedshed.objectives.counts import Gamma, Poisson
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
+from fedshed.objectives.multinomial import Multinomial
+from fedshed.objectives.targets import coded, common_classes
 
 if TYPE_CHECKING:
     from fedshed.datasets import Federation
+    from fedshed.datasets.tables import Table
+
+LOSSES: dict[str, type[LinearModel]] = {
+    "least-squares": LeastSquares,
+    "logistic": Logistic,
+    "poisson": Poisson,
+    "gamma": Gamma,
+    "multinomial": Multinomial,
+}
 
 
 def local_objectives(federation: Federation, loss: str, intercept: bool = False) -> dict[str, LinearModel]:
     """f^(i) of each site; an intercept is a last column of ones."""
     if loss not in LOSSES:
         raise ConfigError(f"unknown loss {loss!r}{closest(loss, LOSSES)}")
-    model, code = LOSSES[loss]
-    targets = code(federation)
+    classes = common_classes(loss, [federation.tables[site].y for site in federation.sites])
     return {
-        site: model(_with_intercept(table.X) if intercept else table.X, targets[site])
+        site: local_objective(site, table, loss, classes, intercept)
         for site, table in federation.tables.items()
     }
 
 
-def _numbers(federation: Federation) -> dict[str, NDArray[np.float64]]:
-    return {site: _as_float(site, table.y) for site, table in federation.tables.items()}
+def local_objective(
+    site: str, table: Table, loss: str, classes: tuple[Any, ...] | None, intercept: bool = False
+) -> LinearModel:
+    """f^(i) of one site, for classes that all have agreed on; rows of weight 0 are left out."""
+    X, y, weights, offset = table.X, coded(loss, site, table.y, classes), table.weights, table.offset
+    if weights is not None and not weights.all():
+        kept = weights > 0
+        X, y, weights = X[kept], y[kept], weights[kept]
+        offset = None if offset is None else offset[kept]
+    X = _with_intercept(X) if intercept else X
+    if loss == "multinomial" and classes is not None:
+        if offset is not None:
+            raise ConfigError("the multinomial loss has no offset: one number would shift every class alike")
+        return Multinomial(X, y, weights, classes=len(classes))
+    return LOSSES[loss](X, y, weights, offset)
 
 
-def _as_float(site: str, y: NDArray[Any]) -> NDArray[np.float64]:
-    try:
-        y = y.astype(float)
-    except (TypeError, ValueError):
-        raise DataError(f"site {site!r}: least squares needs a numeric target, found {y.dtype}") from None
-    if not np.isfinite(y).all():
-        raise DataError(f"site {site!r}: the target holds NaN or infinity; drop or fill those rows")
-    return y
-
-
-def _signs(federation: Federation) -> dict[str, NDArray[np.float64]]:
-    """-1 and +1: exactly two values over all sites, the larger is +1; one site may hold one class."""
-    classes = np.unique(np.concatenate([np.unique(table.y) for table in federation.tables.values()]))
-    if len(classes) != 2:
-        shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        remedy = "check the target column" if len(classes) < 2 else "keep two, or code one against the rest"
-        raise DataError(
-            f"the logistic loss needs exactly two classes over all sites {list(federation.sites)[:5]}, "
-            f"found {len(classes)} ({shown}); {remedy}"
-        )
-    return {site: np.where(table.y == classes[1], 1.0, -1.0) for site, table in federation.tables.items()}
+def coefficient_names(columns: tuple[str, ...], intercept: bool, contrasts: int) -> tuple[str, ...]:
+    """The names of theta's entries: columns, the intercept last; each contrast of the classes in turn."""
+    names = (*columns, "intercept") if intercept else columns
+    if contrasts == 1:
+        return names
+    return tuple(f"{name} [contrast {k + 1}]" for k in range(contrasts) for name in names)
 
 
 def _with_intercept(X: Rows) -> Rows:
@@ -64,10 +71,3 @@ def _with_intercept(X: Rows) -> Rows:
     from scipy.sparse import csr_array, hstack
 
     return csr_array(hstack([X, ones]))
-
-
-Coding = Callable[["Federation"], dict[str, NDArray[np.float64]]]
-LOSSES: dict[str, tuple[type[LinearModel], Coding]] = {
-    "least-squares": (LeastSquares, _numbers),
-    "logistic": (Logistic, _signs),
-}

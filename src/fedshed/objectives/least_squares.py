@@ -13,11 +13,11 @@ class LeastSquares(LinearModel):
 
     def losses(self, z: Vector) -> Vector:
         """(z - y)^2 / 2."""
-        return 0.5 * np.square(z - self.y)
+        return np.asarray(0.5 * np.square(z - self.y))
 
     def slopes(self, z: Vector) -> Vector:
         """z - y."""
-        return z - self.y
+        return np.asarray(z - self.y)
 
     def curvatures(self, z: Vector) -> Vector:
         """1."""

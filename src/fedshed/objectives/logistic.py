@@ -12,9 +12,9 @@ from fedshed.objectives.base import LinearModel
 class Logistic(LinearModel):
     """Binary logistic regression, safe for margins of any size."""
 
-    def unbounded_along(self, z: Vector) -> bool:
-        """Every row is on its own side: more of this direction always costs less."""
-        return bool((self.y * z > 0).all())
+    def recedes(self, direction: Vector, negligible: float) -> bool:
+        """No row moves to the wrong side: more of this direction never costs more."""
+        return bool((self.y * self.linear(direction) >= -negligible).all())
 
     def losses(self, z: Vector) -> Vector:
         """log(1 + exp(-yz)), without overflow."""

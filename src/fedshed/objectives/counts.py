@@ -1,0 +1,55 @@
+"""Positive responses with a logarithmic link, mu = exp(z): Poisson and Gamma regression, both convex in z."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedshed.arrays import Vector
+from fedshed.objectives.base import LinearModel
+
+
+class Poisson(LinearModel):
+    """Counts: l(z, y) = exp(z) - y z (McCullagh and Nelder 1989, chapter 6)."""
+
+    def recedes(self, direction: Vector, negligible: float) -> bool:
+        """Rows with a count stay, rows without one fall: their mean can go to 0 for ever."""
+        z = self.linear(direction)
+        rises, moves = z > negligible, np.abs(z) > negligible
+        return not (rises & (self.y == 0)).any() and not (moves & (self.y > 0)).any()
+
+    def losses(self, z: Vector) -> Vector:
+        """exp(z) - y z."""
+        losses: Vector = np.exp(z) - self.y * z
+        return losses
+
+    def slopes(self, z: Vector) -> Vector:
+        """exp(z) - y."""
+        slopes: Vector = np.exp(z) - self.y
+        return slopes
+
+    def curvatures(self, z: Vector) -> Vector:
+        """exp(z)."""
+        return np.exp(z)
+
+
+class Gamma(LinearModel):
+    """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), dispersion apart."""
+
+    def losses(self, z: Vector) -> Vector:
+        """y exp(-z) + z."""
+        losses: Vector = self.y * np.exp(-z) + z
+        return losses
+
+    def slopes(self, z: Vector) -> Vector:
+        """1 - y exp(-z)."""
+        slopes: Vector = 1.0 - self.y * np.exp(-z)
+        return slopes
+
+    def curvatures(self, z: Vector) -> Vector:
+        """y exp(-z)."""
+        curvatures: Vector = self.y * np.exp(-z)
+        return curvatures
+
+    def information(self, z: Vector) -> Vector:
+        """1: the logarithm is not the canonical link, so this is not the curvature."""
+        return np.ones_like(z)

@@ -1,0 +1,97 @@
+"""Multinomial logistic regression in contrasts that sum to 0 over the classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
+
+from fedshed.arrays import Matrix, Vector
+from fedshed.objectives.base import LinearModel, Rows
+
+
+def contrasts(classes: int) -> Matrix:
+    """Q (K x K-1) with orthonormal columns that sum to 0: Helmert's.
+
+    The coefficients of the K classes are Q A for the K-1 rows of A that are estimated.  As |Q A| = |A|, a
+    ridge on A is the ridge on all classes; and nothing is left undetermined, with a ridge or without.
+    """
+    Q: Matrix = scipy.linalg.helmert(classes).T
+    return Q
+
+
+class Multinomial(LinearModel):
+    """l(z, y) = log sum_k exp(z_k) - z_y with z = Q A x; theta is A row after row, y the class's index."""
+
+    def __init__(
+        self,
+        X: Rows,
+        y: NDArray[Any],
+        weights: NDArray[np.float64] | None = None,
+        offset: NDArray[np.float64] | None = None,
+        *,
+        classes: int,
+    ) -> None:
+        super().__init__(X, y.astype(np.intp), weights, offset)
+        self.classes, self._Q = classes, contrasts(classes)
+        self.dim = int(X.shape[1]) * (classes - 1)
+        self._mine = np.arange(len(y)), self.y
+
+    def linear(self, direction: Vector) -> Matrix:
+        """z of each class, N x K."""
+        A = direction.reshape(self.classes - 1, -1)
+        return np.asarray((self.X @ A.T) @ self._Q.T)
+
+    def column_squares(self) -> Vector:
+        """The mean of each column's squares, for each contrast."""
+        return np.tile(super().column_squares(), self.classes - 1)
+
+    def recedes(self, direction: Vector, negligible: float) -> bool:
+        """No other class gains on a row's own."""
+        z = self.linear(direction)
+        return bool((z <= z[self._mine][:, None] + negligible).all())
+
+    def losses(self, z: Matrix) -> Vector:
+        """log sum_k exp(z_k) - z_y."""
+        losses: Vector = logsumexp(z, axis=1) - z[self._mine]
+        return losses
+
+    def slopes(self, z: Matrix) -> Matrix:
+        """p - e_y."""
+        slopes: Matrix = softmax(z, axis=1)
+        slopes[self._mine] -= 1.0
+        return slopes
+
+    def curvatures(self, z: Matrix) -> Matrix:
+        """The probabilities p, from which diag(p) - pp' follows."""
+        probabilities: Matrix = softmax(z, axis=1)
+        return probabilities
+
+    def slope_product(self, slopes: Matrix) -> Vector:
+        """Q'S'X row after row."""
+        return np.asarray((self.X.T @ (slopes @ self._Q)).T).ravel()
+
+    def scaled_rows(self, curvatures: Matrix) -> Rows:
+        """K rows for each row of X: with r = sqrt(p), (I - rr') diag(r) is a root of diag(p) - pp'.
+
+        `curvatures` are shares s p of each row, s its share: the root is that of s (diag(p) - pp').
+        """
+        share = curvatures.sum(axis=1, keepdims=True)
+        r = np.sqrt(curvatures / np.where(share > 0, share, 1.0))
+        roots = (
+            np.sqrt(share)[:, :, None]
+            * (np.eye(self.classes) - r[:, :, None] * r[:, None, :])
+            * r[:, None, :]
+        )
+        weights = roots @ self._Q  # N x K x (K-1)
+        if isinstance(self.X, np.ndarray):
+            return (weights[:, :, :, None] * self.X[:, None, None, :]).reshape(-1, self.dim)
+        blocks = [
+            scipy.sparse.hstack([self.X.multiply(weights[:, k, c, None]) for c in range(self.classes - 1)])
+            for k in range(self.classes)
+        ]
+        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr"))

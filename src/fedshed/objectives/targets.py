@@ -1,0 +1,62 @@
+"""What y must be for each loss, and how it is coded alike at every site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed.errors import DataError
+
+CLASSIFIED = ("logistic", "multinomial")
+
+
+def common_classes(loss: str, labels: Iterable[NDArray[Any]]) -> tuple[Any, ...] | None:
+    """The classes over all sites, sorted; None for a loss without classes.
+
+    One site may hold one class only; the logistic loss needs exactly two over all, the larger is +1.
+    """
+    if loss not in CLASSIFIED:
+        return None
+    classes = np.unique(np.concatenate([np.unique(y) for y in labels])).tolist()
+    shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+    if len(classes) < 2:
+        raise DataError(f"y has {len(classes)} class over all sites ({shown}); check the target column")
+    if loss == "logistic" and len(classes) > 2:
+        raise DataError(
+            f"the logistic loss needs exactly two classes over all sites, found {len(classes)} ({shown}); "
+            "use loss='multinomial', keep two, or code one against the rest"
+        )
+    return tuple(classes)
+
+
+def coded(loss: str, site: str, y: NDArray[Any], classes: tuple[Any, ...] | None) -> NDArray[Any]:
+    """y of one site as its loss needs it: -1 and +1, the index of the class, or checked numbers."""
+    if loss == "logistic" and classes is not None:
+        return np.where(y == classes[1], 1.0, -1.0)
+    if classes is not None:
+        return np.searchsorted(np.array(classes), y)
+    return _suited(loss, site, _numbers(loss, site, y))
+
+
+def _numbers(loss: str, site: str, y: NDArray[Any]) -> NDArray[np.float64]:
+    if y.dtype.kind in "US":
+        raise DataError(f"site {site!r}: the {loss} loss needs a numeric target, found text")
+    numbers: NDArray[np.float64] = y.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise DataError(f"site {site!r}: the target holds NaN or infinity; drop or fill those rows")
+    return numbers
+
+
+def _suited(loss: str, site: str, y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Counts are not negative (a fraction is a rate, and allowed), amounts are positive."""
+    bad = {"poisson": y < 0, "gamma": y <= 0}.get(loss, np.zeros(len(y), bool))
+    if bad.any():
+        needs = "counts or rates >= 0" if loss == "poisson" else "amounts > 0"
+        raise DataError(
+            f"site {site!r}: the {loss} loss needs {needs}, but the target is {y[bad][0]:g} in a row "
+            f"({bad.sum()} such); correct or drop those rows"
+        )
+    return y
