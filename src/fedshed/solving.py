@@ -75,19 +75,16 @@ def optimize(
     `gap_tol` on f - f_star. `transport` makes a transport from the sites (default: all in this process).
     `checkpoint` names a file from which `resume` goes on; `watch` is called after every round.
     """
-    objectives = local_objectives(checks.federation_of(federation), loss, checks.flag(intercept, "intercept"))
-    columns = _columns(federation, intercept, objectives)
+    objectives, problem = pose(federation, loss, l2, intercept)
     settings = Settings(
-        loss, _ridge(l2, federation, intercept, columns), intercept, checks.tolerance(tol),
+        loss, problem.l2, intercept, checks.tolerance(tol),
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
         checks.gap_tolerance(gap_tol, f_star),
     )  # fmt: skip
-    n = len(columns)
-    chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, n)
+    chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, problem.n)
     chosen = checks.with_precision(chosen, precision)
-    theta = checks.start(theta0, n)
-    checks.unique_optimum(objectives, settings.l2, columns)
-    problem = _problem(settings, objectives, columns)
+    theta = checks.start(theta0, problem.n)
+    checks.unique_optimum(objectives, problem.l2, problem.columns)
     start = Progress(chosen.start(problem, theta), rows=[])
     saver = None
     if checkpoint is not None:
@@ -114,8 +111,7 @@ def resume(
         settings = replace(settings, max_iterations=checks.whole(max_iterations, "max_iterations"))
     if tol is not None:
         settings = replace(settings, tol=checks.tolerance(tol))
-    objectives = local_objectives(federation, settings.loss, settings.intercept)
-    problem = _problem(settings, objectives, _columns(federation, settings.intercept, objectives))
+    objectives, problem = pose(federation, settings.loss, settings.l2, settings.intercept)
     progress = replace(progress, state=chosen.reminded(progress.state))
     saver = Checkpoint(path, chosen, settings, data)
     return _run(chosen, problem, objectives, transport or InProcess, progress, settings, saver, watch)
@@ -125,12 +121,23 @@ def optimum(
     federation: Federation, *, loss: str = "logistic", l2: float | Vector = 1e-5, intercept: bool = False
 ) -> tuple[Vector, float]:
     """theta* and f* of the pooled rows: what every algorithm must reach."""
-    objectives = local_objectives(federation, loss, intercept)
-    columns = _columns(federation, intercept, objectives)
-    penalty = _ridge(l2, federation, intercept, columns)
-    checks.unique_optimum(objectives, penalty, columns)
+    objectives, problem = pose(federation, loss, l2, intercept)
+    checks.unique_optimum(objectives, problem.l2, problem.columns)
     with threadpool_limits(1):
-        return pooled_optimum(objectives, penalty)
+        return pooled_optimum(objectives, problem.l2)
+
+
+def pose(
+    federation: Federation, loss: str, l2: float | Vector, intercept: bool
+) -> tuple[dict[str, LinearModel], Problem]:
+    """The local objectives, and the problem the Master sees; l2 is one number, or one for each column."""
+    objectives = local_objectives(checks.federation_of(federation), loss, checks.flag(intercept, "intercept"))
+    width, n = federation.dim + intercept, next(iter(objectives.values())).dim
+    columns = coefficient_names(federation.columns, intercept, n // width)
+    entries = width if np.size(l2) < n else n  # of theta itself, or of each contrast alike
+    penalty = np.tile(checks.ridge(l2, entries, intercept), n // entries)
+    weights = {site: objective.weight for site, objective in objectives.items()}
+    return objectives, Problem(penalty, weights, loss, columns)
 
 
 def _run(
@@ -183,23 +190,3 @@ def _watched(
 SEPARATED = (
     "separated: the cost falls for ever along {}, so there is no finite optimum; set l2 > 0 or drop them"
 )
-
-
-def _columns(
-    federation: Federation, intercept: bool, objectives: Mapping[str, LinearModel]
-) -> tuple[str, ...]:
-    """The names of theta's entries."""
-    width = federation.dim + intercept
-    contrasts = next(iter(objectives.values())).dim // width
-    return coefficient_names(federation.columns, intercept, contrasts)
-
-
-def _ridge(l2: Any, federation: Federation, intercept: bool, columns: tuple[str, ...]) -> Vector:
-    """l2 for each entry of theta: that of a column for each of its contrasts."""
-    width = federation.dim + intercept
-    return np.tile(checks.ridge(l2, width, intercept), len(columns) // width)
-
-
-def _problem(settings: Settings, objectives: Mapping[str, LinearModel], columns: tuple[str, ...]) -> Problem:
-    weights = {site: objective.weight for site, objective in objectives.items()}
-    return Problem(settings.l2, weights, settings.loss, columns)
