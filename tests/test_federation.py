@@ -6,6 +6,9 @@ import decimal
 import re
 
 import numpy as np
+import pandas
+import polars
+import pyarrow
 import pytest
 import scipy.sparse
 from hypothesis import given
@@ -19,17 +22,9 @@ Y = np.array([0, 1, 0, 1, 1, 0])
 SITES = ["b", "a", "b", "a", "c", "b"]
 
 
-class Frame:
-    """The little that fedshed asks of a DataFrame."""
-
-    def __init__(self, **columns):
-        self.columns = list(columns)
-        self._values = list(columns.values())
-
-    def to_numpy(self):
-        kinds = {np.asarray(values).dtype for values in self._values}
-        dtype = kinds.pop() if len(kinds) == 1 else object
-        return np.array(self._values, dtype=dtype).T
+def Frame(**columns):
+    """A small DataFrame."""
+    return pandas.DataFrame(columns)
 
 
 def refused(match, make, *args, **kwargs):
@@ -144,8 +139,17 @@ def test_frames_in_another_order_are_reordered():
     np.testing.assert_array_equal(given.pooled().X, [[0.5, 30]])
 
 
+@pytest.mark.parametrize("of", [polars.from_pandas, pyarrow.Table.from_pandas])
+def test_polars_and_arrow_frames_are_read_as_pandas_frames_are(of):
+    frame = Frame(age=[30, 40, 50], smoker=[True, False, True], dose=[0.5, 1.5, 2.5])
+    one = Federation.from_arrays(frame, Y[:3], ["b", "a", "b"])
+    two = Federation.from_arrays(of(frame), of(Frame(y=Y[:3]))["y"], of(Frame(s=["b", "a", "b"]))["s"])
+    assert one.fingerprint() == two.fingerprint()
+    missing = of(Frame(age=[30, None], dose=[1.0, 2.0]))
+    refused([r"'age' \(1 row\)"], Federation.from_arrays, missing, [0, 1])
+
+
 def test_pandas():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [30, 40, 50], "smoker": [True, False, True], "dose": [0.5, 1.5, 2.5]})
     hospital = pandas.Series(["north", "south", "north"], dtype="category")
     fed = Federation.from_arrays(frame, pandas.Series(["ill", "well", "ill"]), hospital)

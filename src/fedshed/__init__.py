@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
     from fedshed.datasets import Federation
     from fedshed.errors import CodecError, ConfigError, DataError, Error, ProtocolError, SingularError
+    from fedshed.estimators import (
+        FederatedGammaRegressor,
+        FederatedLinearRegression,
+        FederatedLogisticRegression,
+        FederatedPoissonRegressor,
+    )
     from fedshed.linesearch import FullStep, Fused, TwoExchange
     from fedshed.precision import Bits, EntropyCoded, Exact
     from fedshed.solving import Result, optimize, optimum, resume
@@ -21,6 +27,12 @@ _HOMES = {
     "channels": ("ByteRate", "Constant", "PerAgent", "Rayleigh", "Recorded"),
     "datasets": ("Federation",),
     "errors": ("CodecError", "ConfigError", "DataError", "Error", "ProtocolError", "SingularError"),
+    "estimators": (
+        "FederatedGammaRegressor",
+        "FederatedLinearRegression",
+        "FederatedLogisticRegression",
+        "FederatedPoissonRegressor",
+    ),
     "linesearch": ("FullStep", "Fused", "TwoExchange"),
     "precision": ("Bits", "EntropyCoded", "Exact"),
     "solving": ("Result", "optimize", "optimum", "resume"),
@@ -54,6 +66,10 @@ __all__ = [
     "EntropyCoded",
     "Error",
     "Exact",
+    "FederatedGammaRegressor",
+    "FederatedLinearRegression",
+    "FederatedLogisticRegression",
+    "FederatedPoissonRegressor",
     "Federation",
     "FullStep",
     "Fused",

@@ -167,6 +167,8 @@ def iterate(
             state, g, exact = _confirmed(wire, algorithm, problem, state)
         row = _row(problem, state, progress, g, f_star)
         reason = _reason(problem, state, row, tol, max_iterations, gap_tol, exact)
+        if reason is None and _stalled(progress.rows, row):
+            reason = ROUNDING
         if reason is None:
             after, info = wire.play(algorithm.step(problem, state))
             if info.stopped and not exact:  # perhaps only the rounded gradient is to blame
@@ -217,6 +219,23 @@ def _reason(
     if row.iteration >= max_iterations:
         return f"max_iterations = {max_iterations} reached"
     return None
+
+
+STALL = 20  # iterations without progress, of a gradient that has long become small
+
+
+def _stalled(rows: Sequence[Row], row: Row) -> bool:
+    """Whether neither f nor ||g|| has got lower for STALL iterations, and ||g|| is 1e-10 of what it was.
+
+    It is what rounding inside the sites' sums looks like, which the Master cannot see.
+    """
+    if len(rows) <= STALL or row.grad_norm > 1e-10 * rows[0].grad_norm:
+        return False
+    before, since = rows[:-STALL], [*rows[-STALL:], row]
+    return all(
+        min(getattr(r, what) for r in since) >= min(getattr(r, what) for r in before)
+        for what in ("f", "grad_norm")
+    )
 
 
 def _cancelled(problem: Problem, state: State[Any]) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+import narwhals
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
@@ -117,9 +118,9 @@ def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
     names = None
     if scipy.sparse.issparse(X):
         matrix = X
-    elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        names = tuple(str(column) for column in X.columns)
-        matrix = _array(where, "X", X.to_numpy())
+    elif isinstance(frame := narwhals.from_native(X, eager_only=True, pass_through=True), narwhals.DataFrame):
+        names = tuple(str(column) for column in frame.columns)
+        matrix = _array(where, "X", frame.to_numpy())
     else:
         matrix = _array(where, "X", X)
     if matrix.ndim != 2:

@@ -1,0 +1,201 @@
+"""The estimators keep scikit-learn's contract, and are its pooled models whatever the sites."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+import sklearn
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fedshed
+from fedshed import (
+    FederatedGammaRegressor,
+    FederatedLinearRegression,
+    FederatedLogisticRegression,
+    FederatedPoissonRegressor,
+)
+
+ESTIMATORS = [
+    FederatedLinearRegression,
+    FederatedLogisticRegression,
+    FederatedPoissonRegressor,
+    FederatedGammaRegressor,
+]
+
+
+# Constant labels within a fold and separated toy classes do end without an optimum, and say so.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([estimator() for estimator in ESTIMATORS])
+def test_scikit_learn_contract(estimator, check, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # without it the check of array API inputs is skipped
+    check(estimator)
+
+
+SITES = np.repeat(["a", "b", "c", "d"], [1, 30, 169, 300])
+
+
+def rows(kind, seed=0):
+    """X, y and weights of four very unequal sites."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(500, 4)) + 0.5 * (SITES == "c")[:, None]
+    z = X @ [0.4, -0.5, 0.2, 0.0] + 0.3
+    y = {
+        "linear": lambda: z + rng.normal(size=500),
+        "binary": lambda: np.where(rng.random(500) < 1 / (1 + np.exp(-z)), "yes", "no"),
+        "classes": lambda: np.digitize(z + rng.normal(size=500), [-0.3, 0.3, 1.0]),
+        "poisson": lambda: rng.poisson(np.exp(z)),
+        "gamma": lambda: rng.gamma(2.0, np.exp(z) / 2),
+    }[kind]()
+    return X, y, rng.uniform(0.5, 2.0, 500)
+
+
+TIGHT = {"tol": 1e-12, "max_iter": 10_000}
+
+
+def rival(kind, l2, weight):
+    """scikit-learn's estimator with the same penalty; W is the total weight."""
+    return {
+        "linear": lambda: Ridge(alpha=l2 * weight, tol=1e-12),
+        "binary": lambda: LogisticRegression(C=1 / (l2 * weight), **TIGHT),
+        "classes": lambda: LogisticRegression(C=1 / (l2 * weight), solver="newton-cg", **TIGHT),
+        "poisson": lambda: PoissonRegressor(alpha=l2, solver="newton-cholesky", **TIGHT),
+        "gamma": lambda: GammaRegressor(alpha=l2, solver="newton-cholesky", **TIGHT),
+    }[kind]()
+
+
+OURS = dict(zip(["linear", "binary", "poisson", "gamma"], ESTIMATORS, strict=True))
+OURS["classes"] = FederatedLogisticRegression
+
+
+@pytest.mark.parametrize("kind", OURS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_penalty_converts_to_scikit_learn_as_the_docstring_says(kind, weighted):
+    X, y, weights = rows(kind)
+    total = weights.sum() if weighted else len(y)
+    given = weights if weighted else None
+    ours = OURS[kind](l2=1e-2, tol=1e-11).fit(X, y, sites=SITES, sample_weight=given)
+    theirs = rival(kind, 1e-2, total).fit(X, y, sample_weight=given)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(ours.score(X, y), theirs.score(X, y), rtol=1e-7)
+    if hasattr(ours, "predict_proba"):
+        np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
+    else:
+        np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-6)
+
+
+def test_without_a_penalty_it_is_ordinary_least_squares():
+    X, y, _ = rows("linear")
+    ours, theirs = FederatedLinearRegression(l2=0.0).fit(X, y, sites=SITES), LinearRegression().fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_where_the_rows_are_moves_nothing(kind):
+    X, y, weights = rows(kind)
+    pooled = OURS[kind](tol=1e-11).fit(X, y, sample_weight=weights)
+    spread = OURS[kind](tol=1e-11).fit(X, y, sites=SITES, sample_weight=weights)
+    np.testing.assert_allclose(pooled.coef_, spread.coef_, atol=1e-9)
+
+
+def test_several_classes_sum_to_zero():
+    X, y, _ = rows("classes")
+    model = FederatedLogisticRegression().fit(X, y, sites=SITES)
+    np.testing.assert_allclose(model.coef_.sum(axis=0), 0, atol=1e-14)
+    assert abs(model.intercept_.sum()) < 1e-14
+
+
+@pytest.mark.parametrize("of", [lambda f: f, polars.from_pandas, pyarrow.Table.from_pandas])
+def test_frames_of_any_kind_give_what_arrays_give(of):
+    X, y, _ = rows("poisson")
+    frame = of(pandas.DataFrame(X, columns=["age", "dose", "weight", "height"]))
+    plain = FederatedPoissonRegressor().fit(X, y, sites=SITES)
+    framed = FederatedPoissonRegressor().fit(frame, y, sites=SITES)
+    assert list(framed.feature_names_in_) == ["age", "dose", "weight", "height"]
+    np.testing.assert_array_equal(framed.coef_, plain.coef_)
+    np.testing.assert_allclose(framed.predict(frame), plain.predict(X), rtol=1e-14)
+
+
+def test_csr_is_never_densified(monkeypatch):
+    X, y, _ = rows("binary")
+    X = X * (np.abs(X) > 0.8)
+    dense = FederatedLogisticRegression().fit(X, y, sites=SITES)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("densified")
+
+    sparse = csr_array(X)
+    monkeypatch.setattr(csr_array, "todense", refuse)
+    monkeypatch.setattr(csr_array, "toarray", lambda self, *a: refuse() if self.shape[0] > 10 else None)
+    model = FederatedLogisticRegression(algorithm="lbfgs", tol=1e-9).fit(sparse, y, sites=SITES)
+    np.testing.assert_allclose(model.coef_, dense.coef_, atol=1e-6)
+    assert (model.predict(sparse) == dense.predict(X)).all()
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.usefixtures("routing")
+def test_sites_travel_through_pipelines_and_searches():
+    X, y, weights = rows("binary")
+    model = FederatedLogisticRegression().set_fit_request(sites=True, sample_weight=True)
+    model = model.set_score_request(sample_weight=True)
+    scaler = StandardScaler().set_fit_request(sample_weight=False)
+    search = GridSearchCV(
+        make_pipeline(scaler, model), {"federatedlogisticregression__l2": [1e-4, 1e-2, 1.0]}, cv=3
+    )
+    search.fit(X, y, sites=SITES, sample_weight=weights)
+    assert len(search.best_estimator_[-1].result_.trace[0:]) > 1
+    plain = GridSearchCV(
+        make_pipeline(scaler, model), {"federatedlogisticregression__l2": [1e-4, 1e-2, 1.0]}, cv=3
+    ).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"], atol=1e-12
+    )
+
+
+def test_an_offset_is_used_in_fitting_and_predicting():
+    X, _, _ = rows("poisson")
+    rng = np.random.default_rng(1)
+    exposure = rng.uniform(0.1, 1.0, 500)
+    y = rng.poisson(exposure * np.exp(X @ [0.4, -0.5, 0.2, 0.0] + 1.0))
+    counts = FederatedPoissonRegressor(l2=0.0).fit(X, y, sites=SITES, offset=np.log(exposure))
+    rates = PoissonRegressor(alpha=0.0, **TIGHT).fit(X, y / exposure, sample_weight=exposure)
+    np.testing.assert_allclose(counts.coef_, rates.coef_, rtol=1e-5)
+    np.testing.assert_allclose(counts.predict(X, offset=np.log(exposure)), exposure * counts.predict(X))
+
+
+def test_a_run_that_does_not_converge_warns():
+    X, y, _ = rows("binary")
+    with pytest.warns(ConvergenceWarning, match="max_iterations = 1 reached"):
+        model = FederatedLogisticRegression(max_iter=1).fit(X, y, sites=SITES)
+    assert not model.converged_
+    with pytest.warns(ConvergenceWarning, match="separated: .* x0"):
+        FederatedLogisticRegression(l2=0.0).fit(X[:, :1], X[:, 0] > 0.1)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4, 1e8])
+def test_columns_in_any_unit_converge_to_rounding(scale):
+    """With one site no other site's gradient shows the Master how large rounding is; a stall does."""
+    X, y, _ = rows("linear")
+    model = FederatedLinearRegression(l2=0.0).fit(X * scale, 1e3 * y)
+    np.testing.assert_allclose(model.coef_, LinearRegression().fit(X * scale, 1e3 * y).coef_, rtol=1e-8)
+    assert model.converged_
+
+
+def test_the_number_of_sites_must_be_that_of_rows():
+    X, y, _ = rows("linear")
+    with pytest.raises(fedshed.DataError, match="sites has 3"):
+        FederatedLinearRegression().fit(X, y, sites=["a", "b", "c"])
