@@ -141,3 +141,30 @@ def test_counts_that_are_all_zero_have_no_optimum():
     result = fedshed.optimize(Federation.from_arrays(X, np.zeros(600), SITES), loss="poisson", intercept=True)
     assert not result.converged
     assert "intercept" in result.reason
+
+
+# --- the start ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", FAMILIES)
+def test_the_null_start_is_the_optimum_without_columns(loss):
+    """One exchange of sums; with offsets the log odds have no closed form, so logistic has none here."""
+    X, y, weights, offset = columns(loss)
+    offset = None if loss == "logistic" else offset
+    federation = Federation.from_arrays(X, y, SITES, sample_weight=weights, offset=offset)
+    alone = Federation.from_arrays(0 * X[:, :1], y, SITES, sample_weight=weights, offset=offset)
+    run = {"loss": loss, "intercept": True, "algorithm": "newton", "theta0": "null"}
+    start = fedshed.optimize(federation, l2=1.0, max_iterations=0, **run)
+    null, _ = fedshed.optimum(alone, loss=loss, l2=1.0, intercept=True)
+    contrasts = 2 if loss == "multinomial" else 1
+    np.testing.assert_allclose(start.theta.reshape(contrasts, 5)[:, 4], null.reshape(contrasts, 2)[:, 1])
+    assert not start.theta.reshape(contrasts, 5)[:, :4].any()
+    assert start.trace[0].exchanges == 2  # the sums, and the gradient there
+    assert fedshed.optimize(federation, l2=1.0, **run).converged
+
+
+def test_a_null_start_needs_an_intercept():
+    X, y, *_ = columns("poisson")
+    for options in ({"theta0": "null"}, {"theta0": "zero", "intercept": True}):
+        with pytest.raises(ConfigError, match='give numbers, or "null" with intercept=True'):
+            fedshed.optimize(Federation.from_arrays(X, y), loss="poisson", **options)

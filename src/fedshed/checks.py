@@ -126,6 +126,12 @@ def start(theta0: Any, n: int) -> Vector:
     return theta
 
 
+def null_start(theta0: str, intercept: bool) -> None:
+    """A start at the null model needs an intercept."""
+    if theta0 != "null" or not intercept:
+        raise ConfigError(f'theta0 = {theta0!r}: give numbers, or "null" with intercept=True')
+
+
 def tolerance(value: Any, name: str = "tol") -> float:
     """A finite number, at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:

@@ -74,6 +74,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.result_: Result = optimize(
             federation, loss=loss, l2=self.l2, intercept=self.fit_intercept, algorithm=self.algorithm,
             budget=self.budget, max_iterations=self.max_iter, tol=self.tol, seed=self.seed,
+            theta0="null" if self.fit_intercept else None,
         )  # fmt: skip
         self.n_iter_ = len(self.result_.trace) - 1
         self.converged_ = self.result_.converged or self.result_.reason == ROUNDING

@@ -116,6 +116,9 @@ class _HessianCounter:
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         return self._objective.slopes_along(theta, direction, etas)
 
+    def null_moments(self) -> Scalars:
+        return self._objective.null_moments()
+
 
 class _CountedPoint:
     def __init__(self, counter: _HessianCounter, point: Point) -> None:

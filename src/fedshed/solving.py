@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -19,13 +19,14 @@ from fedshed.arrays import Vector
 from fedshed.certificate import Certificate, certify
 from fedshed.checkpoint import Checkpoint, Settings
 from fedshed.datasets import Federation
-from fedshed.engine import Outcome, Progress, iterate
+from fedshed.engine import Outcome, Progress, Traffic, Wire, iterate
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel, coefficient_names, local_objectives
 from fedshed.precision import Precision
 from fedshed.reference import pooled_optimum
 from fedshed.separation import separating
 from fedshed.site import Site
+from fedshed.start import NullStart
 from fedshed.trace import Trace
 from fedshed.transports import InProcess, Transport
 
@@ -54,7 +55,7 @@ def optimize(
     budget: Budget = None,
     line_search: LineSearch | None = None,
     precision: Precision | None = None,
-    theta0: Vector | None = None,
+    theta0: Vector | Literal["null"] | None = None,
     max_iterations: int = 500,
     tol: float = 1e-9,
     f_star: float | None = None,
@@ -71,9 +72,11 @@ def optimize(
     column; an intercept is the last coefficient, and is not penalised by a single number.
     `algorithm` is a name (see `fedshed algorithms`), an Algorithm, or "auto", which chooses from n, the
     number of sites and the budget, and says why in `result.algorithm`. `precision` is how an agent's arrays
-    travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`). `tol` is on the norm of the global gradient,
-    `gap_tol` on f - f_star. `transport` makes a transport from the sites (default: all in this process).
-    `checkpoint` names a file from which `resume` goes on; `watch` is called after every round.
+    travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`). `theta0` is the start (default: 0); "null" starts
+    at the intercept of the model without columns, for one exchange of a few sums more. `tol` is on the norm
+    of the global gradient, `gap_tol` on f - f_star. `transport` makes a transport from the sites (default:
+    all in this process). `checkpoint` names a file from which `resume` goes on; `watch` is called after
+    every round.
     """
     objectives, problem = pose(federation, loss, l2, intercept)
     settings = Settings(
@@ -83,9 +86,13 @@ def optimize(
     )  # fmt: skip
     chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, problem.n)
     chosen = checks.with_precision(chosen, precision)
-    theta = checks.start(theta0, problem.n)
+    theta = checks.start(None if isinstance(theta0, str) else theta0, problem.n)
     checks.unique_optimum(objectives, problem.l2, problem.columns)
-    start = Progress(chosen.start(problem, theta), rows=[])
+    traffic = Traffic()
+    if isinstance(theta0, str):
+        checks.null_start(theta0, intercept)
+        theta, traffic = _null_start(objectives, problem, transport or InProcess)
+    start = Progress(chosen.start(problem, theta), traffic, rows=[])
     saver = None
     if checkpoint is not None:
         checks.new_file(checkpoint)
@@ -138,6 +145,17 @@ def pose(
     penalty = np.tile(checks.ridge(l2, entries, intercept), n // entries)
     weights = {site: objective.weight for site, objective in objectives.items()}
     return objectives, Problem(penalty, weights, loss, columns)
+
+
+def _null_start(
+    objectives: Mapping[str, LinearModel],
+    problem: Problem,
+    connect: Callable[[Mapping[str, Site]], Transport],
+) -> tuple[Vector, Traffic]:
+    """The start at the model without columns, and the exchange it took."""
+    sites = {name: Site(name, objective, NullStart()) for name, objective in objectives.items()}
+    wire = Wire(NullStart(), problem, connect(sites), Traffic())
+    return wire.play(NullStart().flow(problem)), wire.traffic
 
 
 def _run(

@@ -1,7 +1,6 @@
 """Local tables (`Federation`), named data sets (`load`), and how their rows are dealt to agents."""
 
-from fedshed.datasets.claims import read_fremtpl2
 from fedshed.datasets.federation import Federation, Table
 from fedshed.datasets.loaders import labels, load, names
 
-__all__ = ["Federation", "Table", "labels", "load", "names", "read_fremtpl2"]
+__all__ = ["Federation", "Table", "labels", "load", "names"]

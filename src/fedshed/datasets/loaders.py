@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.datasets import images, silos, tabular
+from fedshed.datasets import claims, images, silos, tabular
 from fedshed.datasets.checksums import SHA256
 from fedshed.datasets.federation import Federation
 from fedshed.datasets.files import find
 from fedshed.datasets.partitions import PARTITIONS, Rows, check_target, check_whole
 from fedshed.datasets.records import Content, Dataset
+from fedshed.datasets.tables import Table
 from fedshed.errors import ConfigError
 from fedshed.names import closest
 
 __all__ = ["DATASETS", "SHA256", "Dataset", "find", "labels", "load", "names"]
 
 DATASETS: Mapping[str, Dataset] = {
-    dataset.name: dataset for dataset in (*images.DATASETS, *tabular.DATASETS, *silos.DATASETS)
+    dataset.name: dataset
+    for dataset in (*images.DATASETS, *tabular.DATASETS, *silos.DATASETS, claims.FREMTPL2)
 }
 _COUNTS_AGENTS = ("one-label", "natural")  # the data say how many agents there are, unless told
 
@@ -41,8 +43,13 @@ def load(
     deal = _Deal.asked(name, agents, partition, seed, target)
     content = deal.dataset.read()
     y = np.where(content.y == deal.target, 1, -1) if deal.dataset.classes else content.y
-    sites = {site: (content.X[rows], y[rows]) for site, rows in deal.rows(content).items()}
+    sites = {site: _table(content, y, rows) for site, rows in deal.rows(content).items()}
     return Federation.from_sites(sites, columns=content.columns, name=name)
+
+
+def _table(content: Content, y: NDArray[Any], rows: Rows) -> Table:
+    offset = None if content.offset is None else content.offset[rows]
+    return Table(content.X[rows], y[rows], None, offset)
 
 
 def labels(

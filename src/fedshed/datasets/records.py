@@ -14,12 +14,13 @@ from fedshed.datasets.tables import Matrix2D
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """All rows of a data set: predictors, class or response, column names, and the site of each row."""
+    """All rows of a data set: predictors, class or response, column names, site and offset of each row."""
 
     X: Matrix2D
     y: NDArray[Any]
     columns: tuple[str, ...]
     sites: NDArray[np.str_] | None = None
+    offset: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,10 @@ class Objective(Protocol):
         """The derivative of f^(i)(theta + eta * direction) by eta, for each eta."""
         ...
 
+    def null_moments(self) -> Scalars:
+        """Sums from which a start at the model without columns follows."""
+        ...
+
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -101,7 +105,7 @@ class LinearModel:
 
     def mean(self, values: Vector) -> float:
         """The weighted mean over rows."""
-        return float((values if self.weights is None else values * self.weights).sum() / self.weight)
+        return self.total(values) / self.weight
 
     def shares(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """w_j v_j / sum w: what each row adds to a mean."""
@@ -117,6 +121,19 @@ class LinearModel:
         """diag(c)^(1/2) X, dense or CSR as X is, for what each row adds to the curvature."""
         roots = np.sqrt(curvatures)[:, None]
         return self.X * roots if isinstance(self.X, np.ndarray) else self.X.multiply(roots).tocsr()
+
+    def total(self, values: Vector) -> float:
+        """The weighted sum over rows."""
+        return float((values if self.weights is None else values * self.weights).sum())
+
+    def null_moments(self) -> Scalars:
+        """Sums over rows, to be added over sites, from which `null_levels` follows."""
+        raise NotImplementedError
+
+    @staticmethod
+    def null_levels(sums: Scalars) -> Vector:
+        """The intercept of the model without columns: exact but for logistic offsets, and only a start."""
+        raise NotImplementedError
 
     def column_squares(self) -> Vector:
         """The mean of each column's squares."""

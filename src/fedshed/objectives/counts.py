@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedshed.arrays import Vector
+from fedshed.arrays import Scalars, Vector
 from fedshed.objectives.base import LinearModel
 
 
@@ -16,6 +16,17 @@ class Poisson(LinearModel):
         z = self.linear(direction)
         rises, moves = z > negligible, np.abs(z) > negligible
         return not (rises & (self.y == 0)).any() and not (moves & (self.y > 0)).any()
+
+    def null_moments(self) -> Scalars:
+        """The sums of counts and of exposures exp(offset)."""
+        exposure = self.weight if self.offset is None else self.total(np.exp(self.offset))
+        return np.array([self.total(self.y), exposure])
+
+    @staticmethod
+    def null_levels(sums: Scalars) -> Vector:
+        """The logarithm of the rate; 0 where there is no count at all."""
+        levels: Vector = np.log(sums[:1] / sums[1]) if sums[0] > 0 else np.zeros(1)
+        return levels
 
     def losses(self, z: Vector) -> Vector:
         """exp(z) - y z."""
@@ -34,6 +45,18 @@ class Poisson(LinearModel):
 
 class Gamma(LinearModel):
     """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), dispersion apart."""
+
+    def null_moments(self) -> Scalars:
+        """The sums of y exp(-offset) and of weights."""
+        return np.array(
+            [self.total(self.y if self.offset is None else self.y * np.exp(-self.offset)), self.weight]
+        )
+
+    @staticmethod
+    def null_levels(sums: Scalars) -> Vector:
+        """The logarithm of the mean."""
+        levels: Vector = np.log(sums[:1] / sums[1])
+        return levels
 
     def losses(self, z: Vector) -> Vector:
         """y exp(-z) + z."""

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedshed.arrays import Vector
+from fedshed.arrays import Scalars, Vector
 from fedshed.objectives.base import LinearModel
 
 
 class LeastSquares(LinearModel):
     """Linear regression with quadratic cost; its Hessian X'X/N does not depend on theta."""
+
+    def null_moments(self) -> Scalars:
+        """The sum of y - offset, and of weights."""
+        return np.array([self.total(self.y - (0.0 if self.offset is None else self.offset)), self.weight])
+
+    @staticmethod
+    def null_levels(sums: Scalars) -> Vector:
+        """The mean."""
+        return np.asarray(sums[:1] / sums[1])
 
     def losses(self, z: Vector) -> Vector:
         """(z - y)^2 / 2."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit
 
-from fedshed.arrays import Vector
+from fedshed.arrays import Scalars, Vector
 from fedshed.objectives.base import LinearModel
 
 
@@ -15,6 +15,19 @@ class Logistic(LinearModel):
     def recedes(self, direction: Vector, negligible: float) -> bool:
         """No row moves to the wrong side: more of this direction never costs more."""
         return bool((self.y * self.linear(direction) >= -negligible).all())
+
+    def null_moments(self) -> Scalars:
+        """The weights of both classes, and the sum of offsets."""
+        positive = self.total((self.y > 0).astype(np.float64))
+        shift = 0.0 if self.offset is None else self.total(self.offset)
+        return np.array([self.weight - positive, positive, shift])
+
+    @staticmethod
+    def null_levels(sums: Scalars) -> Vector:
+        """The log odds, less the mean offset; 0 where one class has no weight."""
+        if not sums[:2].all():
+            return np.zeros(1)
+        return np.asarray(np.log(sums[1:2] / sums[:1]) - sums[2] / sums[:2].sum())
 
     def losses(self, z: Vector) -> Vector:
         """log(1 + exp(-yz)), without overflow."""

@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from fedshed.arrays import Matrix, Vector
+from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.objectives.base import LinearModel, Rows
 
 
@@ -45,6 +45,17 @@ class Multinomial(LinearModel):
         """z of each class, N x K."""
         A = direction.reshape(self.classes - 1, -1)
         return np.asarray((self.X @ A.T) @ self._Q.T)
+
+    def null_moments(self) -> Scalars:
+        """The weight of each class."""
+        return np.bincount(self.y, self.weights, minlength=self.classes).astype(np.float64)
+
+    @staticmethod
+    def null_levels(sums: Scalars) -> Vector:
+        """Contrasts of the logarithms of the shares; 0 where a class has no weight."""
+        if not sums.all():
+            return np.zeros(len(sums) - 1)
+        return np.asarray(contrasts(len(sums)).T @ np.log(sums / sums.sum()))
 
     def column_squares(self) -> Vector:
         """The mean of each column's squares, for each contrast."""
