@@ -10,11 +10,12 @@ import numpy as np
 from fedshed.algorithm import Agent, AgentId, Algorithm, Ask, Flow, Problem, State
 from fedshed.algorithms.newton import Newton
 from fedshed.arrays import Packed, Vector, pack
-from fedshed.engine import Outcome, Progress, Traffic, Wire, iterate
+from fedshed.engine import ROUNDING, Outcome, Progress, Traffic, Wire, iterate
 from fedshed.errors import ProtocolError
 from fedshed.linesearch import Fused
 from fedshed.messages import Message
 from fedshed.objectives.base import gram
+from fedshed.trace import Row
 from fedshed.transports import Transport
 
 NO_TRAFFIC = Traffic()
@@ -27,13 +28,14 @@ class Inspect(Message, frozen=True):
 
 
 class Inspected(Message, frozen=True):
-    """Totals over a site's rows, except gradient and information, which are means over its weight.
+    """Totals over a site's rows; loss, gradient, information are means, to be multiplied by its weight.
 
     `observed` is the Hessian where it is not the expected information; `pearson` is None where infinite.
     """
 
     rows: int
     weight: float
+    loss: float
     deviance: float
     pearson: float | None
     constant: float
@@ -75,6 +77,7 @@ class Inspection(Algorithm[State[None]], frozen=True, tag=True):
         return None, Inspected(
             rows=fit.rows,
             weight=agent.objective.weight,
+            loss=point.value,
             deviance=fit.deviance,
             pearson=fit.pearson if isfinite(fit.pearson) else None,
             constant=fit.constant,
@@ -102,10 +105,10 @@ def null_problem(problem: Problem, dim: int) -> Problem:
     return Problem(np.zeros(dim), problem.weights, problem.loss, names, problem.stateless)
 
 
-def null_theta(
+def null_loss(
     transport: Transport, problem: Problem, traffic: Traffic = NO_TRAFFIC
-) -> tuple[Vector | None, Traffic]:
-    """The optimum of a null problem over a transport whose sites run `NULL`; None where there is none."""
+) -> tuple[float | None, Traffic]:
+    """The least mean loss of a null problem, over a transport whose sites run `NULL`; None if not reached."""
     start = Progress(NULL.start(problem, np.zeros(problem.n)), traffic, rows=[])
     run = iterate(NULL, problem, transport, start, tol=_NULL_TOL, max_iterations=_NULL_ITERATIONS)
     while True:
@@ -113,6 +116,16 @@ def null_theta(
             next(run)
         except StopIteration as done:
             outcome: Outcome = done.value
-            last = outcome.rows[-1]
-            traffic = Traffic(last.exchanges, last.uplink_bytes, last.downlink_bytes)
-            return (None if outcome.reason.startswith("max_iterations") else outcome.state.theta), traffic
+            found = outcome.converged or outcome.reason == ROUNDING
+            return (outcome.rows[-1].f if found else None), _traffic(outcome.rows[-1], len(problem.agents))
+
+
+def _traffic(row: Row, agents: int) -> Traffic:
+    """The totals that a row of the trace shows per agent."""
+    return Traffic(
+        row.exchanges,
+        row.uplink_bytes,
+        row.downlink_bytes,
+        row.uplink_vectors * agents,
+        round(row.hessians * agents),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from fedshed.arrays import Matrix, Vector, unpack
 from fedshed.inference.exchange import Inspected
@@ -57,4 +57,4 @@ def _against_others(u: Vector, B: Matrix) -> tuple[float, int]:
 def _score(statistic: float, df: int, phi: float | None) -> Score:
     if phi is None or phi <= 0 or df <= 0:
         return Score(0.0, max(df, 0), None)
-    return Score(statistic / phi, df, float(chi2.sf(statistic / phi, df)))
+    return Score(statistic / phi, df, float(chdtrc(df, statistic / phi)))

@@ -16,7 +16,7 @@ from fedshed.certificate import Certificate
 from fedshed.engine import Traffic
 from fedshed.errors import SingularError
 from fedshed.inference.covariance import Curvatures, cluster_covariance
-from fedshed.inference.exchange import NULL, Inspected, Inspection, inspect_sites, null_problem, null_theta
+from fedshed.inference.exchange import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
 from fedshed.inference.heterogeneity import score_tests
 from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
 from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
@@ -28,11 +28,19 @@ Connect = Callable[[Mapping[str, Site]], Transport]
 
 
 class Evidence(Struct, frozen=True):
-    """What the sites said: at the estimate, and the deviance of the null model if it has an optimum."""
+    """What the sites said at the estimate, and the least mean loss of the null model, if it was reached."""
 
     sites: dict[str, Inspected]
-    null_deviance: float | None
+    null_loss: float | None
     traffic: Traffic
+
+    @property
+    def null_deviance(self) -> float | None:
+        """D + 2 W (f_null - f): deviances differ as costs do."""
+        if self.null_loss is None:
+            return None
+        f0 = self.null_loss
+        return sum(site.deviance + 2 * site.weight * (f0 - site.loss) for site in self.sites.values())
 
 
 def infer(
@@ -46,15 +54,12 @@ def infer(
 def gather(
     objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector, connect: Connect = InProcess
 ) -> Evidence:
-    """One exchange at theta; then the null model, an intercept and the offsets, is fitted and inspected."""
+    """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
     sites, traffic = inspect_sites(_connected(connect, objectives, Inspection()), problem, theta)
     nulls = {name: objective.null() for name, objective in objectives.items()}
     small = null_problem(problem, next(iter(nulls.values())).dim)
-    start, traffic = null_theta(_connected(connect, nulls, NULL), small, traffic)
-    if start is None:
-        return Evidence(sites, None, traffic)
-    null, traffic = inspect_sites(_connected(connect, nulls, Inspection()), small, start, traffic)
-    return Evidence(sites, sum(site.deviance for site in null.values()), traffic)
+    least, traffic = null_loss(_connected(connect, nulls, NULL), small, traffic)
+    return Evidence(sites, least, traffic)
 
 
 def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference:
@@ -79,10 +84,11 @@ def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference
         certificate=_certificate(problem, theta, sites, curvatures),
         heterogeneity=whole,
         sites={i: replace(bare.sites[i], contribution=parts[i], score=each[i]) for i in sites},
-        notes=(f"no standard errors: the weight, {fit.weight:g}, leaves no degrees of freedom",)
-        if phi is None
-        else (),
+        notes=() if k < fit.weight else (NO_FREEDOM.format(fit.weight, k),),
     )
+
+
+NO_FREEDOM = "the sum of the weights, {:.6g}, leaves no degrees of freedom beside {:.6g} parameters"
 
 
 def totals(sites: Mapping[str, Inspected]) -> Totals:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from fedshed.arrays import Matrix, Vector, pack, unpack
 from fedshed.certificate import Certificate
@@ -109,8 +109,8 @@ class Inference(Struct, frozen=True):
         coef, error = self.coef, self.std_err(robust)
         with np.errstate(divide="ignore", invalid="ignore"):
             z = coef / error
-        half = norm.isf((1 - level) / 2) * error
-        return np.column_stack([coef, error, z, 2 * norm.sf(np.abs(z)), coef - half, coef + half])
+        half = -ndtri((1 - level) / 2) * error
+        return np.column_stack([coef, error, z, 2 * ndtr(-np.abs(z)), coef - half, coef + half])
 
     @property
     def aic(self) -> float | None:
