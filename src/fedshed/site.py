@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Optional
 
 import numpy as np
@@ -13,7 +12,7 @@ from fedshed.arrays import Scalars, Vector
 from fedshed.codec import Codec, Decoder, Reply, encode
 from fedshed.errors import ProtocolError, SingularError
 from fedshed.messages import Costs, Message, Search, Undefined
-from fedshed.objectives import Objective, Point
+from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.base import Rows
 
 
@@ -122,7 +121,7 @@ class _HessianCounter:
 
 class _CountedPoint:
     def __init__(self, counter: _HessianCounter, point: Point) -> None:
-        self._counter, self._point = counter, point
+        self._counter, self._point, self._new = counter, point, True
 
     @property
     def value(self) -> float:
@@ -132,7 +131,21 @@ class _CountedPoint:
     def gradient(self) -> Vector:
         return self._point.gradient
 
-    @cached_property
+    @property
     def factor(self) -> Rows:
-        self._counter.hessians += 1
+        self._count()
         return self._point.factor
+
+    @property
+    def information(self) -> Rows:
+        self._count()
+        return self._point.information
+
+    @property
+    def fit(self) -> Fit:
+        return self._point.fit
+
+    def _count(self) -> None:
+        """One Hessian a point, however often it is looked at."""
+        self._counter.hessians += self._new
+        self._new = False

@@ -38,16 +38,27 @@ class DensePlusRidge:
 
     def solve(self, g: Vector) -> Vector:
         """(H + diag(ridge))^-1 g by Cholesky, scaled to a unit diagonal: units of columns do not matter."""
+        scale, factor = self._factored()
+        solution: Vector = scale * cho_solve(factor, scale * g, check_finite=False)
+        return solution
+
+    def inverse(self) -> Matrix:
+        """(H + diag(ridge))^-1, symmetric."""
+        scale, factor = self._factored()
+        unit = cho_solve(factor, np.eye(len(scale)), check_finite=False)
+        inverse: Matrix = (unit + unit.T) / 2 * scale[:, None] * scale
+        return inverse
+
+    def _factored(self) -> tuple[Vector, tuple[Matrix, bool]]:
         A = self.dense + np.diag(self._ridge)
         scale, unit = unit_diagonal(A)
         try:
             factor = cho_factor(unit, lower=True, check_finite=False)
         except LinAlgError:
             raise self._singular(A, unit) from None
-        if np.diag(factor[0]).min() ** 2 <= len(g) * np.finfo(float).eps and not self._ridge.all():
+        if np.diag(factor[0]).min() ** 2 <= len(A) * np.finfo(float).eps and not self._ridge.all():
             raise self._singular(A, unit)
-        solution: Vector = scale * cho_solve(factor, scale * g, check_finite=False)
-        return solution
+        return scale, factor
 
     def _singular(self, A: Matrix, unit: Matrix) -> SingularError:
         columns = self._columns or [f"column {j}" for j in range(len(A))]

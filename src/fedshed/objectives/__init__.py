@@ -1,6 +1,6 @@
 """Local costs f^(i): the mean loss of a site's rows, without the ridge (the Master adds that)."""
 
-from fedshed.objectives.base import LinearModel, Objective, Point
+from fedshed.objectives.base import Fit, LinearModel, Objective, Point
 from fedshed.objectives.build import LOSSES, coefficient_names, local_objective, local_objectives
 from fedshed.objectives.counts import Gamma, Poisson
 from fedshed.objectives.least_squares import LeastSquares
@@ -10,6 +10,7 @@ from fedshed.objectives.targets import common_classes
 
 __all__ = [
     "LOSSES",
+    "Fit",
     "Gamma",
     "LeastSquares",
     "LinearModel",

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from fedshed.arrays import Matrix, Scalars, Vector
 
 Rows: TypeAlias = Any  # a dense float64 matrix or a scipy CSR array, one row an observation
+
+
+class Fit(Struct, frozen=True):
+    """How well a model fits a site's rows, in totals: what statistics need beside the derivatives."""
+
+    rows: int
+    deviance: float
+    pearson: float  # chi2; infinite where a fitted variance is 0
+    constant: float  # what of the log-likelihood depends on y alone
 
 
 class Point(Protocol):
@@ -29,6 +39,16 @@ class Point(Protocol):
     @property
     def factor(self) -> Rows:
         """A matrix F with Hessian = F'F."""
+        ...
+
+    @property
+    def information(self) -> Rows:
+        """A matrix F with expected information = F'F: `factor` itself where the two are the same."""
+        ...
+
+    @property
+    def fit(self) -> Fit:
+        """Deviance and the like."""
         ...
 
 
@@ -69,6 +89,8 @@ class LinearModel:
     A row of weight 2 is the row twice.
     """
 
+    canonical: ClassVar[bool] = True  # the link is, so the expected information is the Hessian
+
     def __init__(
         self,
         X: Rows,
@@ -79,6 +101,10 @@ class LinearModel:
         self.X, self.y, self.weights, self.offset = X, y, weights, offset
         self.weight = float(X.shape[0] if weights is None else weights.sum())
         self.dim = int(X.shape[1])
+
+    def null(self) -> Self:
+        """The same responses, weights and offsets with an intercept as the only column."""
+        return type(self)(np.ones((len(self.y), 1)), self.y, self.weights, self.offset)
 
     def at(self, theta: Vector) -> LinearPoint:
         """The cost at theta: one product with X, shared by value, gradient and curvature."""
@@ -164,6 +190,20 @@ class LinearModel:
         """E[d2l/dz2] under the model: the curvature itself where the link is canonical."""
         return self.curvatures(z)
 
+    def saturated(self) -> Vector:
+        """min_z l(z, y_j), the loss of a model with a parameter a row: 0 by default."""
+        return np.zeros(len(self.y))
+
+    def constants(self) -> Vector:
+        """What of the log-likelihood of each row depends on y alone: nothing by default."""
+        return np.zeros(len(self.y))
+
+    def pearson(self, z: NDArray[np.float64]) -> Vector:
+        """(y - mu)^2 / V(mu), which is l'^2 / E[l'']; infinite where the variance is 0."""
+        squares, variances = np.square(self.slopes(z)), self.information(z)
+        infinite = np.full_like(squares, np.inf)
+        return np.divide(squares, variances, out=infinite, where=variances > 0)
+
 
 class LinearPoint:
     """A linear model at one point, by its margins z."""
@@ -186,10 +226,23 @@ class LinearPoint:
         """F = diag(l''/N)^(1/2) X, dense or CSR as X is."""
         return self._model.scaled_rows(self._model.shares(self._model.curvatures(self._z)))
 
-    @property
+    @cached_property
     def information(self) -> Rows:
-        """A factor of the expected information, mean E[l''] x x'."""
+        """A factor of the expected information, mean E[l''] x x': `factor` itself for a canonical link."""
+        if self._model.canonical:
+            return self.factor
         return self._model.scaled_rows(self._model.shares(self._model.information(self._z)))
+
+    @property
+    def fit(self) -> Fit:
+        """Totals over rows; the deviance is 2 sum w (l - min l) (McCullagh and Nelder 1989, 2.3)."""
+        model, z = self._model, self._z
+        return Fit(
+            rows=len(model.y),
+            deviance=2 * model.total(model.losses(z) - model.saturated()),
+            pearson=model.total(model.pearson(z)),
+            constant=model.total(model.constants()),
+        )
 
 
 def gram(factor: Rows) -> Matrix:

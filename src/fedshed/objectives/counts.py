@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
+from scipy.special import gammaln, xlogy
 
 from fedshed.arrays import Scalars, Vector
 from fedshed.objectives.base import LinearModel
@@ -42,9 +45,21 @@ class Poisson(LinearModel):
         """exp(z)."""
         return np.exp(z)
 
+    def saturated(self) -> Vector:
+        """y - y log y, at exp(z) = y."""
+        least: Vector = self.y - xlogy(self.y, self.y)
+        return least
+
+    def constants(self) -> Vector:
+        """y log y - y - log y!."""
+        constants: Vector = xlogy(self.y, self.y) - self.y - gammaln(self.y + 1.0)
+        return constants
+
 
 class Gamma(LinearModel):
     """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), dispersion apart."""
+
+    canonical: ClassVar[bool] = False
 
     def null_moments(self) -> Scalars:
         """The sums of y exp(-offset) and of weights."""
@@ -76,3 +91,13 @@ class Gamma(LinearModel):
     def information(self, z: Vector) -> Vector:
         """1: the logarithm is not the canonical link, so this is not the curvature."""
         return np.ones_like(z)
+
+    def saturated(self) -> Vector:
+        """1 + log y, at exp(z) = y."""
+        least: Vector = 1.0 + np.log(self.y)
+        return least
+
+    def constants(self) -> Vector:
+        """-log y."""
+        constants: Vector = -np.log(self.y)
+        return constants

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -40,6 +40,10 @@ class Multinomial(LinearModel):
         self.classes, self._Q = classes, contrasts(classes)
         self.dim = int(X.shape[1]) * (classes - 1)
         self._mine = np.arange(len(y)), self.y
+
+    def null(self) -> Self:
+        """The same classes and weights with an intercept as the only column."""
+        return type(self)(np.ones((len(self.y), 1)), self.y, self.weights, classes=self.classes)
 
     def linear(self, direction: Vector) -> Matrix:
         """z of each class, N x K."""
@@ -81,6 +85,11 @@ class Multinomial(LinearModel):
         """The probabilities p, from which diag(p) - pp' follows."""
         probabilities: Matrix = softmax(z, axis=1)
         return probabilities
+
+    def pearson(self, z: Matrix) -> Vector:
+        """sum_k (e_yk - p_k)^2 / p_k = 1 / p_y - 1."""
+        pearson: Vector = np.expm1(self.losses(z))
+        return pearson
 
     def slope_product(self, slopes: Matrix) -> Vector:
         """Q'S'X row after row."""

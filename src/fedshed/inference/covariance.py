@@ -1,0 +1,65 @@
+"""Covariances of the estimate: from the model, aware of the ridge, and from the scores of the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedshed.algorithm import Problem
+from fedshed.arrays import Matrix, Vector, unpack
+from fedshed.inference.exchange import Inspected
+from fedshed.linalg import DensePlusRidge
+
+
+class Curvatures:
+    """Total information H_0 and Hessian over all sites, and the total ridge W l2."""
+
+    def __init__(self, problem: Problem, sites: Mapping[str, Inspected]) -> None:
+        self.weight = sum(site.weight for site in sites.values())
+        self.ridge = self.weight * problem.l2
+        self.information = _sum(sites, problem.n, expected=True)
+        self._columns = problem.columns
+        canonical = all(site.observed is None for site in sites.values())
+        self.hessian = self.information if canonical else _sum(sites, problem.n, expected=False)
+
+    def bread(self, H: Matrix) -> Matrix:
+        """H_l2^-1 = (H + W diag(l2))^-1."""
+        return DensePlusRidge(H, self.ridge, self._columns).inverse()
+
+    def parameters(self, bread: Matrix) -> float:
+        """tr(H_l2^-1 H_0), the effective number (Hastie et al. 2009, 7.6): n where there is no ridge."""
+        n = len(self.ridge)
+        return float(np.vdot(bread, self.information)) if self.ridge.any() else float(n)
+
+    def covariance(self, bread: Matrix) -> Matrix:
+        """H_l2^-1 H_0 H_l2^-1, of the ridge estimate about its mean; H_0^-1 where there is no ridge."""
+        return symmetric(bread @ self.information @ bread) if self.ridge.any() else bread
+
+
+def cluster_covariance(
+    problem: Problem, theta: Vector, sites: Mapping[str, Inspected], curvatures: Curvatures, k: float
+) -> Matrix | None:
+    """H^-1 (sum_i u_i u_i') H^-1 M/(M - 1) (W - 1)/(W - k) with the Hessian H, ridge included.
+
+    u_i = W_i (g_i + l2 theta) is what site i adds to the estimating equation, so the u_i sum to 0; without a
+    ridge this is statsmodels' cov_type="cluster" (Liang and Zeger 1986).  None for one site or W <= k.
+    """
+    W, M = curvatures.weight, len(sites)
+    if M < 2 or k >= W:
+        return None
+    U = np.array([site.weight * (site.gradient + problem.l2 * theta) for site in sites.values()])
+    half = U @ curvatures.bread(curvatures.hessian)
+    return symmetric(half.T @ half) * (M / (M - 1) * (W - 1) / (W - k))
+
+
+def symmetric(A: Matrix) -> Matrix:
+    """(A + A')/2: what rounding took."""
+    return (A + A.T) / 2
+
+
+def _sum(sites: Mapping[str, Inspected], n: int, expected: bool) -> Matrix:
+    packed = np.zeros(n * (n + 1) // 2)
+    for site in sites.values():
+        packed += site.weight * (site.information if expected else site.hessian)
+    return unpack(packed, n)

@@ -1,0 +1,60 @@
+"""The score test of heterogeneity: whether one theta is enough for all sites (Rao 1948)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.special import chdtrc
+
+from fedshed.arrays import Matrix, Vector, unpack
+from fedshed.inference.exchange import Inspected
+from fedshed.inference.result import Score
+from fedshed.linalg.solve import unit_diagonal
+
+NEGLIGIBLE = 1e-10  # of the largest eigenvalue, on a unit diagonal: below it a direction has no information
+
+
+def score_tests(
+    sites: Mapping[str, Inspected], information: Matrix, phi: float | None
+) -> tuple[Score, dict[str, Score], dict[str, float]]:
+    """The test of all sites, that of each against the others, and what each adds to the first.
+
+    With s_i the score and I_i the information of site i at the common estimate, the statistic is
+    sum_i s_i' I_i^+ s_i / phi on sum_i rank(I_i) - rank(I) degrees of freedom: that of the model in which
+    every site has its own theta.  For one site it is s_i' (I_i - I_i I^+ I_i)^+ s_i / phi.  The ridge is
+    taken out of the scores to first order, s_i - I_i I^+ sum_j s_j, so that they sum to 0.
+    """
+    root = inverse_root(information)
+    scores = {i: -site.weight * site.gradient for i, site in sites.items()}
+    excess = root @ (root.T @ sum(scores.values()))
+    tests, parts, ranks = {}, {}, 0
+    for i, site in sites.items():
+        own = site.weight * unpack(site.information, len(information))
+        R = inverse_root(own)
+        u = R.T @ (scores[i] - own @ excess)
+        tests[i] = _score(*_against_others(u, root.T @ own @ R), phi)
+        parts[i], ranks = float(u @ u) / (phi or np.inf), ranks + R.shape[1]
+    return _score(sum(parts.values()) * (phi or 1.0), ranks - root.shape[1], phi), tests, parts
+
+
+def inverse_root(H: Matrix) -> Matrix:
+    """R (n x rank) with R'HR = I and RR' a generalised inverse of H, whatever the units of the columns."""
+    scale, unit = unit_diagonal(H)
+    values, vectors = np.linalg.eigh(unit)
+    kept = values > NEGLIGIBLE * values[-1]
+    root: Matrix = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    return root
+
+
+def _against_others(u: Vector, B: Matrix) -> tuple[float, int]:
+    """u'(1 - B'B)^+ u and its rank: what is left of a site's information where the others have some too."""
+    values, vectors = np.linalg.eigh(np.eye(len(u)) - B.T @ B)
+    kept = values > 1e-8
+    return float((np.square(vectors[:, kept].T @ u) / values[kept]).sum()), int(kept.sum())
+
+
+def _score(statistic: float, df: int, phi: float | None) -> Score:
+    if phi is None or phi <= 0 or df <= 0:
+        return Score(0.0, max(df, 0), None)
+    return Score(statistic / phi, df, float(chdtrc(df, statistic / phi)))

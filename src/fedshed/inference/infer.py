@@ -1,0 +1,143 @@
+"""From converged sites to an `Inference`: two short stages over any transport, then statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from threadpoolctl import threadpool_limits
+
+from fedshed.algorithm import Algorithm, Problem
+from fedshed.arrays import Matrix, Vector
+from fedshed.certificate import Certificate
+from fedshed.engine import Traffic
+from fedshed.errors import SingularError
+from fedshed.inference.covariance import Curvatures, cluster_covariance
+from fedshed.inference.exchange import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
+from fedshed.inference.heterogeneity import score_tests
+from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
+from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
+from fedshed.objectives import LinearModel
+from fedshed.site import Site
+from fedshed.transports import InProcess, Transport
+
+Connect = Callable[[Mapping[str, Site]], Transport]
+
+
+class Evidence(Struct, frozen=True):
+    """What the sites said at the estimate, and the least mean loss of the null model, if it was reached."""
+
+    sites: dict[str, Inspected]
+    null_loss: float | None
+    traffic: Traffic
+
+    @property
+    def null_deviance(self) -> float | None:
+        """D + 2 W (f_null - f): deviances differ as costs do."""
+        if self.null_loss is None:
+            return None
+        f0 = self.null_loss
+        return sum(site.deviance + 2 * site.weight * (f0 - site.loss) for site in self.sites.values())
+
+
+def infer(
+    objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector, *, connect: Connect = InProcess
+) -> Inference:
+    """Standard errors, tests and measures of fit at a converged theta, exactly as pooled rows would give."""
+    with threadpool_limits(1):
+        return infer_from(problem, theta, gather(objectives, problem, theta, connect))
+
+
+def gather(
+    objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector, connect: Connect = InProcess
+) -> Evidence:
+    """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
+    sites, traffic = inspect_sites(_connected(connect, objectives, Inspection()), problem, theta)
+    nulls = {name: objective.null() for name, objective in objectives.items()}
+    small = null_problem(problem, next(iter(nulls.values())).dim)
+    least, traffic = null_loss(_connected(connect, nulls, NULL), small, traffic)
+    return Evidence(sites, least, traffic)
+
+
+def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference:
+    """The statistics, from what the sites said."""
+    sites, fit = evidence.sites, totals(evidence.sites)
+    curvatures = Curvatures(problem, sites)
+    bare = _bare(problem, theta, evidence, fit)
+    try:
+        bread = curvatures.bread(curvatures.information)
+    except SingularError as error:
+        return replace(bare, notes=(f"no standard errors: {error}",))
+    k = curvatures.parameters(bread)
+    phi = dispersion(problem.loss, fit, fit.weight - k)
+    whole, each, parts = score_tests(sites, curvatures.information, phi)
+    return replace(
+        bare,
+        model_covariance=packed(None if phi is None else phi * curvatures.covariance(bread)),
+        cluster_covariance=packed(cluster_covariance(problem, theta, sites, curvatures, k)),
+        dispersion=phi,
+        df_model=k,
+        log_likelihood=log_likelihood(problem.loss, fit, phi),
+        certificate=_certificate(problem, theta, sites, curvatures),
+        heterogeneity=whole,
+        sites={i: replace(bare.sites[i], contribution=parts[i], score=each[i]) for i in sites},
+        notes=() if k < fit.weight else (NO_FREEDOM.format(fit.weight, k),),
+    )
+
+
+NO_FREEDOM = "the sum of the weights, {:.6g}, leaves no degrees of freedom beside {:.6g} parameters"
+
+
+def totals(sites: Mapping[str, Inspected]) -> Totals:
+    """Sums over the sites, in sorted order."""
+    chi2 = [site.pearson for site in sites.values() if site.pearson is not None]
+    return Totals(
+        rows=sum(site.rows for site in sites.values()),
+        weight=sum(site.weight for site in sites.values()),
+        deviance=sum(site.deviance for site in sites.values()),
+        pearson=sum(chi2) if len(chi2) == len(sites) else None,
+        constant=sum(site.constant for site in sites.values()),
+    )
+
+
+def _bare(problem: Problem, theta: Vector, evidence: Evidence, fit: Totals) -> Inference:
+    """What is known without any inverse."""
+    nothing = Score(0.0, 0, None)
+    sites = {i: SiteReport(s.rows, s.weight, s.deviance, 0.0, nothing) for i, s in evidence.sites.items()}
+    return Inference(
+        loss=problem.loss, names=problem.columns, coefficients=numbers(theta), model_covariance=None,
+        cluster_covariance=None, dispersion=None, l2=numbers(problem.l2), rows=fit.rows, weight=fit.weight,
+        df_model=float(problem.n), deviance=fit.deviance, null_deviance=evidence.null_deviance,
+        pearson=fit.pearson, log_likelihood=log_likelihood(problem.loss, fit, None),
+        certificate=_certificate(problem, theta, evidence.sites, None), heterogeneity=nothing, sites=sites,
+        traffic=evidence.traffic,
+    )  # fmt: skip
+
+
+def _certificate(
+    problem: Problem, theta: Vector, sites: Mapping[str, Inspected], curvatures: Curvatures | None
+) -> Certificate:
+    """The gradient of the mean cost, and g'H^-1 g / 2 with its exact Hessian."""
+    W = sum(site.weight for site in sites.values())
+    g: Vector = problem.l2 * theta
+    for site in sites.values():
+        g = g + site.weight / W * site.gradient
+    norm, weakest = float(np.linalg.norm(g)), float(problem.l2.min())
+    return Certificate(
+        grad_norm=norm,
+        bound=norm**2 / (2 * weakest) if weakest > 0 else None,
+        estimate=None if curvatures is None else W * _quadratic(curvatures.bread(curvatures.hessian), g) / 2,
+    )
+
+
+def _quadratic(A: Matrix, g: Vector) -> float:
+    return float(g @ A @ g)
+
+
+def _connected(
+    connect: Connect, objectives: Mapping[str, LinearModel], algorithm: Algorithm[Any]
+) -> Transport:
+    return connect({name: Site(name, objective, algorithm) for name, objective in objectives.items()})
