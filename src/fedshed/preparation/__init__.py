@@ -1,0 +1,8 @@
+"""Preparation: sites agree on columns, levels, classes and scales before any gradient moves."""
+
+from fedshed.preparation.plan import Plan
+from fedshed.preparation.protocol import Prepared, prepare
+from fedshed.preparation.site import Preparer
+from fedshed.preparation.study import Study, read_study, study_of
+
+__all__ = ["Plan", "Prepared", "Preparer", "Study", "prepare", "read_study", "study_of"]

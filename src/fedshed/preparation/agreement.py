@@ -1,0 +1,139 @@
+"""From the schemas of all sites to one plan, or to a sentence naming site, column and remedy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from fedshed.errors import ConfigError, DataError
+from fedshed.names import closest
+from fedshed.objectives.targets import common_classes
+from fedshed.preparation import design
+from fedshed.preparation.frames import LONGEST, in_order, level_text
+from fedshed.preparation.messages import Field, Schema
+from fedshed.preparation.plan import Label, Plan
+from fedshed.preparation.study import Study
+
+Schemas = Mapping[str, Schema]
+_SAID = {"number": "numbers", "category": "text", "boolean": "booleans"}
+
+
+def agree(study: Study, schemas: Schemas) -> Plan:
+    """The plan that suits every site's table; order of sites and columns does not matter."""
+    fields = {site: {field.name: field for field in schemas[site].fields} for site in sorted(schemas)}
+    columns = _common_columns(study, fields)
+    _check_missing(study, schemas)
+    for column in (*study.beside, *columns):
+        _same_kind(study, column, {site: mine[column] for site, mine in fields.items()})
+    first = next(iter(fields.values()))
+    _check_kinds_of_numbers(study, first)
+    categories = [column for column in columns if first[column].kind != "number"]
+    levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
+    _known_references(study, categories)
+    plan = Plan(study, columns, levels, _classes(study, schemas))
+    names, terms = design.names(plan)
+    return replace(plan, names=names, terms=terms)
+
+
+def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> tuple[str, ...]:
+    """The predictors, in the order of the study or of the first site."""
+    first, *others = fields
+    for site in others:
+        for here, there in ((site, first), (first, site)):
+            lacks = [column for column in fields[there] if column not in fields[here]]
+            if lacks:
+                raise DataError(
+                    f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has; add it, drop it at "
+                    "the others, or name the columns to use"
+                )
+    found = tuple(column for column in fields[first] if column not in study.beside)
+    if not found and not study.intercept:
+        raise DataError("no column is left for the model; name at least one")
+    return found
+
+
+def _check_missing(study: Study, schemas: Schemas) -> None:
+    for site in sorted(schemas):
+        schema = schemas[site]
+        if schema.rows == 0:
+            raise DataError(f"site {site!r} has no rows; leave it out or give it data")
+        worst = max(schema.fields, key=lambda field: field.missing)
+        lost = f"column {worst.name!r} is missing in {worst.missing} of {schema.rows} rows"
+        if study.missing == "refuse" and worst.missing:
+            raise DataError(
+                f"site {site!r}: {lost}; fill them in, drop them (missing = 'drop'), or leave out the column"
+            )
+        if schema.complete == 0:
+            raise DataError(
+                f"site {site!r} has no complete row ({lost}); leave out that column, or leave out the site"
+            )
+
+
+def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
+    """All sites hold a column as the same kind, or the one that most do not share is named."""
+    counts = Counter(field.kind for field in fields.values())
+    if len(counts) == 1:
+        return
+    usual = counts.most_common(1)[0][0]
+    odd = next(site for site, field in fields.items() if field.kind != usual)
+    others = [site for site, field in fields.items() if field.kind == usual]
+    named = (
+        f"site {others[0]!r} has" if len(others) == 1 else f"{len(others)} sites (such as {others[0]!r}) have"
+    )
+    remedy = "convert it there" if column in study.beside else (
+        "convert it there (a mark for missing values makes a column of numbers text: name it in na_values), "
+        "or list it under categories"
+    )  # fmt: skip
+    raise DataError(
+        f"site {odd!r}, column {column!r}: {_SAID[fields[odd].kind]} where {named} {_SAID[usual]}; {remedy}"
+    )
+
+
+def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
+    for column in study.beside:
+        if fields[column].kind != "number" and not (column == study.target and study.classified):
+            role = f"the target of the {study.family} family" if column == study.target else "it"
+            raise DataError(
+                f"column {column!r} is {_SAID[fields[column].kind]} at every site, but {role} must be numbers"
+                "; convert it or choose another column or family"
+            )
+
+
+def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:
+    """All levels that occur anywhere, the reference first."""
+    union = in_order({level for field in fields for level in field.levels})
+    if len(union) > study.max_levels or any(len(level) > LONGEST for level in union):
+        raise DataError(
+            f"column {column!r} has {len(union)} levels over all sites, of which max_levels = "
+            f"{study.max_levels} and {LONGEST} characters each are allowed; group or shorten them"
+        )
+    if len(union) < 2:
+        raise DataError(
+            f"column {column!r} has one level over all sites and tells no rows apart; leave it out"
+        )
+    reference = level_text(study.references.get(column, union[0]))
+    if reference not in union:
+        raise DataError(
+            f"column {column!r}: the reference {reference!r} does not occur at any site"
+            f"{closest(reference, union)}"
+        )
+    return (reference, *(level for level in union if level != reference))
+
+
+def _known_references(study: Study, categories: list[str]) -> None:
+    for column in study.references:
+        if column not in categories:
+            raise ConfigError(
+                f"references names {column!r}, which is no category of the model; list it under categories "
+                f"if it holds numbers{closest(column, categories)}"
+            )
+
+
+def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
+    if not study.classified:
+        return None
+    found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
+    return common_classes(study.loss, found)

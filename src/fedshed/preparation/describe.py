@@ -1,0 +1,68 @@
+"""What a site says of its table: columns, kinds, levels, classes and counts, and nothing else."""
+
+from __future__ import annotations
+
+from fedshed.errors import DataError
+from fedshed.preparation.frames import LONGEST, Column, Frame, in_order
+from fedshed.preparation.messages import Field, Schema
+from fedshed.preparation.plan import complete_rows
+from fedshed.preparation.responses import labels
+from fedshed.preparation.study import Study
+
+MOST_COLUMNS = 10_000
+
+
+def describe(study: Study, frame: Frame) -> Schema:
+    """The schema of the columns a study uses; levels and classes are those of the rows that will be used."""
+    read = {name: _typed(study, name, frame) for name in (*study.beside, *predictors(study, frame))}
+    kept = complete_rows(read)
+    used = {name: column.take(kept) for name, column in read.items()} if study.missing == "drop" else read
+    fields = [
+        Field(name, column.kind, int(column.missing.sum()), _levels(study, name, used[name]))
+        for name, column in read.items()
+    ]
+    classes = _labels(study, used[study.target]) if study.classified else ()
+    return Schema(frame.rows, int(kept.sum()), tuple(fields), classes)
+
+
+def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
+    """The columns of the table that the model's terms are made of."""
+    if study.columns is not None:
+        return study.columns
+    special = {*study.beside, study.site}
+    found = tuple(name for name in frame.names if name not in special)
+    if len(found) > MOST_COLUMNS:
+        raise DataError(f"the table has {len(found)} columns; name at most {MOST_COLUMNS} in columns")
+    return found
+
+
+def _typed(study: Study, name: str, frame: Frame) -> Column:
+    column = frame.column(name)
+    return column.as_category() if name in study.categories else column
+
+
+def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
+    """The levels of a predictor that is a category, in their order; few and short."""
+    if column.kind == "number" or name in study.beside:
+        return ()
+    if len(column.levels) > study.max_levels:
+        raise DataError(
+            f"column {name!r} has {len(column.levels)} levels, more than max_levels = {study.max_levels}; "
+            "leave it out if it identifies rows, turn it into numbers, or group its levels"
+        )
+    if any(len(level) > LONGEST for level in column.levels):
+        raise DataError(f"column {name!r} has levels of more than {LONGEST} characters; shorten them")
+    occurring = set(column.values[~column.missing].tolist())
+    return in_order(level for j, level in enumerate(column.levels) if j in occurring)
+
+
+def _labels(study: Study, column: Column) -> tuple[bool | int | float | str, ...]:
+    found = labels(column)
+    if len(found) > study.max_levels:
+        raise DataError(
+            f"the target {study.target!r} has {len(found)} different values, too many for classes; choose a "
+            "family for numbers (linear, poisson, gamma), or group them"
+        )
+    if any(isinstance(label, str) and len(label) > LONGEST for label in found):
+        raise DataError(f"the target {study.target!r} has classes of over {LONGEST} characters; shorten them")
+    return found

@@ -1,0 +1,186 @@
+"""Columns of any frame (pandas, polars, Arrow, a dict of arrays) as numbers, or as codes and levels."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed.datasets.tables import missing as is_missing
+from fedshed.errors import DataError
+from fedshed.names import closest
+
+Kind: TypeAlias = Literal["number", "category", "boolean"]
+LONGEST = 200  # characters of a level or a name
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a site: float64 numbers (NaN is missing), or codes of its own levels (-1 is missing)."""
+
+    kind: Kind
+    values: NDArray[Any]
+    levels: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Which rows have no value."""
+        lost: NDArray[np.bool_] = np.isnan(self.values) if self.kind == "number" else self.values < 0
+        return lost
+
+    def take(self, rows: NDArray[np.bool_]) -> Column:
+        """These rows only, and the levels that occur in them."""
+        values = self.values[rows]
+        if self.kind == "number":
+            return Column(self.kind, values)
+        occurring = np.unique(values[values >= 0])
+        recoded = np.full(len(self.levels) + 1, -1, dtype=np.intp)  # the last entry is that of -1
+        recoded[occurring] = np.arange(len(occurring))
+        return Column(self.kind, recoded[values], tuple(self.levels[j] for j in occurring))
+
+    def as_category(self) -> Column:
+        """Numbers as categories: 2 and 2.0 are the level '2'."""
+        if self.kind != "number":
+            return Column("category", self.values, self.levels)
+        found, codes = np.unique(self.values, return_inverse=True)
+        known = found[~np.isnan(found)]
+        codes = np.where(codes < len(known), codes, -1)
+        return Column("category", codes, tuple(level_text(value) for value in known.tolist()))
+
+
+class Frame:
+    """A caller's frame, read column by column when one is needed."""
+
+    def __init__(self, native: Any) -> None:
+        self._columns = _arrays(native) if isinstance(native, Mapping) else _series(native)
+        lengths = {len(values) for values in self._columns.values()}
+        if len(lengths) > 1:
+            raise DataError(f"the columns have different lengths ({sorted(lengths)}); give one value per row")
+        self.rows = lengths.pop() if lengths else 0
+        self._read: dict[str, Column] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, in their order."""
+        return tuple(self._columns)
+
+    def column(self, name: str) -> Column:
+        """A column, or an error that says which there are."""
+        if name not in self._columns:
+            raise DataError(f"there is no column {name!r}{closest(name, self.names)}")
+        if name not in self._read:
+            self._read[name] = _column(name, self._columns[name])
+        return self._read[name]
+
+
+def level_text(value: object) -> str:
+    """A level as text: that of a whole number has no decimals."""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, numbers.Real | Decimal):
+        number = float(value)
+        return str(int(number)) if number.is_integer() else repr(number)
+    return str(value)
+
+
+def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+    """Levels in the order a reader expects: numbers by size, B2 before B10."""
+    found = list(levels)
+    try:
+        return tuple(sorted(found, key=lambda level: (float(level), level)))
+    except ValueError:
+        return tuple(sorted(found, key=lambda level: (_parts(level), level)))
+
+
+def _parts(level: str) -> list[Any]:
+    """Text and numbers in turn, so that two levels can always be compared."""
+    return [int(part) if j % 2 else part for j, part in enumerate(re.split(r"(\d+)", level))]
+
+
+def _arrays(native: Mapping[Any, Any]) -> dict[str, Any]:
+    arrays = {str(name): np.asarray(values) for name, values in native.items()}
+    for name, values in arrays.items():
+        if values.ndim != 1:
+            raise DataError(f"column {name!r} has shape {values.shape}; a column has one value per row")
+    return {
+        name: np.array(native[key], dtype=object) if arrays[name].dtype.kind in "US" else arrays[name]
+        for key, name in zip(native, arrays, strict=True)
+    }  # as objects: NumPy would write numbers among text as text
+
+
+def _series(native: Any) -> dict[str, Any]:
+    try:
+        frame = nw.from_native(native, eager_only=True)
+        return {str(name): frame.get_column(name) for name in frame.columns}
+    except TypeError as error:
+        raise DataError(
+            f"a table must be a DataFrame (pandas, polars, Arrow) or a dict of arrays, "
+            f"not {type(native).__name__}"
+        ) from error
+    except nw.exceptions.NarwhalsError as error:
+        raise DataError(f"the table cannot be read: {error}") from error
+
+
+def _column(name: str, values: Any) -> Column:
+    if isinstance(values, nw.Series):
+        return _from_series(name, values)
+    if values.dtype.kind in "iuf":
+        return Column("number", values.astype(np.float64))
+    if values.dtype.kind == "b":
+        return _boolean(values)
+    return _from_objects(name, values.tolist())
+
+
+def _from_series(name: str, series: nw.Series[Any]) -> Column:
+    if series.dtype.is_numeric() and not isinstance(series.dtype, nw.Decimal):
+        lost = series.is_null().to_numpy()
+        values = np.array(series.cast(nw.Float64).fill_null(0.0).to_numpy(), dtype=np.float64)
+        values[lost] = np.nan
+        return Column("number", values)
+    if series.dtype == nw.Boolean and not series.is_null().any():
+        return _boolean(series.to_numpy())
+    return _from_objects(name, series.to_list())
+
+
+def _boolean(values: NDArray[Any]) -> Column:
+    return Column("boolean", values.astype(np.intp), ("False", "True"))
+
+
+def _from_objects(name: str, values: Sequence[Any]) -> Column:
+    """Codes in order of appearance, and the kind that all the values have in common."""
+    index: dict[Any, int] = {}
+    codes = np.fromiter((index.setdefault(value, len(index)) for value in values), np.intp, len(values))
+    known = [value for value in index if not is_missing(value)]
+    kind = _common_kind(name, known)
+    if kind == "number":
+        numbers_ = [np.nan if is_missing(value) else float(value) for value in index]
+        return Column("number", np.array(numbers_, dtype=np.float64)[codes])
+    levels = ("False", "True") if kind == "boolean" else tuple(dict.fromkeys(map(level_text, known)))
+    place = {level: j for j, level in enumerate(levels)}
+    local = [-1 if is_missing(value) else place[level_text(value)] for value in index]
+    return Column(kind, np.array(local, dtype=np.intp)[codes], levels)
+
+
+def _common_kind(name: str, values: Iterable[Any]) -> Kind:
+    kinds = {_kind(value) for value in values}
+    if len(kinds) > 1:
+        raise DataError(f"column {name!r} mixes {' and '.join(sorted(kinds))}; make it one or the other")
+    (kind,) = kinds or {"number"}
+    if kind not in ("number", "category", "boolean"):
+        raise DataError(f"column {name!r} holds {kind}; turn it into numbers or text, or leave it out")
+    return kind  # type: ignore[return-value]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "boolean"
+    if isinstance(value, numbers.Real | Decimal):
+        return "number"
+    return "category" if isinstance(value, str) else f"values of type {type(value).__name__}"

@@ -1,0 +1,80 @@
+"""What crosses the wire in the preparation: schemas, plans, and sums; never a row."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from fedshed.arrays import Scalars
+from fedshed.codec import Codec
+from fedshed.messages import Message
+from fedshed.preparation.frames import Kind
+from fedshed.preparation.plan import Label, Plan
+from fedshed.preparation.study import Study
+
+
+class Describe(Message, frozen=True):
+    """Asks what a site's table is like, as far as this study needs it."""
+
+    study: Study
+
+
+class Build(Message, frozen=True):
+    """Asks a site to build its design as agreed, and to check it."""
+
+    plan: Plan
+
+
+class Spread(Message, frozen=True):
+    """Asks for the sums of x - m and (x - m)^2 over the rows, by design column, m being the means."""
+
+    plan: Plan
+    means: Scalars
+
+
+class Field(Struct, frozen=True, array_like=True):
+    """One column: its kind, how many rows miss it, and its levels if it is a category."""
+
+    name: str
+    kind: Kind
+    missing: int
+    levels: tuple[str, ...] = ()
+
+
+class Schema(Message, frozen=True):
+    """A site's table: its rows, those without a missing value, the columns used, and the target's classes."""
+
+    rows: int
+    complete: int
+    fields: tuple[Field, ...]
+    labels: tuple[Label, ...] = ()
+
+
+class Ready(Message, frozen=True):
+    """A site has built its design: rows used, their weight, the design's columns and the terms they are of.
+
+    `sums` are those of each design column, weighted, where the study standardises.
+    """
+
+    rows: int
+    dropped: int  # rows that miss a value
+    weight: float
+    names: tuple[str, ...]
+    terms: tuple[str, ...]
+    sums: Scalars | None = None
+
+
+class Deviations(Message, frozen=True):
+    """The weighted sums of x - m and of (x - m)^2, by design column."""
+
+    sums: Scalars
+    squares: Scalars
+
+
+class Refused(Message, frozen=True):
+    """A site cannot go on, and why: a sentence without any of its values."""
+
+    reason: str
+
+
+MESSAGES = (Describe, Build, Schema, Ready, Refused)
+CODEC = Codec(MESSAGES, 1)  # its arrays have any length, so the dimension plays no part

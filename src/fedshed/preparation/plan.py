@@ -1,0 +1,159 @@
+"""The plan all sites agree on: from any frame to the same design, and from its coefficients back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fedshed.arrays import Matrix, Vector
+from fedshed.datasets.tables import Table
+from fedshed.errors import ConfigError, DataError
+from fedshed.names import closest
+from fedshed.preparation import design as designs
+from fedshed.preparation import responses
+from fedshed.preparation.frames import Column, Frame
+from fedshed.preparation.study import Study
+
+Label: TypeAlias = bool | int | float | str
+
+
+class Plan(Struct, frozen=True):
+    """What the sites agreed on, in plain data: it encodes as JSON, and is all that a prediction needs.
+
+    `levels` of each category begin with its reference; `names` are the columns of the design and `terms` the
+    term each belongs to, without the intercept.  `centres` and `scales` are there if the study standardises.
+    """
+
+    study: Study
+    columns: tuple[str, ...]  # the predictors
+    levels: dict[str, tuple[str, ...]]
+    classes: tuple[Label, ...] | None = None
+    names: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
+    centres: tuple[float, ...] | None = None
+    scales: tuple[float, ...] | None = None
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the model has an intercept, which `fedshed.optimize` adds as the last coefficient."""
+        return self.study.intercept and designs.allows_intercept(self.study)
+
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """The names of the coefficients of one linear predictor, the intercept last."""
+        return (*self.names, "intercept") if self.intercept else self.names
+
+    def design(self, frame: Any) -> NDArray[np.float64]:
+        """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels."""
+        data = frame if isinstance(frame, Frame) else Frame(frame)
+        read = {name: data.column(name) for name in self.columns}
+        _refuse_missing(read)
+        return self._scaled(self._checked(designs.build(self, read, data.rows)))
+
+    def offset(self, frame: Any) -> NDArray[np.float64] | None:
+        """The offset of every row of a frame (log exposure), if the model has one."""
+        data = frame if isinstance(frame, Frame) else Frame(frame)
+        return responses.offset(self.study, {c: data.column(c) for c in self.study.beside if c in data.names})
+
+    def table(self, frame: Any) -> Table:
+        """The rows of a site as the fit needs them: design, target, weights and offset, all checked."""
+        data = frame if isinstance(frame, Frame) else Frame(frame)
+        read = complete(self.study, {c: data.column(c) for c in (*self.study.beside, *self.columns)})
+        rows = len(read[self.study.target].values)
+        X = self._scaled(self._checked(designs.build(self, read, rows)))
+        return Table(
+            X,
+            responses.target(self.study, read[self.study.target], self.classes),
+            responses.weights(self.study, read),
+            responses.offset(self.study, read),
+        )
+
+    def l2(self) -> Vector:
+        """The ridge of each coefficient, as `fedshed.optimize` takes it."""
+        given = self.study.l2
+        if not isinstance(given, dict):
+            return np.array([given] * len(self.names) + [0.0] * self.intercept)
+        unknown = sorted(set(given) - {*self.coefficients, *self.terms})
+        if unknown:
+            known = {*self.coefficients, *self.terms}
+            raise ConfigError(f"l2 names {unknown[0]!r}, which is no coefficient{closest(unknown[0], known)}")
+        pairs = zip(self.coefficients, (*self.terms, "intercept"), strict=False)
+        return np.array([given.get(name, given.get(term, 0.0)) for name, term in pairs])
+
+    def to_original(self) -> tuple[Matrix, tuple[str, ...]]:
+        """A and names: A theta are the coefficients on the original scale, theta those of the fit.
+
+        x'beta + beta_0 is the same on both scales: beta_j = b_j / s_j, beta_0 = b_0 - sum_j m_j b_j / s_j.
+        With classes it applies to the coefficients of each contrast, or of each class.
+        """
+        A = np.eye(len(self.coefficients))
+        if self.scales is not None and self.centres is not None:
+            n, scales = len(self.names), np.array(self.scales)
+            A[range(n), range(n)] = 1.0 / scales
+            if self.intercept:
+                A[n, :n] = -np.array(self.centres) / scales
+        return A, self.coefficients
+
+    def to_json(self) -> bytes:
+        """The plan as JSON."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Plan:
+        """A plan that was written as JSON."""
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"this is not the JSON of a plan: {error}") from error
+
+    def _scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.centres is not None and self.scales is not None:
+            X -= np.array(self.centres)
+            X /= np.array(self.scales)
+        return X
+
+    def _checked(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """X, if it is finite."""
+        finite = np.isfinite(X)
+        if not finite.all():
+            lost = (~finite).sum(axis=0)
+            names = designs.names(self)[0] if not self.names else self.names
+            j = int(lost.argmax())
+            raise DataError(
+                f"{names[j]!r} is infinite or not defined in {lost[j]} rows; correct or drop those rows"
+            )
+        return X
+
+
+def complete(study: Study, read: dict[str, Column]) -> dict[str, Column]:
+    """The rows without a missing value, where the study drops the others; else an error if there are any."""
+    if study.missing == "refuse":
+        _refuse_missing(read)
+        return read
+    kept = complete_rows(read)
+    if not kept.any():
+        raise DataError(f"no row is complete; leave out {_most_missing(read)!r}, or leave out the site")
+    return read if kept.all() else {name: column.take(kept) for name, column in read.items()}
+
+
+def complete_rows(read: dict[str, Column]) -> NDArray[np.bool_]:
+    """Which rows miss no value."""
+    kept: NDArray[np.bool_] = ~np.any([column.missing for column in read.values()], axis=0)
+    return kept
+
+
+def _refuse_missing(read: dict[str, Column]) -> None:
+    for name, column in read.items():
+        if lost := int(column.missing.sum()):
+            raise DataError(
+                f"column {name!r} is missing in {lost} of {len(column.values)} rows; fill them in, drop "
+                "them (missing = 'drop'), or leave out the column"
+            )
+
+
+def _most_missing(read: dict[str, Column]) -> str:
+    return max(read, key=lambda name: int(read[name].missing.sum()))

@@ -1,0 +1,95 @@
+"""The preparation as a protocol: describe, agree, build; played over the same wire as any algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedshed import checks
+from fedshed.algorithm import Algorithm, Ask, Flow, Problem
+from fedshed.datasets import Federation
+from fedshed.engine import Traffic, Wire
+from fedshed.errors import DataError, ProtocolError
+from fedshed.messages import Message
+from fedshed.preparation.agreement import agree
+from fedshed.preparation.messages import MESSAGES, Build, Describe, Ready, Refused, Schema
+from fedshed.preparation.plan import Plan
+from fedshed.preparation.site import Preparer
+from fedshed.preparation.study import Study
+from fedshed.transports import InProcess, Transport
+
+M = TypeVar("M", bound=Message)
+_LONGEST_REASON = 1000
+
+
+class Preparation(Algorithm[Any], frozen=True):
+    """What is asked before any gradient moves; every site must answer, and none may refuse."""
+
+    messages = MESSAGES
+    state, cache = None, None
+
+    def play(self, study: Study, problem: Problem) -> Flow[tuple[Plan, dict[str, Ready]]]:
+        """The plan, and what each site said of its table."""
+        schemas = yield from self._answers(Describe(study), Schema, problem)
+        plan = agree(study, schemas)
+        ready = yield from self._answers(Build(plan), Ready, problem)
+        return plan, ready
+
+    def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
+        """One answer of each site, by site; a refusal is an error that names the site."""
+        ask = Ask((part,), dict.fromkeys(problem.agents))
+        replies = yield from self.collect(ask, problem, None)
+        answers = {site: answer for site, (answer,) in replies.items()}
+        for site, answer in answers.items():
+            if isinstance(answer, Refused):
+                raise DataError(f"site {site!r}: {answer.reason[:_LONGEST_REASON]}")
+            if not isinstance(answer, kind):
+                raise ProtocolError(
+                    f"site {site!r} answered {type(part).__name__} with {type(answer).__name__}"
+                )
+        return answers
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Tables that fit together: the federation, the plan they follow, and what it cost to agree."""
+
+    federation: Federation
+    plan: Plan
+    sites: Mapping[str, Ready]  # rows, rows dropped and weight of each
+    traffic: Traffic
+
+
+def prepare(
+    frames: Mapping[str, Any],
+    study: Study,
+    *,
+    connect: Callable[[Mapping[str, Any]], Transport] = InProcess,
+    name: str = "data",
+) -> Prepared:
+    """Let the sites agree on a plan for `study`, and build their tables; nothing else leaves a site.
+
+    `frames` has a table for each site: pandas, polars, Arrow, or a dict of arrays.  `connect` makes a
+    transport from the sites.
+    """
+    preparers = {str(site): _preparer(str(site), frame) for site, frame in frames.items()}
+    if not preparers:
+        raise DataError("a study needs at least one site; give a table for each")
+    transport = connect(preparers)
+    problem = Problem(np.zeros(1), dict.fromkeys(preparers, 1.0), study.loss)
+    checks.reachable(transport, problem.agents)
+    algorithm = Preparation()
+    wire = Wire(algorithm, problem, transport, Traffic())
+    plan, ready = wire.play(algorithm.play(study, problem))
+    tables = {site: preparers[site].table(plan) for site in problem.agents}
+    return Prepared(Federation(tables, plan.names, name), plan, ready, wire.traffic)
+
+
+def _preparer(site: str, frame: Any) -> Preparer:
+    try:
+        return Preparer(site, frame)
+    except DataError as error:
+        raise DataError(f"site {site!r}: {error}") from error

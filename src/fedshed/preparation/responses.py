@@ -1,0 +1,96 @@
+"""Target, weights and offset of one site, checked; the errors hold counts and never a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed.errors import DataError
+from fedshed.preparation.frames import Column
+from fedshed.preparation.study import Study
+
+Numbers = NDArray[np.float64]
+
+
+def labels(column: Column) -> tuple[Any, ...]:
+    """The classes that occur in a target, in their order: numbers, text, or False and True."""
+    if column.kind == "number":
+        found = np.unique(column.values[~column.missing]).tolist()
+        return tuple(int(value) if value.is_integer() else value for value in found)
+    occurring = np.unique(column.values[column.values >= 0])
+    if column.kind == "boolean":
+        return tuple(bool(value) for value in occurring)
+    return tuple(sorted(column.levels[j] for j in occurring))
+
+
+def target(study: Study, column: Column, classes: Sequence[Any] | None) -> NDArray[Any]:
+    """y: classes as they are, or numbers that suit the family."""
+    if classes is None:
+        return _suited(study, _numbers(study.target, column))
+    mine = labels(column)
+    unknown = [label for label in mine if label not in classes]
+    if unknown:
+        raise DataError(f"column {study.target!r} has a class that was not agreed on; prepare again")
+    if column.kind == "category":
+        return np.asarray(np.array(column.levels)[column.values])
+    return np.array(column.values == 1) if column.kind == "boolean" else _whole(column.values)
+
+
+def weights(study: Study, read: Mapping[str, Column]) -> Numbers | None:
+    """The weight of each row, at least 0 and not all 0."""
+    if study.weight is None:
+        return None
+    values = _numbers(study.weight, read[study.weight])
+    _refuse(study.weight, values < 0, "a weight is at least 0", "is negative")
+    if not values.any():
+        raise DataError(f"column {study.weight!r} is 0 in every row; leave the site out")
+    return values
+
+
+def offset(study: Study, read: Mapping[str, Column]) -> Numbers | None:
+    """What is added to each row's linear predictor: the offset, or the logarithm of the exposure."""
+    name = study.offset or study.exposure
+    if name is None:
+        return None
+    if name not in read:
+        raise DataError(f"there is no column {name!r}, which the model needs as its offset or exposure")
+    values = _numbers(name, read[name])
+    if study.exposure is None:
+        return values
+    _refuse(name, values <= 0, "an exposure is positive", "is 0 or negative")
+    logarithm: Numbers = np.log(values)
+    return logarithm
+
+
+def _numbers(name: str, column: Column) -> Numbers:
+    if column.kind != "number":
+        raise DataError(f"column {name!r} must hold numbers; convert it")
+    if lost := int(column.missing.sum()):
+        raise DataError(f"column {name!r} is missing in {lost} rows; fill them in or drop them")
+    _refuse(name, ~np.isfinite(column.values), "a number is finite", "is infinite")
+    return np.asarray(column.values, dtype=np.float64)
+
+
+def _suited(study: Study, y: Numbers) -> Numbers:
+    if study.loss == "poisson":
+        _refuse(study.target, y < 0, "a count or rate is at least 0", "is negative")
+    if study.loss == "gamma":
+        _refuse(study.target, y <= 0, "an amount of the gamma family is positive", "is 0 or negative")
+    return y
+
+
+def _refuse(name: str, bad: NDArray[np.bool_], rule: str, found: str) -> None:
+    if bad.any():
+        raise DataError(
+            f"column {name!r} {found} in {int(bad.sum())} of {len(bad)} rows, but {rule}; "
+            "correct or drop those rows"
+        )
+
+
+def _whole(values: Numbers) -> NDArray[Any]:
+    """Labels as integers where they all are."""
+    whole = values.astype(np.int64)
+    return whole if np.array_equal(whole, values) else values

@@ -1,0 +1,127 @@
+"""A study: which model of which columns is fitted, as every site and the Master agree on it."""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from fedshed.errors import ConfigError
+from fedshed.objectives.targets import CLASSIFIED
+
+Family: TypeAlias = Literal["linear", "least-squares", "logistic", "poisson", "gamma", "multinomial"]
+Level: TypeAlias = bool | int | float | str
+MOST_LEVELS = 100_000  # that `max_levels` may allow
+
+
+class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A model and its columns; `columns` and `formula` exclude each other, and so do `offset` and `exposure`.
+
+    Without either, every column is a predictor but target, site, weight, offset and exposure.  Text and
+    booleans are categories; `categories` names columns of numbers that are to be read as such.
+    `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
+    `standardize` it applies to the standardised coefficients.
+    """
+
+    family: Family
+    target: str = ""  # may be left to the formula
+    columns: tuple[str, ...] | None = None
+    formula: str | None = None
+    site: str | None = None
+    weight: str | None = None
+    offset: str | None = None
+    exposure: str | None = None  # the offset is its logarithm
+    categories: tuple[str, ...] = ()
+    references: dict[str, Level] = {}
+    missing: Literal["refuse", "drop"] = "refuse"
+    standardize: bool = False
+    intercept: bool = True
+    l2: float | dict[str, float] = 0.0
+    max_levels: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.formula is not None and not self.target:
+            force_setattr(self, "target", _left_side(self.formula))
+        for check in (_one_way_to_say_it, _no_column_twice, _possible_numbers):
+            check(self)
+
+    @property
+    def loss(self) -> str:
+        """The loss of `fedshed.optimize`."""
+        return "least-squares" if self.family == "linear" else self.family
+
+    @property
+    def classified(self) -> bool:
+        """Whether the target is a class."""
+        return self.loss in CLASSIFIED
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The columns that are no predictors but are needed: target, weight, offset, exposure."""
+        return tuple(c for c in (self.target, self.weight, self.offset, self.exposure) if c)
+
+
+def read_study(path: str | Path) -> Study:
+    """The study in a TOML file."""
+    try:
+        return study_of(msgspec.toml.decode(Path(path).read_bytes()))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such file; a study is a TOML file with family, target, ..."
+        ) from None
+    except (msgspec.DecodeError, ConfigError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def study_of(fields: Any) -> Study:
+    """A study from plain data, as TOML or JSON give it."""
+    try:
+        return msgspec.convert(fields, Study)
+    except msgspec.ValidationError as error:
+        known = ", ".join(Study.__struct_fields__)
+        hint = f"; known: {known}" if "unknown field" in str(error) else ""
+        raise ConfigError(f"the study is not valid: {error}{hint}") from error
+
+
+def _left_side(formula: str) -> str:
+    left, tilde, _ = formula.partition("~")
+    if not tilde or not left.strip():
+        raise ConfigError(f"formula {formula!r} has no target; write 'target ~ terms', or give target")
+    return left.strip().strip("`")
+
+
+def _one_way_to_say_it(study: Study) -> None:
+    if not study.target:
+        raise ConfigError("the study names no target; give target = 'column'")
+    if study.columns is not None and study.formula is not None:
+        raise ConfigError("give columns or a formula, not both")
+    if study.formula is not None and "~" in study.formula and _left_side(study.formula) != study.target:
+        raise ConfigError(
+            f"target is {study.target!r} but the formula's is {_left_side(study.formula)!r}; give it once"
+        )
+    if study.offset is not None and study.exposure is not None:
+        raise ConfigError("give offset or exposure, not both: the offset of an exposure is its logarithm")
+    if study.loss == "multinomial" and (study.offset or study.exposure):
+        raise ConfigError("the multinomial family has no offset: one number would shift every class alike")
+
+
+def _no_column_twice(study: Study) -> None:
+    special = [c for c in (*study.beside, study.site) if c]
+    named = [*special, *(study.columns or ())]
+    twice = sorted({c for c in named if named.count(c) > 1})
+    if twice:
+        raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")
+    if study.columns is not None and not study.columns and not study.intercept:
+        raise ConfigError("a model needs columns or an intercept; name at least one column")
+
+
+def _possible_numbers(study: Study) -> None:
+    given = study.l2.values() if isinstance(study.l2, dict) else [study.l2]
+    if not all(isfinite(value) and value >= 0 for value in given):
+        raise ConfigError(f"l2 must be finite and at least 0, not {study.l2!r}")
+    if not 2 <= study.max_levels <= MOST_LEVELS:
+        raise ConfigError(f"max_levels must be from 2 to {MOST_LEVELS}, not {study.max_levels}")
