@@ -199,3 +199,45 @@ def test_the_number_of_sites_must_be_that_of_rows():
     X, y, _ = rows("linear")
     with pytest.raises(fedshed.DataError, match="sites has 3"):
         FederatedLinearRegression().fit(X, y, sites=["a", "b", "c"])
+
+
+# --- summaries and files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_a_saved_estimator_predicts_and_prints_as_before(kind, tmp_path):
+    X, y, _ = rows(kind)
+    frame = pandas.DataFrame(X, columns=["age", "dose", "weight", "height"])
+    model = OURS[kind](l2=np.full(5, 1e-3)).fit(frame, y, sites=SITES)
+    again = fedshed.estimators.load(model.save(tmp_path / "model.json"))
+    assert type(again) is type(model)
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert str(again.summary()) == str(model.summary())
+    np.testing.assert_array_equal(again.get_params()["l2"], model.l2)
+    assert list(again.feature_names_in_) == ["age", "dose", "weight", "height"]
+
+
+def test_the_summary_has_a_row_for_each_coefficient_of_each_class():
+    X, y, _ = rows("classes")
+    frame = FederatedLogisticRegression().fit(X, y, sites=SITES).summary().to_frame()
+    assert frame.loc["x2 [3]", "std err"] > 0
+    assert len(frame) == 4 * 5
+    binary = FederatedLogisticRegression().fit(X, y > 1, sites=SITES)
+    assert list(binary.summary().to_frame().index) == ["x0", "x1", "x2", "x3", "intercept"]
+
+
+def test_what_is_no_estimator_is_refused(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text('{"fedshed_model": 1}')
+    with pytest.raises(fedshed.ConfigError, match="not an estimator that fedshed wrote"):
+        fedshed.estimators.load(path)
+    with pytest.raises(fedshed.ConfigError, match="No such file"):
+        fedshed.estimators.load(tmp_path / "none.json")
+    X, y, _ = rows("linear")
+    model = FederatedLinearRegression(inference=False).fit(X, y)
+    with pytest.raises(fedshed.ConfigError, match="fitted without inference"):
+        model.summary()
+    text = model.save(path).read_text().replace('"fedshed_estimator": 1', '"fedshed_estimator": 2')
+    path.write_text(text)
+    with pytest.raises(fedshed.ConfigError, match="has schema 2"):
+        fedshed.estimators.load(path)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fedshed import algorithms, channels, datasets, renewal
+    from fedshed import algorithms, channels, datasets, estimators, renewal
     from fedshed.algorithms import ALGORITHMS
     from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
     from fedshed.datasets import Federation
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
         FederatedLogisticRegression,
         FederatedPoissonRegressor,
     )
+    from fedshed.fitting import fit
     from fedshed.linesearch import FullStep, Fused, TwoExchange
+    from fedshed.model import Model
     from fedshed.precision import Bits, EntropyCoded, Exact
+    from fedshed.preparation import Study
     from fedshed.solving import Result, optimize, optimum, resume
 
 # Names are imported when they are first used, so that `import fedshed` and `fedshed --help` are quick.
@@ -33,8 +36,11 @@ _HOMES = {
         "FederatedLogisticRegression",
         "FederatedPoissonRegressor",
     ),
+    "fitting": ("fit",),
     "linesearch": ("FullStep", "Fused", "TwoExchange"),
+    "model": ("Model",),
     "precision": ("Bits", "EntropyCoded", "Exact"),
+    "preparation": ("Study",),
     "solving": ("Result", "optimize", "optimum", "resume"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -43,7 +49,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         value = getattr(import_module(f"fedshed.{_MODULE_OF[name]}"), name)
-    elif name in ("algorithms", "channels", "datasets", "renewal"):
+    elif name in ("algorithms", "channels", "datasets", "estimators", "renewal"):
         value = import_module(f"fedshed.{name}")
     else:
         raise AttributeError(f"module 'fedshed' has no attribute {name!r}")
@@ -73,17 +79,21 @@ __all__ = [
     "Federation",
     "FullStep",
     "Fused",
+    "Model",
     "PerAgent",
     "ProtocolError",
     "Rayleigh",
     "Recorded",
     "Result",
     "SingularError",
+    "Study",
     "TwoExchange",
     "__version__",
     "algorithms",
     "channels",
     "datasets",
+    "estimators",
+    "fit",
     "optimize",
     "optimum",
     "renewal",

@@ -10,7 +10,8 @@ weights (the number of rows without them) that is scikit-learn's
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +22,19 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
+from fedshed import estimator_files as saved
 from fedshed.algorithm import Algorithm
 from fedshed.algorithms import Budget
 from fedshed.arrays import Matrix, Vector
 from fedshed.datasets import Federation
 from fedshed.engine import ROUNDING
 from fedshed.errors import ConfigError
+from fedshed.files import write_atomically
+from fedshed.inference import Inference, Summary, infer, per_class
 from fedshed.objectives import contrasts
-from fedshed.solving import Result, optimize
+from fedshed.solving import Result, optimize, pose
+
+MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
 
 
 class _FederatedModel(BaseEstimator):  # type: ignore[misc]
@@ -44,6 +50,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         tol: float = 1e-8,
         max_iter: int = 500,
         seed: int = 0,
+        inference: bool | Literal["auto"] = "auto",
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -52,6 +59,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
         self.seed = seed
+        self.inference = inference
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -78,10 +86,42 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         self.n_iter_ = len(self.result_.trace) - 1
         self.converged_ = self.result_.converged or self.result_.reason == ROUNDING
+        self.reason_ = self.result_.reason
         if not self.converged_:
-            warnings.warn(f"{type(self).__name__}: {self.result_.reason}", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
         self._keep(self.result_.theta)
+        self.inference_ = self._inferred(federation, loss) if self._wants_inference() else None
         return self
+
+    def summary(self, *, robust: bool = False, level: float = 0.95) -> Summary:
+        """Coefficients with errors, measures of fit and the sites; robust: errors clustered by site."""
+        check_is_fitted(self)
+        if self.inference_ is None:
+            raise ConfigError("fitted without inference; set inference=True and fit again")
+        notes = () if self.converged_ else (f"NOT CONVERGED: {self.reason_}",)
+        return Summary(
+            self.inference_, title=type(self).__name__, robust=robust, level=level, converged=self.converged_,
+            notes=notes,
+        )  # fmt: skip
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted estimator as JSON (`fedshed.estimators.load` reads it)."""
+        check_is_fitted(self)
+        return write_atomically(path, saved.encode(self))
+
+    def _wants_inference(self) -> bool:
+        if self.inference == "auto":
+            return len(self.result_.theta) <= MOST_COEFFICIENTS
+        return bool(self.inference)
+
+    def _inferred(self, federation: Federation, loss: str) -> Inference:
+        """One more exchange, of exact curvature."""
+        objectives, problem = pose(federation, loss, self.l2, self.fit_intercept)
+        return self._named(infer(objectives, problem, self.result_.theta))
+
+    def _named(self, inference: Inference) -> Inference:
+        """The coefficients as the reader knows them."""
+        return inference
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         """The loss, and y checked for it."""
@@ -178,6 +218,13 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
         self.coef_ = Theta[:, :n]
         self.intercept_ = Theta[:, n] if self.fit_intercept else np.zeros(len(Theta))
 
+    def _named(self, inference: Inference) -> Inference:
+        if len(self.classes_) == 2:
+            return inference
+        width = len(inference.names) // (len(self.classes_) - 1)
+        columns = [name.partition(" [contrast")[0] for name in inference.names[:width]]
+        return per_class(inference, self.classes_.tolist(), columns)
+
     def decision_function(self, X: Any, offset: Any = None) -> NDArray[np.float64]:
         """The log odds of the second class, or the linear part of each of several."""
         z = self._linear(X)
@@ -200,3 +247,16 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
         z = self.decision_function(X, offset)
         most = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
         return np.asarray(self.classes_[most])
+
+
+KINDS = (
+    FederatedGammaRegressor,
+    FederatedLinearRegression,
+    FederatedLogisticRegression,
+    FederatedPoissonRegressor,
+)
+
+
+def load(path: str | Path) -> Any:
+    """An estimator that was saved, ready to predict and to print its summary."""
+    return saved.decode(path, {kind.__name__: kind for kind in KINDS})

@@ -66,7 +66,7 @@ def codes(name: str, column: Column, levels: tuple[str, ...]) -> NDArray[np.intp
     if unknown:
         raise DataError(
             f"column {name!r}: level {unknown[0]!r} does not occur in the fit; known: "
-            f"{', '.join(levels[:10])}{', ...' if len(levels) > 10 else ''}; correct it, or leave out those rows"
+            f"{', '.join(levels[:10])}{', ...' if len(levels) > 10 else ''}; correct it or drop those rows"
         )
     agreed = np.array([place.get(level, -1) for level in mine.levels], dtype=np.intp)
     return np.asarray(agreed[mine.values])

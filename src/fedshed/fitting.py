@@ -1,0 +1,78 @@
+"""`fit`: from a table at each site to the pooled model with its standard errors, in four conversations.
+
+Preparation (schemas, levels, checks), the start (a few sums), the fit (gradients and curvature), and the
+inspection (exact curvature once).  Nothing is asked for before every site has agreed on what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedshed.algorithm import Algorithm
+from fedshed.algorithms import Budget
+from fedshed.engine import ROUNDING, Progress, Traffic
+from fedshed.inference import Inference, infer
+from fedshed.model import Model, Run
+from fedshed.objectives import contrasts
+from fedshed.preparation import Plan, Study, prepare
+from fedshed.solving import Result, optimize, pose
+from fedshed.transports import InProcess, Transport
+
+
+def fit(
+    tables: Mapping[str, Any],
+    study: Study,
+    *,
+    algorithm: str | Algorithm[Any] = "auto",
+    budget: Budget = None,
+    tol: float = 1e-9,
+    max_iterations: int = 500,
+    seed: int = 0,
+    transport: Callable[[Mapping[str, Any]], Transport] = InProcess,
+    watch: Callable[[Progress], None] | None = None,
+) -> Model:
+    """The model of all rows of all tables, one for each site, which stay where they are.
+
+    A table is a pandas or polars frame, an Arrow table, or a dict of arrays.  `study` says which model of which columns; the rest is as in `fedshed.optimize`.
+    """
+    prepared = prepare(tables, study, connect=transport)
+    plan = prepared.plan
+    problem_of = (prepared.federation, study.loss, plan.l2(), plan.intercept)
+    result = optimize(
+        prepared.federation, loss=study.loss, l2=plan.l2(), intercept=plan.intercept, algorithm=algorithm,
+        budget=budget, theta0="null" if plan.intercept else None, tol=tol, max_iterations=max_iterations,
+        seed=seed, transport=transport, watch=watch,
+    )  # fmt: skip
+    objectives, problem = pose(*problem_of)
+    inference = infer(objectives, problem, result.theta, connect=transport)
+    run = _run(result, prepared.traffic, inference.traffic)
+    return Model(plan, original_scale(plan, inference), run, result.trace)
+
+
+def original_scale(plan: Plan, inference: Inference) -> Inference:
+    """The estimates as the reader knows them: in the units of the table, and of each class."""
+    A, names = plan.to_original()
+    if plan.classes is None or (len(plan.classes) == 2 and plan.study.loss == "logistic"):
+        return inference.transformed(A, names)
+    Q = contrasts(len(plan.classes))
+    return inference.transformed(
+        np.asarray(np.kron(Q, A), dtype=np.float64),
+        [f"{name} [{label}]" for label in plan.classes for name in names],
+    )
+
+
+def _run(result: Result, *others: Traffic) -> Run:
+    """What the fit and the conversations before and after it cost together."""
+    end = result.trace[-1]
+    return Run(
+        converged=result.converged or result.reason == ROUNDING,
+        reason=result.reason,
+        algorithm=result.algorithm,
+        iterations=end.iteration,
+        exchanges=end.exchanges + sum(other.exchanges for other in others),
+        uplink_bytes=end.uplink_bytes + sum(other.uplink_bytes for other in others),
+        downlink_bytes=end.downlink_bytes + sum(other.downlink_bytes for other in others),
+    )
