@@ -36,7 +36,8 @@ def fit(
 ) -> Model:
     """The model of all rows of all tables, one for each site, which stay where they are.
 
-    A table is a pandas or polars frame, an Arrow table, or a dict of arrays.  `study` says which model of which columns; the rest is as in `fedshed.optimize`.
+    A table is a pandas or polars frame, an Arrow table, or a dict of arrays.
+    `study` says which model of which columns; the rest is as in `fedshed.optimize`.
     """
     prepared = prepare(tables, study, connect=transport)
     plan = prepared.plan

@@ -65,8 +65,8 @@ class Model:
         notes = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
         return Summary(
             self.inference, title=f"Federated regression of {self.plan.study.target}", robust=robust,
-            level=level, converged=self.converged, exchanges=self.run.exchanges, uplink_bytes=self.run.uplink_bytes,
-            downlink_bytes=self.run.downlink_bytes, notes=notes,
+            level=level, converged=self.converged, exchanges=self.run.exchanges,
+            uplink_bytes=self.run.uplink_bytes, downlink_bytes=self.run.downlink_bytes, notes=notes,
         )  # fmt: skip
 
     def predict(self, frame: Any) -> NDArray[Any]:
