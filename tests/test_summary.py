@@ -1,0 +1,97 @@
+"""The summary as text and as a DataFrame."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import fedshed
+from fedshed import Federation
+from fedshed.inference import FewSitesWarning, Summary
+from inference_problems import SITES, fitted, made
+
+
+@pytest.fixture(scope="module")
+def heart():
+    return fitted(fedshed.datasets.load("heart"), "logistic", 1e-3)[2]
+
+
+def between(text, start, end):
+    lines = text.splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith(start))
+    last = next(k for k in range(first + 1, len(lines)) if lines[k].startswith(end))
+    return lines[first + 1 : last]
+
+
+def test_the_frame_holds_the_coefficients_by_name(heart):
+    frame = Summary(heart).to_frame()
+    assert list(frame.columns) == ["coef", "std err", "z", "P>|z|", "[0.025", "0.975]"]
+    assert tuple(frame.index) == heart.names
+    np.testing.assert_array_equal(frame["std err"], heart.std_err())
+    np.testing.assert_allclose(frame["z"] * frame["std err"], frame["coef"])
+    assert list(Summary(heart, level=0.9).to_frame().columns[4:]) == ["[0.05", "0.95]"]
+
+
+def test_the_text_shows_the_same_table(heart):
+    rows = between(str(Summary(heart)), "---", "===")
+    shown = np.array([line[-66:].split() for line in rows], dtype=float)
+    np.testing.assert_allclose(shown, heart.table(), atol=6e-4, rtol=1e-3)
+    assert [line[:-66].strip() for line in rows] == list(heart.names)
+
+
+def test_the_text_shows_fit_run_sites_test_and_certificate(heart):
+    summary = Summary(heart, converged=False, exchanges=17, uplink_bytes=12345, downlink_bytes=678)
+    text = " ".join(str(summary).split())
+    for expected in (
+        "Family: Binomial", "Link: logit", "No. sites: 4", "No. rows: 852", f"Deviance: {heart.deviance:.8g}",
+        f"AIC: {heart.aic:.8g}", "l2: 0.001 (1 free)", "Converged: NO", "Exchanges: 17", "12,345, 678",
+        f"Pseudo R2 (McFadden): {heart.mcfadden:.5g}", "Covariance: model", "switzerland 116 116",
+        f"chi2({heart.heterogeneity.df}) = {heart.heterogeneity.statistic:.3f}", "Certificate: gradient norm",
+        "[1] The ridge shrinks",
+    ):  # fmt: skip
+        assert expected in text
+    assert max(map(len, str(summary).splitlines()[:-1])) <= 80
+
+
+def test_robust_errors_are_named_and_warned_about(heart):
+    with pytest.warns(FewSitesWarning, match="4 sites are few"):
+        text = str(Summary(heart, robust=True))
+    assert "robust, by site" in text
+    assert "4 sites are few" in text.splitlines()[-1]
+    with pytest.warns(FewSitesWarning):
+        frame = Summary(heart, robust=True).to_frame()
+    assert (frame["std err"] != heart.std_err()).all()
+
+
+def test_many_sites_are_cut_to_those_that_differ_most():
+    medpar = fitted(fedshed.datasets.load("medpar"), "poisson")[2]
+    text = str(Summary(medpar))
+    shown = {line.split()[0] for line in between(text, "site ", "(")}
+    assert "(34 more sites; shown are those that differ most)" in text
+    ranked = sorted(medpar.sites, key=lambda i: medpar.sites[i].score.p_value)
+    assert shown == set(ranked[:20])
+
+
+@pytest.mark.parametrize(
+    ("loss", "named"),
+    [("least-squares", "R-squared"), ("gamma", "Pseudo R2 (deviance)"), ("poisson", "Pseudo R2 (McFadden)")],
+)
+def test_each_family_names_its_r_squared_and_dispersion(loss, named):
+    X, y, *_ = made(loss)
+    ours = fitted(Federation.from_arrays(X, y, SITES), loss)[2]
+    value = ours.mcfadden if loss == "poisson" else ours.deviance_explained
+    text = " ".join(str(Summary(ours)).split())
+    assert f" {named}: {value:.5g}" in text
+    assert f"Dispersion: {ours.dispersion:.5g}" in text
+
+
+def test_long_names_and_missing_errors_are_shown(heart):
+    long = heart.transformed(np.eye(12)[:2], ["x" * 40, "y"])
+    lines = str(Summary(long)).splitlines()
+    assert max(map(len, lines[:-1])) == 40 + 66
+    bare = replace(heart, model_covariance=None, notes=("no standard errors: singular",), null_deviance=None)
+    text = str(Summary(bare))
+    assert "nan" in text
+    assert "n/a" in text
+    assert "[1] no standard errors: singular" in text
