@@ -2,7 +2,19 @@
 
 from fedshed.preparation.plan import Plan
 from fedshed.preparation.protocol import Prepared, prepare
+from fedshed.preparation.reading import read_sites, read_table, split
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study, read_study, study_of
 
-__all__ = ["Plan", "Prepared", "Preparer", "Study", "prepare", "read_study", "study_of"]
+__all__ = [
+    "Plan",
+    "Prepared",
+    "Preparer",
+    "Study",
+    "prepare",
+    "read_sites",
+    "read_study",
+    "read_table",
+    "split",
+    "study_of",
+]

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.errors import ConfigError, DataError
+from fedshed.errors import ConfigError, DataError, ProtocolError
 from fedshed.names import closest
 from fedshed.objectives.targets import common_classes
-from fedshed.preparation import design
+from fedshed.preparation.formulas import parse
 from fedshed.preparation.frames import LONGEST, in_order, level_text
-from fedshed.preparation.messages import Field, Schema
+from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.plan import Label, Plan
 from fedshed.preparation.study import Study
 
@@ -33,9 +33,19 @@ def agree(study: Study, schemas: Schemas) -> Plan:
     categories = [column for column in columns if first[column].kind != "number"]
     levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
     _known_references(study, categories)
-    plan = Plan(study, columns, levels, _classes(study, schemas))
-    names, terms = design.names(plan)
-    return replace(plan, names=names, terms=terms)
+    intercept = study.intercept if study.formula is None else parse(study.formula, study.intercept).intercept
+    return Plan(study, columns, levels, _classes(study, schemas), intercept)
+
+
+def with_names(plan: Plan, ready: Mapping[str, Ready]) -> Plan:
+    """The plan with the names of the design's columns, which all sites must have alike."""
+    first, *others = sorted(ready)
+    for site in others:
+        if (ready[site].names, ready[site].terms) != (ready[first].names, ready[first].terms):
+            raise ProtocolError(f"sites {first!r} and {site!r} built different columns; run the same version")
+    plan = replace(plan, names=ready[first].names, terms=ready[first].terms)
+    plan.l2()  # names only what there is
+    return plan
 
 
 def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> tuple[str, ...]:
@@ -93,7 +103,8 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
 
 
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
-    for column in study.beside:
+    computed = sorted(parse(study.formula, study.intercept).numbers) if study.formula else []
+    for column in (*study.beside, *computed):
         if fields[column].kind != "number" and not (column == study.target and study.classified):
             role = f"the target of the {study.family} family" if column == study.target else "it"
             raise DataError(

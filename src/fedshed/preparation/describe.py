@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedshed.errors import DataError
+from fedshed.preparation.formulas import parse
 from fedshed.preparation.frames import LONGEST, Column, Frame, in_order
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.plan import complete_rows
@@ -29,6 +30,8 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
     """The columns of the table that the model's terms are made of."""
     if study.columns is not None:
         return study.columns
+    if study.formula is not None:
+        return parse(study.formula, study.intercept).columns
     special = {*study.beside, study.site}
     found = tuple(name for name in frame.names if name not in special)
     if len(found) > MOST_COLUMNS:
@@ -38,7 +41,31 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
 
 def _typed(study: Study, name: str, frame: Frame) -> Column:
     column = frame.column(name)
-    return column.as_category() if name in study.categories else column
+    in_formula = parse(study.formula, study.intercept).categories if study.formula else ()
+    if name in study.categories or name in in_formula:
+        return column.as_category()
+    if name not in study.beside:
+        _check_text(name, column)
+    return column
+
+
+def _check_text(name: str, column: Column) -> None:
+    """Refuse a column of numbers that only a mark for missing values, or a slip, has made text."""
+    wrong = [level for level in column.levels if not _is_number(level)]
+    if column.kind == "category" and 0 < len(wrong) < len(column.levels) / 2:
+        raise DataError(
+            f"column {name!r} is text, though {len(column.levels) - len(wrong)} of its {len(column.levels)} "
+            f"values are numbers ({wrong[0][:20]!r} is not); name the mark for missing values in na_values, "
+            "correct the slip, or list the column under categories"
+        )
+
+
+def _is_number(level: str) -> bool:
+    try:
+        float(level)
+    except ValueError:
+        return False
+    return True
 
 
 def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:

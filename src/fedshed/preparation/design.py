@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.errors import DataError
+from fedshed.preparation import formulas
 from fedshed.preparation.frames import Column
-from fedshed.preparation.study import Study
 
 if TYPE_CHECKING:
     from fedshed.preparation.plan import Plan
 
 
-def allows_intercept(study: Study) -> bool:
-    """Whether nothing in the study speaks against an intercept."""
-    return True
+@dataclass(frozen=True, eq=False)
+class Design:
+    """X without an intercept, the names of its columns, and the term that each belongs to."""
+
+    X: NDArray[np.float64]
+    names: tuple[str, ...]
+    terms: tuple[str, ...]
+
+
+def build(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
+    """The design of a site's rows, by the formula or column by column, all its numbers finite."""
+    design = _by_formula(plan, read, rows) if plan.study.formula is not None else _by_column(plan, read, rows)
+    if plan.names and design.names != plan.names:
+        raise DataError("the columns of the design are not those that were agreed on; prepare again")
+    finite = np.isfinite(design.X)
+    if not finite.all():
+        lost = (~finite).sum(axis=0)
+        raise DataError(
+            f"{design.names[int(lost.argmax())]!r} is infinite or not defined in {lost.max()} of {rows} rows"
+            "; correct or drop those rows"
+        )
+    return design
+
+
+def _by_formula(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
+    parsed = formulas.parse(plan.study.formula or "", plan.study.intercept)
+    plain = {name: numbers(name, read[name]) for name in plan.columns if name not in plan.levels}
+    coded = {name: (codes(name, read[name], levels), levels) for name, levels in plan.levels.items()}
+    return Design(*formulas.evaluate(parsed, plain, coded, rows))
 
 
 def names(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -31,9 +58,9 @@ def names(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(name for name, _ in pairs), tuple(term for _, term in pairs)
 
 
-def build(plan: Plan, read: Mapping[str, Column], rows: int) -> NDArray[np.float64]:
-    """X without an intercept, its columns in the order of `names`."""
-    X = np.zeros((rows, len(names(plan)[0])))
+def _by_column(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
+    columns, terms = names(plan)
+    X = np.zeros((rows, len(columns)))
     j = 0
     for name in plan.columns:
         if name in plan.levels:
@@ -44,7 +71,7 @@ def build(plan: Plan, read: Mapping[str, Column], rows: int) -> NDArray[np.float
         else:
             X[:, j] = numbers(name, read[name])
             j += 1
-    return X
+    return Design(X, columns, terms)
 
 
 def numbers(name: str, column: Column) -> NDArray[np.float64]:
@@ -65,8 +92,8 @@ def codes(name: str, column: Column, levels: tuple[str, ...]) -> NDArray[np.intp
     ]
     if unknown:
         raise DataError(
-            f"column {name!r}: level {unknown[0]!r} does not occur in the fit; known: "
-            f"{', '.join(levels[:10])}{', ...' if len(levels) > 10 else ''}; correct it or drop those rows"
+            f"column {name!r}: level {unknown[0]!r} was not agreed on; known: {', '.join(levels[:10])}"
+            f"{', ...' if len(levels) > 10 else ''}; correct it, or leave out those rows"
         )
     agreed = np.array([place.get(level, -1) for level in mine.levels], dtype=np.intp)
     return np.asarray(agreed[mine.values])

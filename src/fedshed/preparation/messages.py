@@ -31,6 +31,13 @@ class Spread(Message, frozen=True):
     means: Scalars
 
 
+class Constants(Message, frozen=True):
+    """Asks for the value of design columns that do not vary at any site."""
+
+    plan: Plan
+    columns: tuple[int, ...]
+
+
 class Field(Struct, frozen=True, array_like=True):
     """One column: its kind, how many rows miss it, and its levels if it is a category."""
 
@@ -52,7 +59,8 @@ class Schema(Message, frozen=True):
 class Ready(Message, frozen=True):
     """A site has built its design: rows used, their weight, the design's columns and the terms they are of.
 
-    `sums` are those of each design column, weighted, where the study standardises.
+    `constant` are the design columns that do not vary here; `sums` are those of each column, weighted, where
+    the study standardises.
     """
 
     rows: int
@@ -60,6 +68,7 @@ class Ready(Message, frozen=True):
     weight: float
     names: tuple[str, ...]
     terms: tuple[str, ...]
+    constant: tuple[int, ...] = ()
     sums: Scalars | None = None
 
 
@@ -70,11 +79,17 @@ class Deviations(Message, frozen=True):
     squares: Scalars
 
 
+class Values(Message, frozen=True):
+    """The value that each design column asked for has in every row."""
+
+    values: Scalars
+
+
 class Refused(Message, frozen=True):
     """A site cannot go on, and why: a sentence without any of its values."""
 
     reason: str
 
 
-MESSAGES = (Describe, Build, Schema, Ready, Refused)
+MESSAGES = (Describe, Build, Spread, Constants, Schema, Ready, Deviations, Values, Refused)
 CODEC = Codec(MESSAGES, 1)  # its arrays have any length, so the dimension plays no part

@@ -15,6 +15,7 @@ from fedshed.errors import ConfigError, DataError
 from fedshed.names import closest
 from fedshed.preparation import design as designs
 from fedshed.preparation import responses
+from fedshed.preparation.design import Design
 from fedshed.preparation.frames import Column, Frame
 from fedshed.preparation.study import Study
 
@@ -32,15 +33,11 @@ class Plan(Struct, frozen=True):
     columns: tuple[str, ...]  # the predictors
     levels: dict[str, tuple[str, ...]]
     classes: tuple[Label, ...] | None = None
+    intercept: bool = True  # added by `fedshed.optimize` as the last coefficient
     names: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
     centres: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
-
-    @property
-    def intercept(self) -> bool:
-        """Whether the model has an intercept, which `fedshed.optimize` adds as the last coefficient."""
-        return self.study.intercept and designs.allows_intercept(self.study)
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -52,7 +49,7 @@ class Plan(Struct, frozen=True):
         data = frame if isinstance(frame, Frame) else Frame(frame)
         read = {name: data.column(name) for name in self.columns}
         _refuse_missing(read)
-        return self._scaled(self._checked(designs.build(self, read, data.rows)))
+        return self._scaled(designs.build(self, read, data.rows).X)
 
     def offset(self, frame: Any) -> NDArray[np.float64] | None:
         """The offset of every row of a frame (log exposure), if the model has one."""
@@ -61,16 +58,21 @@ class Plan(Struct, frozen=True):
 
     def table(self, frame: Any) -> Table:
         """The rows of a site as the fit needs them: design, target, weights and offset, all checked."""
+        return self.build(frame)[0]
+
+    def build(self, frame: Any) -> tuple[Table, Design]:
+        """The table of a site, and the design it has, with its names."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         read = complete(self.study, {c: data.column(c) for c in (*self.study.beside, *self.columns)})
         rows = len(read[self.study.target].values)
-        X = self._scaled(self._checked(designs.build(self, read, rows)))
-        return Table(
-            X,
+        design = designs.build(self, read, rows)
+        table = Table(
+            self._scaled(design.X),
             responses.target(self.study, read[self.study.target], self.classes),
             responses.weights(self.study, read),
             responses.offset(self.study, read),
         )
+        return table, design
 
     def l2(self) -> Vector:
         """The ridge of each coefficient, as `fedshed.optimize` takes it."""
@@ -114,18 +116,6 @@ class Plan(Struct, frozen=True):
         if self.centres is not None and self.scales is not None:
             X -= np.array(self.centres)
             X /= np.array(self.scales)
-        return X
-
-    def _checked(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """X, if it is finite."""
-        finite = np.isfinite(X)
-        if not finite.all():
-            lost = (~finite).sum(axis=0)
-            names = designs.names(self)[0] if not self.names else self.names
-            j = int(lost.argmax())
-            raise DataError(
-                f"{names[j]!r} is infinite or not defined in {lost[j]} rows; correct or drop those rows"
-            )
         return X
 
 

@@ -14,8 +14,21 @@ from fedshed.datasets import Federation
 from fedshed.engine import Traffic, Wire
 from fedshed.errors import DataError, ProtocolError
 from fedshed.messages import Message
-from fedshed.preparation.agreement import agree
-from fedshed.preparation.messages import MESSAGES, Build, Describe, Ready, Refused, Schema
+from fedshed.preparation import scaling
+from fedshed.preparation.agreement import agree, with_names
+from fedshed.preparation.formulas import parse
+from fedshed.preparation.messages import (
+    MESSAGES,
+    Build,
+    Constants,
+    Describe,
+    Deviations,
+    Ready,
+    Refused,
+    Schema,
+    Spread,
+    Values,
+)
 from fedshed.preparation.plan import Plan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
@@ -33,10 +46,27 @@ class Preparation(Algorithm[Any], frozen=True):
 
     def play(self, study: Study, problem: Problem) -> Flow[tuple[Plan, dict[str, Ready]]]:
         """The plan, and what each site said of its table."""
+        if study.formula is not None:
+            parse(study.formula, study.intercept)  # a formula that cannot be used is nobody's table's fault
         schemas = yield from self._answers(Describe(study), Schema, problem)
         plan = agree(study, schemas)
         ready = yield from self._answers(Build(plan), Ready, problem)
-        return plan, ready
+        plan = with_names(plan, ready)
+        same = yield from self._constants(plan, ready, problem)
+        if not study.standardize:
+            return plan, ready
+        means = scaling.means(ready, len(plan.names))
+        spread = yield from self._answers(Spread(plan, means), Deviations, problem)
+        plan = scaling.standardised(plan, ready, means, spread, same)
+        return plan, (yield from self._answers(Build(plan), Ready, problem))
+
+    def _constants(self, plan: Plan, ready: Mapping[str, Ready], problem: Problem) -> Flow[set[int]]:
+        """The design columns that are the same everywhere; only those that vary nowhere need be asked for."""
+        columns = tuple(sorted(set.intersection(*(set(each.constant) for each in ready.values()))))
+        if not columns:
+            return set()
+        values = yield from self._answers(Constants(plan, columns), Values, problem)
+        return scaling.same_everywhere(plan, columns, values)
 
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedshed.codec import Reply
 from fedshed.datasets.tables import Table
 from fedshed.errors import DataError, Error
 from fedshed.messages import Message
-from fedshed.preparation import design
+from fedshed.preparation import scaling
 from fedshed.preparation.describe import describe
+from fedshed.preparation.design import Design
 from fedshed.preparation.frames import Frame
-from fedshed.preparation.messages import CODEC, Build, Describe, Ready, Refused
+from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Ready, Refused, Spread, Values
 from fedshed.preparation.plan import Plan
 from fedshed.preparation.study import Study
 
@@ -26,7 +28,7 @@ class Preparer:
 
     def __init__(self, name: str, frame: Any, study: Study | None = None) -> None:
         self._name, self._frame, self._study = name, Frame(frame), study
-        self._built: tuple[Plan, Table] | None = None
+        self._built: tuple[Plan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request."""
@@ -36,13 +38,17 @@ class Preparer:
 
     def table(self, plan: Plan) -> Table:
         """This site's rows as the plan has them."""
-        if self._built is None or self._built[0] != plan:
-            self._built = plan, plan.table(self._frame)
-        return self._built[1]
+        return self._build(plan)[0]
 
     def forget(self) -> None:
         """Lose what was built, as a restarted process would."""
         self._built = None
+
+    def _build(self, plan: Plan) -> tuple[Table, Design]:
+        unnamed = replace(plan, names=(), terms=())  # names come after the design, and do not change it
+        if self._built is None or self._built[0] != unnamed:
+            self._built = unnamed, *plan.build(self._frame)
+        return self._built[1:]
 
     def _answer(self, part: Any) -> Message:
         try:
@@ -58,10 +64,28 @@ class Preparer:
             return describe(part.study, self._frame)
         if isinstance(part, Build):
             return self._ready(part.plan)
+        if isinstance(part, Spread):
+            return scaling.deviations(self.table(part.plan), part.means)
+        if isinstance(part, Constants):
+            return self._values(part)
         raise DataError(f"does not know how to answer {type(part).__name__}")
 
     def _ready(self, plan: Plan) -> Ready:
-        table = self.table(plan)
-        weight = float(len(table.y) if table.weights is None else np.sum(table.weights))
-        names, terms = design.names(plan)
-        return Ready(len(table.y), self._frame.rows - len(table.y), weight, names, terms)
+        table, design = self._build(plan)
+        rows = len(table.y)
+        return Ready(
+            rows,
+            self._frame.rows - rows,
+            float(rows if table.weights is None else np.sum(table.weights)),
+            design.names,
+            design.terms,
+            scaling.constant(table),
+            scaling.sums(table) if plan.study.standardize and plan.scales is None else None,
+        )
+
+    def _values(self, part: Constants) -> Values:
+        """The values of columns that do not vary here, and of no others: they would be a row's."""
+        table = self.table(part.plan)
+        if not set(part.columns) <= set(scaling.constant(table)):
+            raise DataError("was asked for the value of a column that varies; prepare again")
+        return Values(table.X[0, list(part.columns)])

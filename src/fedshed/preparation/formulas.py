@@ -1,0 +1,160 @@
+"""Formulas: read by formulaic, but only of what can be computed alike at every site and harms none.
+
+A formula comes from another party, and formulaic evaluates the Python expressions in it.  So every factor is
+checked first: columns, numbers, arithmetic, and the functions named here; nothing else is ever evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed.errors import ConfigError, DataError
+from fedshed.preparation.expressions import check_factor, quoted
+
+_LONGEST, _MOST_TERMS = 5000, 10_000
+_CONTEXT = {"sqrt": np.sqrt, "log1p": np.log1p}  # besides formulaic's own log, exp, ...
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A formula that may be evaluated: its right side, and the columns it is made of."""
+
+    terms: str
+    columns: tuple[str, ...]
+    categories: frozenset[str]  # inside C()
+    numbers: frozenset[str]  # inside arithmetic
+    intercept: bool
+
+
+@lru_cache(maxsize=64)
+def parse(formula: str, intercept: bool = True) -> Parsed:
+    """A formula's right side, checked; `intercept=False` takes the intercept out."""
+    right = formula.partition("~")[2] if "~" in formula else formula
+    _check_target(formula.partition("~")[0] if "~" in formula else "")
+    terms = right if intercept else f"{right} - 1"
+    used = [check_factor(factor) for term in _terms(terms) for factor in term.factors]
+    columns = tuple(dict.fromkeys(name for each in used for name in each.columns))
+    categories = frozenset(name for each in used if each.category for name in each.columns)
+    numbers = frozenset(name for each in used if each.arithmetic for name in each.columns)
+    if both := sorted(categories & numbers):
+        raise ConfigError(
+            f"the formula uses {both[0]!r} both as a category and as a number; copy the column under a name"
+        )
+    literal = any(str(term) == "1" for term in _terms(terms))
+    return Parsed(terms, columns, categories, numbers, literal)
+
+
+def evaluate(
+    parsed: Parsed, numbers: Mapping[str, NDArray[np.float64]], codes: Mapping[str, Any], rows: int
+) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]:
+    """X without the intercept, the names of its columns, and the term of each.
+
+    `codes` has for each category the pair (codes, levels): all agreed levels, whether they occur or not.
+    """
+    import pandas as pd
+
+    categories = {name: pd.Categorical.from_codes(*pair) for name, pair in codes.items()}
+    frame = pd.DataFrame({**numbers, **categories}, index=pd.RangeIndex(rows))
+    matrix = _model_matrix(parsed, frame)
+    spec, short = matrix.model_spec, _shortener(parsed)
+    kept = [
+        (j, short(spec.column_names[j]), short(str(term)))
+        for term, place in spec.term_slices.items()
+        if str(term) != "1"
+        for j in range(place.start, place.stop)
+    ]
+    names = tuple(name for _, name, _ in kept)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"the formula has {twice!r} twice; write each term once")
+    X = np.asarray(matrix, dtype=np.float64)
+    X = np.ascontiguousarray(X[:, [j for j, _, _ in kept]])
+    return X, names, tuple(term for _, _, term in kept)
+
+
+def _model_matrix(parsed: Parsed, frame: Any) -> Any:
+    from formulaic import Formula
+    from formulaic.errors import FormulaicError
+
+    try:
+        with np.errstate(all="ignore"):  # what is not finite is refused afterwards, by column
+            return Formula(parsed.terms).get_model_matrix(
+                frame, context=_CONTEXT, output="numpy", na_action="ignore"
+            )
+    except (FormulaicError, ValueError, TypeError) as error:
+        cause = error.__cause__ or error
+        hint = (
+            "a value lies outside the bounds of a spline" if "bound" in str(cause) else type(cause).__name__
+        )
+        raise DataError(f"the formula {parsed.terms.strip()!r} cannot be computed here ({hint})") from error
+
+
+def _check_target(left: str) -> None:
+    name = left.strip()
+    plain = name.isidentifier() or (name.startswith("`") and name.endswith("`") and name.count("`") == 2)
+    if name and not plain:
+        raise ConfigError(
+            f"the target {name!r} of the formula is no column; transform it beforehand, or quote it"
+        )
+
+
+def _terms(right: str) -> list[Any]:
+    """The terms of a right side; refuses what formulaic cannot read and what would become enormous."""
+    if len(right) > _LONGEST:
+        raise ConfigError(f"the formula has {len(right)} characters; {_LONGEST} are allowed")
+    try:
+        from formulaic import Formula, SimpleFormula
+        from formulaic.errors import FormulaicError
+        from formulaic.parser import DefaultFormulaParser
+    except ImportError as error:
+        raise ConfigError("a formula needs formulaic: install fedshed[data]") from error
+    try:
+        if _size(DefaultFormulaParser().get_ast(right)) > _MOST_TERMS:
+            raise ConfigError(f"the formula has more than {_MOST_TERMS} terms; write fewer interactions")
+        terms = Formula(right)
+    except (FormulaicError, SyntaxError, ValueError, RecursionError, IndexError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"the formula {right.strip()!r} cannot be read: {error}") from error
+    if not isinstance(terms, SimpleFormula):
+        raise ConfigError("a formula has one target and one right side: no second ~ and no |")
+    return list(terms)
+
+
+def _size(node: Any) -> float:
+    """At most how many terms a formula expands to."""
+    if not hasattr(node, "operator"):
+        return 1.0
+    sizes = [_size(argument) for argument in node.args]
+    if node.operator.symbol in ("**", "^"):
+        return min(sizes[0], 1e6) ** _exponent(node.args[-1])
+    if node.operator.symbol in (":", "*", "/", "%in%"):
+        return float(np.prod([size + 1 for size in sizes]))
+    return float(sum(sizes))
+
+
+def _exponent(token: Any) -> int:
+    text = str(getattr(token, "token", token))
+    if not text.isdecimal() or len(text) > 1:
+        raise ConfigError(
+            f"a power of terms in a formula is a number from 1 to 9, not {text!r}; x**2 is I(x**2)"
+        )
+    return int(text)
+
+
+def _shortener(parsed: Parsed) -> Any:
+    """`C(region)[T.north]` as `region[north]`, the name it has without a formula."""
+    wrapped = {f"C({quoted(name)})": name for name in parsed.categories}
+
+    def short(name: str) -> str:
+        for long, column in wrapped.items():
+            name = name.replace(long, column)
+        return name.replace("[T.", "[")
+
+    return short

@@ -1,0 +1,89 @@
+"""Means and scales of the design over all sites, from sums and sums of squares only.
+
+In two exchanges, so that no digits are lost: the means first, then the sums of squares about them (the
+corrected two-pass algorithm: Chan, Golub, LeVeque 1983, The American Statistician 37, 242).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from fedshed.arrays import Scalars
+from fedshed.datasets.tables import Table
+from fedshed.errors import DataError, ProtocolError
+from fedshed.preparation.messages import Deviations, Ready, Values
+from fedshed.preparation.plan import Plan
+
+
+def sums(table: Table) -> Scalars:
+    """The weighted sum of each column."""
+    return _weights(table) @ table.X
+
+
+def deviations(table: Table, means: Scalars) -> Deviations:
+    """The weighted sums of x - m and (x - m)^2 of each column."""
+    if means.shape != (table.X.shape[1],):
+        raise DataError(f"was sent {len(means)} means for {table.X.shape[1]} columns; prepare again")
+    centred, w = table.X - means, _weights(table)
+    total = w @ centred
+    return Deviations(total, w @ np.square(centred, out=centred))
+
+
+def constant(table: Table) -> tuple[int, ...]:
+    """The columns that have one value in all rows of this site."""
+    same = (table.X[0] == table.X).all(axis=0)
+    return tuple(np.flatnonzero(same).tolist())
+
+
+def means(ready: Mapping[str, Ready], width: int) -> Scalars:
+    """The mean of each column over all sites."""
+    totals = [_sized(site, each.sums, width) for site, each in sorted(ready.items())]
+    return np.asarray(sum(totals) / _total(ready))
+
+
+def standardised(
+    plan: Plan, ready: Mapping[str, Ready], about: Scalars, found: Mapping[str, Deviations], same: set[int]
+) -> Plan:
+    """The plan with centres m and scales s; s = 1 where a column is the same everywhere.
+
+    s is the standard deviation over all rows (divided by N, not N - 1).  Without an intercept nothing is
+    moved, m = 0: the model would be another.
+    """
+    weight, width = _total(ready), len(plan.names)
+    shift = sum(_sized(site, each.sums, width) for site, each in sorted(found.items())) / weight
+    squares = sum(_sized(site, each.squares, width) for site, each in sorted(found.items())) / weight
+    scales = np.sqrt(np.maximum(squares - shift**2, 0.0))
+    scales[[j for j in range(width) if j in same or scales[j] == 0.0]] = 1.0
+    centres = about + shift if plan.intercept else np.zeros(width)
+    return replace(plan, centres=tuple(centres.tolist()), scales=tuple(scales.tolist()))
+
+
+def same_everywhere(plan: Plan, columns: tuple[int, ...], found: Mapping[str, Values]) -> set[int]:
+    """Those of `columns`, constant at each site, that are so over all; refused unless they are penalised."""
+    rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
+    same = {j for j, values in zip(columns, rows.T, strict=True) if (values == values[0]).all()}
+    unpenalised = [plan.names[j] for j in sorted(same) if plan.l2()[j] == 0]
+    if plan.intercept and unpenalised:
+        raise DataError(
+            f"{unpenalised[0]!r} is the same in every row of every site, so collinear with the intercept; "
+            "leave it out, or give it l2 > 0"
+        )
+    return same
+
+
+def _weights(table: Table) -> NDArray[np.float64]:
+    return np.ones(len(table.y)) if table.weights is None else table.weights
+
+
+def _total(ready: Mapping[str, Ready]) -> float:
+    return sum(ready[site].weight for site in sorted(ready))
+
+
+def _sized(site: str, values: Scalars | None, width: int) -> Scalars:
+    if values is None or len(values) != width:
+        raise ProtocolError(f"site {site!r} sent {0 if values is None else len(values)} sums, not {width}")
+    return values
