@@ -1,0 +1,178 @@
+"""`fedshed fit` and `fedshed predict`: the pooled model of tables that stay at their sites."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedshed.cli.app import app
+from fedshed.cli.show import Json, check_folder, option, print_json
+from fedshed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedshed.engine import Progress
+    from fedshed.model import Model
+    from fedshed.preparation import Study
+
+_NONE, _ALL = "none", "all others"
+Tables = Annotated[
+    list[Path], typer.Argument(help="CSV or Parquet files: one, with --site, or one for each site.")
+]
+NaValues = Annotated[str, option("Marks of missing values in CSV files, with commas.", "empty")]
+Header = Annotated[str | None, option("Column names of CSV files without a header, with commas.", _NONE)]
+
+
+@app.command(
+    epilog="Example: fedshed fit claims.csv --site region --family poisson --target n --exposure years"
+)
+def fit(
+    tables: Tables,
+    target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = "",
+    family: Annotated[str, option("linear, logistic, poisson, gamma or multinomial.")] = "logistic",
+    site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None,
+    formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None,
+    columns: Annotated[str | None, option("Predictors, with commas.", _ALL)] = None,
+    categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = "",
+    reference: Annotated[
+        list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")
+    ] = None,
+    weight: Annotated[str | None, option("Column that says how often a row counts.", _NONE)] = None,
+    offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None,
+    exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None,
+    l2: Annotated[float, option("Ridge on the mean loss; the intercept is free.")] = 0.0,
+    standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False,
+    intercept: Annotated[bool, option("Fit an intercept.")] = True,
+    missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse",
+    na_values: NaValues = "",
+    header: Header = None,
+    study: Annotated[Path | None, option("A TOML file with all of the above instead.", _NONE)] = None,
+    algorithm: Annotated[str, option("See `fedshed algorithms`.")] = "auto",
+    tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
+    max_iterations: Annotated[int, option("Stop after so many.")] = 500,
+    robust: Annotated[bool, option("Errors clustered by site.")] = False,
+    level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
+    out: Annotated[Path, option("Folder for model, plot and trace.")] = Path("results/fit"),
+    as_json: Json = False,
+) -> None:
+    """Fit one model to the tables of all sites: coefficients, standard errors, and how the sites differ."""
+    from fedshed.fitting import fit as run
+    from fedshed.preparation import read_study, study_of
+    from fedshed.preparation.reading import read_sites
+
+    given = {
+        "family": family, "target": target, "formula": formula, "columns": _list(columns), "site": site,
+        "categories": _list(categories) or [], "references": _pairs(reference or []), "weight": weight,
+        "offset": offset, "exposure": exposure, "l2": l2, "standardize": standardize, "intercept": intercept,
+        "missing": missing,
+    }  # fmt: skip
+    asked = read_study(study) if study else study_of(given)
+    check_folder(out)
+    frames = read_sites(
+        tables, site=_site(asked, tables), na_values=na_values.split(","), header=_list(header)
+    )
+    with _watching(tol) as watch:
+        model = run(frames, asked, algorithm=algorithm, tol=tol, max_iterations=max_iterations, watch=watch)
+    files = _write(out, model, robust, level)
+    if as_json:
+        print_json(
+            {"coefficients": model.coefficients, "run": model.run, "files": [str(path) for path in files]}
+        )
+    else:
+        typer.echo(model.summary(robust=robust, level=level))
+        typer.echo("\n".join(f"wrote {path}" for path in files))
+    if not model.converged:
+        typer.echo(f"not converged: {model.run.reason}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: fedshed predict results/fit/model.json new.csv --out predictions.csv")
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model that `fedshed fit` wrote.")],
+    table: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the columns of the model.")],
+    out: Annotated[Path | None, option("Write a CSV file instead of printing.", "print")] = None,
+    na_values: NaValues = "",
+    header: Header = None,
+) -> None:
+    """Predict: a column `prediction`, and one for the probability of each class; rows in their order."""
+    from fedshed.files import write_atomically
+    from fedshed.model import Model
+    from fedshed.preparation.reading import read_table
+
+    fitted = Model.load(model)
+    text = _predictions(fitted, read_table(table, na_values=na_values.split(","), header=_list(header)))
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        typer.echo(f"wrote {write_atomically(out, text.encode())}")
+
+
+def _predictions(model: Model, frame: Any) -> str:
+    import csv
+    import io
+
+    labels = model.plan.classes or ()
+    columns = [model.predict(frame).tolist()]
+    if labels:
+        columns += model.predict_proba(frame).T.tolist()
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["prediction", *(f"p[{label}]" for label in labels)])
+    writer.writerows(zip(*columns, strict=True))
+    return file.getvalue()
+
+
+def _list(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise ConfigError(f"--reference {text}: write COLUMN=LEVEL")
+    return {column: level for column, _, level in (text.partition("=") for text in texts)}
+
+
+def _site(study: Study, tables: list[Path]) -> str | None:
+    """The column of sites; one table without it would be one site."""
+    if study.site is None and len(tables) == 1:
+        typer.echo(f"one table and no --site: {tables[0]} is one site", err=True)
+    return study.site
+
+
+@contextmanager
+def _watching(tol: float) -> Iterator[Callable[[Progress], None] | None]:
+    """The rounds and the gradient norm on stderr if that is a terminal; silence elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("sites agree on their columns") as status:
+
+        def show(progress: Progress) -> None:
+            norm = progress.rows[-1].grad_norm
+            status.update(f"round {len(progress.rows)}: gradient norm {norm:.1e}, to {tol:.0e}")
+
+        yield show
+
+
+def _write(out: Path, model: Model, robust: bool, level: float) -> list[Path]:
+    from fedshed.experiments.coefficients import draw
+    from fedshed.experiments.figure import save
+    from fedshed.files import write_atomically
+
+    paths = [
+        model.save(out / "model.json"),
+        write_atomically(out / "summary.txt", f"{model.summary(robust=robust, level=level)}\n".encode()),
+    ]
+    if model.trace is not None:
+        paths.append(write_atomically(out / "trace.csv", model.trace.to_csv().encode()))
+    if model.inference.model_covariance is not None:
+        title = f"{model.plan.study.target}: {model.plan.study.family}, {len(model.inference.sites)} sites"
+        paths += save(draw(model.inference, title, level, robust), out, "coefficients")
+    return paths
