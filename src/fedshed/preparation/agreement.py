@@ -18,6 +18,7 @@ from fedshed.preparation.plan import Label, Plan
 from fedshed.preparation.study import Study
 
 Schemas = Mapping[str, Schema]
+LONGEST_REASON = 1000  # characters of a sentence from a site
 _SAID = {"number": "numbers", "category": "text", "boolean": "booleans"}
 
 
@@ -28,6 +29,7 @@ def agree(study: Study, schemas: Schemas) -> Plan:
     _check_missing(study, schemas)
     for column in (*study.beside, *columns):
         _same_kind(study, column, {site: mine[column] for site, mine in fields.items()})
+    _check_problems(fields)
     first = next(iter(fields.values()))
     _check_kinds_of_numbers(study, first)
     categories = [column for column in columns if first[column].kind != "number"]
@@ -100,6 +102,13 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     raise DataError(
         f"site {odd!r}, column {column!r}: {_SAID[fields[odd].kind]} where {named} {_SAID[usual]}; {remedy}"
     )
+
+
+def _check_problems(fields: Mapping[str, Mapping[str, Field]]) -> None:
+    for site, mine in fields.items():
+        for field in mine.values():
+            if field.problem:
+                raise DataError(f"site {site!r}: {field.problem[:LONGEST_REASON]}")
 
 
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:

@@ -18,10 +18,7 @@ def describe(study: Study, frame: Frame) -> Schema:
     read = {name: _typed(study, name, frame) for name in (*study.beside, *predictors(study, frame))}
     kept = complete_rows(read)
     used = {name: column.take(kept) for name, column in read.items()} if study.missing == "drop" else read
-    fields = [
-        Field(name, column.kind, int(column.missing.sum()), _levels(study, name, used[name]))
-        for name, column in read.items()
-    ]
+    fields = [_field(study, name, column, used[name]) for name, column in read.items()]
     classes = _labels(study, used[study.target]) if study.classified else ()
     return Schema(frame.rows, int(kept.sum()), tuple(fields), classes)
 
@@ -66,6 +63,14 @@ def _is_number(level: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _field(study: Study, name: str, column: Column, used: Column) -> Field:
+    missing = int(column.missing.sum())
+    try:
+        return Field(name, column.kind, missing, _levels(study, name, used))
+    except DataError as error:
+        return Field(name, column.kind, missing, problem=str(error))
 
 
 def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:

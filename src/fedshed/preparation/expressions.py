@@ -42,9 +42,12 @@ def check_expression(text: str) -> Used:
     """What a Python expression uses, if it is made of columns, numbers, arithmetic and known functions."""
     code, names = _unquoted(text)
     try:
-        tree = ast.parse(code, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise ConfigError(f"term {text!r} of the formula is not an expression: {error}") from error
+        return _used(text, ast.parse(code, mode="eval").body, names)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"term {text[:100]!r} of the formula is not an expression: {error}") from error
+
+
+def _used(text: str, tree: ast.expr, names: Mapping[str, str]) -> Used:
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "C":
         return Used((_category(text, tree, names),), category=True)
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in SPLINES:

@@ -118,10 +118,10 @@ def _terms(right: str) -> list[Any]:
         if _size(DefaultFormulaParser().get_ast(right)) > _MOST_TERMS:
             raise ConfigError(f"the formula has more than {_MOST_TERMS} terms; write fewer interactions")
         terms = Formula(right)
-    except (FormulaicError, SyntaxError, ValueError, RecursionError, IndexError) as error:
+    except (FormulaicError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"the formula {right.strip()!r} cannot be read: {error}") from error
+        raise ConfigError(f"the formula {right.strip()[:200]!r} cannot be read: {error}") from error
     if not isinstance(terms, SimpleFormula):
         raise ConfigError("a formula has one target and one right side: no second ~ and no |")
     return list(terms)

@@ -39,12 +39,16 @@ class Constants(Message, frozen=True):
 
 
 class Field(Struct, frozen=True, array_like=True):
-    """One column: its kind, how many rows miss it, and its levels if it is a category."""
+    """One column: its kind, how many rows miss it, and its levels if it is a category.
+
+    Too many levels are not sent; `problem` says so, in case the column's kind is the one agreed on.
+    """
 
     name: str
     kind: Kind
     missing: int
     levels: tuple[str, ...] = ()
+    problem: str = ""
 
 
 class Schema(Message, frozen=True):

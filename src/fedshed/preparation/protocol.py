@@ -15,7 +15,7 @@ from fedshed.engine import Traffic, Wire
 from fedshed.errors import DataError, ProtocolError
 from fedshed.messages import Message
 from fedshed.preparation import scaling
-from fedshed.preparation.agreement import agree, with_names
+from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
 from fedshed.preparation.formulas import parse
 from fedshed.preparation.messages import (
     MESSAGES,
@@ -35,7 +35,6 @@ from fedshed.preparation.study import Study
 from fedshed.transports import InProcess, Transport
 
 M = TypeVar("M", bound=Message)
-_LONGEST_REASON = 1000
 
 
 class Preparation(Algorithm[Any], frozen=True):
@@ -75,7 +74,7 @@ class Preparation(Algorithm[Any], frozen=True):
         answers = {site: answer for site, (answer,) in replies.items()}
         for site, answer in answers.items():
             if isinstance(answer, Refused):
-                raise DataError(f"site {site!r}: {answer.reason[:_LONGEST_REASON]}")
+                raise DataError(f"site {site!r}: {answer.reason[:LONGEST_REASON]}")
             if not isinstance(answer, kind):
                 raise ProtocolError(
                     f"site {site!r} answered {type(part).__name__} with {type(answer).__name__}"
