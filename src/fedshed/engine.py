@@ -167,7 +167,7 @@ def iterate(
             state, g, exact = _confirmed(wire, algorithm, problem, state)
         row = _row(problem, state, progress, g, f_star)
         reason = _reason(problem, state, row, tol, max_iterations, gap_tol, exact)
-        if reason is None and _stalled(progress.rows, row):
+        if reason is None and exact and _stalled(progress.rows, row):
             reason = ROUNDING
         if reason is None:
             after, info = wire.play(algorithm.step(problem, state))
