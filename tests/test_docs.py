@@ -24,6 +24,13 @@ def test_write_your_own_algorithm(capsys, tmp_path):
     assert capsys.readouterr().out.startswith("True")
 
 
+def test_a_study_from_tables_to_coefficients(capsys, tmp_path):
+    (code,) = blocks("docs/preparation.md")
+    (tmp_path / "preparation.py").write_text(code)
+    runpy.run_path(str(tmp_path / "preparation.py"), run_name="__main__")
+    assert "region[south]" in capsys.readouterr().out
+
+
 def test_the_readme_prints_what_it_shows(capsys, tmp_path):
     for k, code in enumerate(blocks("README.md")):
         (tmp_path / f"readme_{k}.py").write_text(code)

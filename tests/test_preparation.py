@@ -110,6 +110,18 @@ def test_classes_are_those_of_the_pooled_table(frames, family, target):
     assert fedshed.optimize(prepared.federation, loss=family, intercept=True, l2=1e-3, tol=1e-8).converged
 
 
+def test_positive_values_of_a_target(frames):
+    """As pooled training on whether the target is one of them; a missing one stays missing."""
+    frames["bonn"]["visits"] = frames["bonn"]["visits"].astype(float).where(frames["bonn"]["age"] > 40)
+    study = Study(
+        family="logistic", target="visits", columns=("age",), positive=(1, 2.0, "7"), missing="drop"
+    )
+    prepared = prepare(frames, study)
+    assert prepared.plan.classes == (False, True)
+    expected = pooled(frames)["visits"].dropna().isin([1, 2, 7])
+    np.testing.assert_array_equal(prepared.federation.pooled().y, expected)
+
+
 def native(kind: str, frame: pd.DataFrame):
     if kind == "dict":
         return {name: frame[name].tolist() for name in frame.columns}
@@ -151,6 +163,25 @@ def test_integers_at_one_site_are_the_same_numbers_and_levels(frames):
     frames["bonn"]["visits"] = frames["bonn"]["visits"].astype(float)
     study = Study(family="linear", target="age", columns=("visits",), categories=("visits",))
     assert prepare(frames, study).plan.levels["visits"] == tuple(map(str, range(9)))
+
+
+@pytest.mark.parametrize(
+    "study", [{"columns": ()}, {"formula": "age ~ 1"}, {"formula": "age ~ 1", "standardize": True}]
+)
+def test_a_model_of_an_intercept_alone_is_the_mean(frames, study):
+    prepared = prepare(frames, Study(family="linear", target="age", **study))
+    result = fedshed.optimize(
+        prepared.federation, loss="least-squares", l2=prepared.plan.l2(), intercept=prepared.plan.intercept
+    )
+    np.testing.assert_allclose(result.theta, [pooled(frames)["age"].mean()])
+    with pytest.raises(ConfigError, match="no column is left"):
+        prepare(frames, Study(family="linear", formula="age ~ 0"))
+
+
+def test_masked_entries_are_missing_and_declared_categories_are_categories():
+    x = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])
+    assert Frame({"x": x}).column("x").missing.tolist() == [False, True, False]
+    assert Frame(pd.DataFrame({"x": pd.Categorical([3, 1, 3])})).column("x").kind == "category"
 
 
 def test_levels_sort_as_a_reader_expects():
@@ -200,7 +231,8 @@ def test_missing_values_are_refused_unless_asked_otherwise(frames):
 MISMATCHES = [
     (lambda f: f.assign(age="about " + f["age"].astype(str)), "column 'age': text where 2 sites", "convert"),
     (lambda f: f.assign(visits=f["visits"] > 3), "column 'visits': booleans where 2 sites", "convert"),
-    (lambda f: f.drop(columns="age"), "no column 'age'", "known:"),
+    (lambda f: f.drop(columns="age"), "no column 'age'", "correct its name"),
+    (lambda f: f.rename(columns={"age": "Age"}), "no column 'age'", "did you mean 'Age'"),
     (lambda f: f.assign(age=pd.Timestamp("2020-01-01")), "holds values of type", "leave it out"),
     (lambda f: f.head(0), "has no rows", "leave it out"),
     (lambda f: f.assign(region=[f"id{k}" for k in range(len(f))]), "has 47 levels", "leave it out"),
@@ -420,6 +452,11 @@ REFUSED = {
 def test_a_formula_that_could_do_harm_or_differ_between_sites_is_refused(formula):
     with pytest.raises(ConfigError, match=REFUSED[formula]):
         parse(formula)
+
+
+def test_a_formula_may_not_use_the_target(frames):
+    with pytest.raises(ConfigError, match="'age', which is the study's target"):
+        prepare(frames, Study(family="linear", formula="age ~ visits:age"))
 
 
 def test_a_site_checks_a_formula_itself(frames):

@@ -1,7 +1,7 @@
 """Preparation: sites agree on columns, levels, classes and scales before any gradient moves."""
 
 from fedshed.preparation.plan import Plan
-from fedshed.preparation.protocol import Prepared, prepare
+from fedshed.preparation.protocol import Prepared, negotiate, prepare
 from fedshed.preparation.reading import read_sites, read_table, split
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study, read_study, study_of
@@ -11,6 +11,7 @@ __all__ = [
     "Prepared",
     "Preparer",
     "Study",
+    "negotiate",
     "prepare",
     "read_sites",
     "read_study",

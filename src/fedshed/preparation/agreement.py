@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fedshed.errors import ConfigError, DataError, ProtocolError
 from fedshed.names import closest
 from fedshed.objectives.targets import common_classes
-from fedshed.preparation.formulas import parse
+from fedshed.preparation import formulas
 from fedshed.preparation.frames import LONGEST, in_order, level_text
 from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.plan import Label, Plan
@@ -35,7 +35,9 @@ def agree(study: Study, schemas: Schemas) -> Plan:
     categories = [column for column in columns if first[column].kind != "number"]
     levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
     _known_references(study, categories)
-    intercept = study.intercept if study.formula is None else parse(study.formula, study.intercept).intercept
+    intercept = study.intercept if study.formula is None else formulas.of(study).intercept
+    if not columns and not intercept:
+        raise ConfigError("no column is left for the model; name at least one, or let it have an intercept")
     return Plan(study, columns, levels, _classes(study, schemas), intercept)
 
 
@@ -61,10 +63,10 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
                     f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has; add it, drop it at "
                     "the others, or name the columns to use"
                 )
-    found = tuple(column for column in fields[first] if column not in study.beside)
-    if not found and not study.intercept:
-        raise DataError("no column is left for the model; name at least one")
-    return found
+    chosen = formulas.of(study).columns if study.formula is not None else study.columns
+    if lacks := [column for column in (*study.beside, *(chosen or ())) if column not in fields[first]]:
+        raise DataError(f"the sites lack column {lacks[0]!r}, which the study names; correct its name")
+    return chosen if chosen is not None else tuple(c for c in fields[first] if c not in study.beside)
 
 
 def _check_missing(study: Study, schemas: Schemas) -> None:
@@ -112,7 +114,7 @@ def _check_problems(fields: Mapping[str, Mapping[str, Field]]) -> None:
 
 
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
-    computed = sorted(parse(study.formula, study.intercept).numbers) if study.formula else []
+    computed = sorted(formulas.of(study).numbers) if study.formula is not None else []
     for column in (*study.beside, *computed):
         if fields[column].kind != "number" and not (column == study.target and study.classified):
             role = f"the target of the {study.family} family" if column == study.target else "it"

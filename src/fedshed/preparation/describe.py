@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fedshed.errors import DataError
-from fedshed.preparation.formulas import parse
+from fedshed.preparation import formulas
 from fedshed.preparation.frames import LONGEST, Column, Frame, in_order
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.plan import complete_rows
-from fedshed.preparation.responses import labels
+from fedshed.preparation.responses import event, labels
 from fedshed.preparation.study import Study
 
 MOST_COLUMNS = 10_000
@@ -28,7 +28,7 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
     if study.columns is not None:
         return study.columns
     if study.formula is not None:
-        return parse(study.formula, study.intercept).columns
+        return formulas.of(study).columns
     special = {*study.beside, study.site}
     found = tuple(name for name in frame.names if name not in special)
     if len(found) > MOST_COLUMNS:
@@ -38,7 +38,9 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
 
 def _typed(study: Study, name: str, frame: Frame) -> Column:
     column = frame.column(name)
-    in_formula = parse(study.formula, study.intercept).categories if study.formula else ()
+    if name == study.target:
+        return event(study, column)
+    in_formula = formulas.of(study).categories if study.formula else ()
     if name in study.categories or name in in_formula:
         return column.as_category()
     if name not in study.beside:

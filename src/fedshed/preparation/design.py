@@ -42,7 +42,7 @@ def build(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
 
 
 def _by_formula(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
-    parsed = formulas.parse(plan.study.formula or "", plan.study.intercept)
+    parsed = formulas.of(plan.study)
     plain = {name: numbers(name, read[name]) for name in plan.columns if name not in plan.levels}
     coded = {name: (codes(name, read[name], levels), levels) for name, levels in plan.levels.items()}
     return Design(*formulas.evaluate(parsed, plain, coded, rows))

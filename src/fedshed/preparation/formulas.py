@@ -6,7 +6,7 @@ checked first: columns, numbers, arithmetic, and the functions named here; nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedshed.errors import ConfigError, DataError
 from fedshed.preparation.expressions import check_factor, quoted
+from fedshed.preparation.study import Study
 
 _LONGEST, _MOST_TERMS = 5000, 10_000
 _CONTEXT = {"sqrt": np.sqrt, "log1p": np.log1p}  # besides formulaic's own log, exp, ...
@@ -50,6 +51,17 @@ def parse(formula: str, intercept: bool = True) -> Parsed:
     return Parsed(terms, columns, categories, numbers, literal)
 
 
+def of(study: Study) -> Parsed:
+    """The formula of a study that has one; its terms may not be made of target, weight or offset."""
+    parsed = parse(study.formula or "", study.intercept)
+    if both := [name for name in parsed.columns if name in study.beside]:
+        raise ConfigError(
+            f"the formula uses {both[0]!r}, which is the study's target, weight, offset or exposure; "
+            "leave it out"
+        )
+    return parsed
+
+
 def evaluate(
     parsed: Parsed, numbers: Mapping[str, NDArray[np.float64]], codes: Mapping[str, Any], rows: int
 ) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]:
@@ -62,7 +74,7 @@ def evaluate(
     categories = {name: pd.Categorical.from_codes(*pair) for name, pair in codes.items()}
     frame = pd.DataFrame({**numbers, **categories}, index=pd.RangeIndex(rows))
     matrix = _model_matrix(parsed, frame)
-    spec, short = matrix.model_spec, _shortener(parsed)
+    spec, short = matrix.model_spec, _shortener(parsed, codes)
     kept = [
         (j, short(spec.column_names[j]), short(str(term)))
         for term, place in spec.term_slices.items()
@@ -148,13 +160,14 @@ def _exponent(token: Any) -> int:
     return int(text)
 
 
-def _shortener(parsed: Parsed) -> Any:
+def _shortener(parsed: Parsed, categories: Iterable[str]) -> Callable[[str], str]:
     """`C(region)[T.north]` as `region[north]`, the name it has without a formula."""
     wrapped = {f"C({quoted(name)})": name for name in parsed.categories}
+    wrapped |= {f"{name}[T.": f"{name}[" for name in categories}
 
     def short(name: str) -> str:
         for long, column in wrapped.items():
             name = name.replace(long, column)
-        return name.replace("[T.", "[")
+        return name
 
     return short

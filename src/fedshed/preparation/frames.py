@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 import narwhals.stable.v2 as nw
@@ -14,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.datasets.tables import missing as is_missing
+from fedshed.datasets.tables import vector
 from fedshed.errors import DataError
-from fedshed.names import closest
 
 Kind: TypeAlias = Literal["number", "category", "boolean"]
 LONGEST = 200  # characters of a level or a name
@@ -72,9 +73,11 @@ class Frame:
         return tuple(self._columns)
 
     def column(self, name: str) -> Column:
-        """A column, or an error that says which there are."""
+        """A column, or an error that names the one perhaps meant."""
         if name not in self._columns:
-            raise DataError(f"there is no column {name!r}{closest(name, self.names)}")
+            near = get_close_matches(name, self.names, n=1)  # a site does not tell what else it has
+            hint = f"did you mean {near[0]!r}?" if near else "add it, or correct its name in the study"
+            raise DataError(f"there is no column {name!r}; {hint}")
         if name not in self._read:
             self._read[name] = _column(name, self._columns[name])
         return self._read[name]
@@ -105,14 +108,9 @@ def _parts(level: str) -> list[Any]:
 
 
 def _arrays(native: Mapping[Any, Any]) -> dict[str, Any]:
-    arrays = {str(name): np.asarray(values) for name, values in native.items()}
-    for name, values in arrays.items():
-        if values.ndim != 1:
-            raise DataError(f"column {name!r} has shape {values.shape}; a column has one value per row")
     return {
-        name: np.array(native[key], dtype=object) if arrays[name].dtype.kind in "US" else arrays[name]
-        for key, name in zip(native, arrays, strict=True)
-    }  # as objects: NumPy would write numbers among text as text
+        str(name): vector("the table", f"column {str(name)!r}", values) for name, values in native.items()
+    }
 
 
 def _series(native: Any) -> dict[str, Any]:
@@ -125,7 +123,7 @@ def _series(native: Any) -> dict[str, Any]:
             f"not {type(native).__name__}"
         ) from error
     except nw.exceptions.NarwhalsError as error:
-        raise DataError(f"the table cannot be read: {error}") from error
+        raise DataError(f"the table cannot be read ({error}); give each column a name of its own") from error
 
 
 def _column(name: str, values: Any) -> Column:
@@ -146,6 +144,8 @@ def _from_series(name: str, series: nw.Series[Any]) -> Column:
         return Column("number", values)
     if series.dtype == nw.Boolean and not series.is_null().any():
         return _boolean(series.to_numpy())
+    if isinstance(series.dtype, nw.Categorical | nw.Enum):
+        return _from_objects(name, series.to_list()).as_category()
     return _from_objects(name, series.to_list())
 
 
@@ -171,7 +171,8 @@ def _from_objects(name: str, values: Sequence[Any]) -> Column:
 def _common_kind(name: str, values: Iterable[Any]) -> Kind:
     kinds = {_kind(value) for value in values}
     if len(kinds) > 1:
-        raise DataError(f"column {name!r} mixes {' and '.join(sorted(kinds))}; make it one or the other")
+        found = " and ".join(sorted("text" if kind == "category" else kind for kind in kinds))
+        raise DataError(f"column {name!r} mixes {found}; make it one or the other")
     (kind,) = kinds or {"number"}
     if kind not in ("number", "category", "boolean"):
         raise DataError(f"column {name!r} holds {kind}; turn it into numbers or text, or leave it out")

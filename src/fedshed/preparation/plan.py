@@ -54,7 +54,8 @@ class Plan(Struct, frozen=True):
     def offset(self, frame: Any) -> NDArray[np.float64] | None:
         """The offset of every row of a frame (log exposure), if the model has one."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
-        return responses.offset(self.study, {c: data.column(c) for c in self.study.beside if c in data.names})
+        needed = self.study.offset or self.study.exposure
+        return responses.offset(self.study, {c: data.column(c) for c in data.names if c == needed})
 
     def table(self, frame: Any) -> Table:
         """The rows of a site as the fit needs them: design, target, weights and offset, all checked."""
@@ -63,12 +64,14 @@ class Plan(Struct, frozen=True):
     def build(self, frame: Any) -> tuple[Table, Design]:
         """The table of a site, and the design it has, with its names."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
-        read = complete(self.study, {c: data.column(c) for c in (*self.study.beside, *self.columns)})
-        rows = len(read[self.study.target].values)
+        target = self.study.target
+        read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
+        read = complete(self.study, {**read, target: responses.event(self.study, read[target])})
+        rows = len(read[target].values)
         design = designs.build(self, read, rows)
         table = Table(
             self._scaled(design.X),
-            responses.target(self.study, read[self.study.target], self.classes),
+            responses.target(self.study, read[target], self.classes),
             responses.weights(self.study, read),
             responses.offset(self.study, read),
         )

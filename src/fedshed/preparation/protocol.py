@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedshed import checks
 from fedshed.algorithm import Algorithm, Ask, Flow, Problem
@@ -14,9 +15,8 @@ from fedshed.datasets import Federation
 from fedshed.engine import Traffic, Wire
 from fedshed.errors import DataError, ProtocolError
 from fedshed.messages import Message
-from fedshed.preparation import scaling
+from fedshed.preparation import formulas, scaling
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
-from fedshed.preparation.formulas import parse
 from fedshed.preparation.messages import (
     MESSAGES,
     Build,
@@ -46,7 +46,7 @@ class Preparation(Algorithm[Any], frozen=True):
     def play(self, study: Study, problem: Problem) -> Flow[tuple[Plan, dict[str, Ready]]]:
         """The plan, and what each site said of its table."""
         if study.formula is not None:
-            parse(study.formula, study.intercept)  # a formula that cannot be used is nobody's table's fault
+            formulas.of(study)  # a formula that cannot be used is nobody's table's fault
         schemas = yield from self._answers(Describe(study), Schema, problem)
         plan = agree(study, schemas)
         ready = yield from self._answers(Build(plan), Ready, problem)
@@ -107,14 +107,22 @@ def prepare(
     preparers = {str(site): _preparer(str(site), frame) for site, frame in frames.items()}
     if not preparers:
         raise DataError("a study needs at least one site; give a table for each")
-    transport = connect(preparers)
-    problem = Problem(np.zeros(1), dict.fromkeys(preparers, 1.0), study.loss)
+    with threadpool_limits(1):  # the same bits on any machine with this BLAS
+        plan, ready, traffic = negotiate(study, connect(preparers), tuple(preparers))
+        tables = {site: preparers[site].table(plan) for site in sorted(preparers)}
+    return Prepared(Federation(tables, plan.names, name), plan, ready, traffic)
+
+
+def negotiate(
+    study: Study, transport: Transport, agents: Sequence[str] | None = None
+) -> tuple[Plan, dict[str, Ready], Traffic]:
+    """The Master's part, over any transport: the plan, what each site said of its table, and the traffic."""
+    problem = Problem(np.zeros(1), dict.fromkeys(agents or transport.agents(), 1.0), study.loss)
     checks.reachable(transport, problem.agents)
     algorithm = Preparation()
     wire = Wire(algorithm, problem, transport, Traffic())
     plan, ready = wire.play(algorithm.play(study, problem))
-    tables = {site: preparers[site].table(plan) for site in problem.agents}
-    return Prepared(Federation(tables, plan.names, name), plan, ready, wire.traffic)
+    return plan, ready, wire.traffic
 
 
 def _preparer(site: str, frame: Any) -> Preparer:

@@ -9,10 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.errors import DataError
-from fedshed.preparation.frames import Column
+from fedshed.preparation.frames import Column, level_text
 from fedshed.preparation.study import Study
 
 Numbers = NDArray[np.float64]
+
+
+def event(study: Study, column: Column) -> Column:
+    """The target; where the study says which of its values are `positive`, whether it is one of them."""
+    if not study.positive:
+        return column
+    positive = {level_text(value) for value in study.positive}
+    mine = column.as_category()
+    hits = np.array([level in positive for level in (*mine.levels, "")], dtype=np.intp)
+    return Column("boolean", np.where(mine.missing, -1, hits[mine.values]), ("False", "True"))
 
 
 def labels(column: Column) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     family: Family
     target: str = ""  # may be left to the formula
+    positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
     formula: str | None = None
     site: str | None = None
@@ -105,6 +106,8 @@ def _one_way_to_say_it(study: Study) -> None:
         )
     if study.offset is not None and study.exposure is not None:
         raise ConfigError("give offset or exposure, not both: the offset of an exposure is its logarithm")
+    if study.positive and study.family != "logistic":
+        raise ConfigError(f"positive is for the logistic family, not for {study.family}")
     if study.loss == "multinomial" and (study.offset or study.exposure):
         raise ConfigError("the multinomial family has no offset: one number would shift every class alike")
 
