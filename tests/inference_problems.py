@@ -71,5 +71,4 @@ def claims(rows=20_000):
     some = np.sort(np.random.default_rng(0).permutation(len(data.y))[:rows])
     X = data.X[some]
     varied = X.std(axis=0) > 0
-    offset = np.log(data.exposure[some])
-    return Federation.from_arrays(X[:, varied], data.y[some], data.regions[some], offset=offset)
+    return Federation.from_arrays(X[:, varied], data.y[some], data.sites[some], offset=data.offset[some])
