@@ -7,10 +7,9 @@ import statsmodels.api as sm
 
 import fedshed
 from fedshed import Federation
-from fedshed.algorithm import Problem
 from fedshed.datasets.claims import read_fremtpl2
 from fedshed.inference import infer
-from fedshed.objectives import local_objectives
+from fedshed.solving import pose
 from fedshed.transports import InProcess
 
 FAMILIES = {
@@ -28,10 +27,7 @@ def fitted(federation, loss, l2=0.0, connect=InProcess):
     result = fedshed.optimize(
         federation, loss=loss, l2=l2, intercept=True, algorithm="newton", tol=1e-11, max_iterations=60
     )
-    objectives = local_objectives(federation, loss, intercept=True)
-    ridge = np.append(np.full(federation.dim, l2), 0.0)
-    ridge = np.tile(ridge, len(result.theta) // len(ridge))
-    problem = Problem(ridge, {i: o.weight for i, o in objectives.items()}, loss, result.columns)
+    objectives, problem = pose(federation, loss, l2, intercept=True)
     return result.theta, problem, infer(objectives, problem, result.theta, connect=connect)
 
 

@@ -9,12 +9,11 @@ from scipy.stats import kstest
 
 import fedshed
 from fedshed import Federation
-from fedshed.algorithm import Problem
 from fedshed.inference import Inspection, inspect_sites
 from fedshed.inference.covariance import Curvatures
 from fedshed.inference.heterogeneity import inverse_root, score_tests
-from fedshed.objectives import local_objectives
 from fedshed.site import Site
+from fedshed.solving import pose
 from fedshed.transports import InProcess
 from inference_problems import FAMILIES, LOSSES, SITES, codes, fitted, made, pooled
 
@@ -114,8 +113,7 @@ def test_the_inverse_root_whitens_whatever_the_units(rank):
 def judged(federation, loss):
     """The test at the optimum, without the null model."""
     theta, _ = fedshed.optimum(federation, loss=loss, l2=0.0, intercept=True)
-    objectives = local_objectives(federation, loss, intercept=True)
-    problem = Problem(np.zeros(len(theta)), {i: o.weight for i, o in objectives.items()}, loss)
+    objectives, problem = pose(federation, loss, 0.0, intercept=True)
     transport = InProcess({i: Site(i, o, Inspection()) for i, o in objectives.items()})
     sites, _ = inspect_sites(transport, problem, theta)
     return score_tests(sites, Curvatures(problem, sites).information, 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+import scipy.sparse
 import statsmodels.api as sm
 from msgspec.structs import replace
 from scipy.special import softmax
@@ -300,6 +301,26 @@ def test_one_exchange_carries_a_gradient_and_a_packed_matrix_from_each_site(loss
     assert (traffic.exchanges, traffic.hessians) == (1, 4)
     assert traffic.uplink_vectors == pytest.approx(4 * (1 + matrices * (n + 1) / 2))
     assert traffic.uplink_bytes < 4 * (8 * n * (1 + matrices * (n + 1) / 2) + 100)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_null_model_costs_one_more_exchange_where_it_has_a_closed_form(loss):
+    X, y, weights, offset = made(loss)
+    ours = fitted(Federation.from_arrays(X, y, SITES, sample_weight=weights, offset=offset), loss)[2]
+    assert (ours.traffic.exchanges == 2) == (loss != "logistic")  # whose offsets leave it none
+    assert ours.traffic.exchanges <= 5
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_sparse_rows_give_what_dense_ones_give(loss):
+    X, y, weights, offset = made(loss)
+    X[X < 0] = 0.0
+    dense, sparse = (
+        fitted(Federation.from_arrays(Z, y, SITES, sample_weight=weights, offset=offset), loss)[2]
+        for Z in (X, scipy.sparse.csr_array(X))
+    )
+    np.testing.assert_allclose(figures(sparse), figures(dense), rtol=1e-8, atol=1e-13)
+    np.testing.assert_allclose(sparse.heterogeneity.statistic, dense.heterogeneity.statistic, rtol=1e-8)
 
 
 def test_an_answer_of_another_kind_is_refused():

@@ -27,10 +27,16 @@ def certify(
     problem: Problem, algorithm: Algorithm[Any], state: State[Any], g: Vector, exact: bool = True
 ) -> Certificate:
     """The certificate of a state in which every agent has answered; a rounded gradient bounds nothing."""
+    heard = not state.silent(problem)
+    H = algorithm.exact_curvature(problem, state) if heard else None
+    return certificate(problem, g, H, bounds=exact and heard)
+
+
+def certificate(problem: Problem, g: Vector, H: Any, bounds: bool = True) -> Certificate:
+    """The certificate of a gradient of the whole cost, and of its exact Hessian if there is one."""
     norm, weakest = float(np.linalg.norm(g)), float(problem.l2.min())
-    H = None if state.silent(problem) else algorithm.exact_curvature(problem, state)
     return Certificate(
         grad_norm=norm,
-        bound=norm**2 / (2 * weakest) if weakest > 0 and exact and not state.silent(problem) else None,
+        bound=norm**2 / (2 * weakest) if weakest > 0 and bounds else None,
         estimate=None if H is None else float(g @ H.solve(g)) / 2,
     )

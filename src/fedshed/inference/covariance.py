@@ -23,6 +23,11 @@ class Curvatures:
         canonical = all(site.observed is None for site in sites.values())
         self.hessian = self.information if canonical else _sum(sites, problem.n, expected=False)
 
+    @property
+    def mean(self) -> DensePlusRidge:
+        """The Hessian of the mean cost, as an operator."""
+        return DensePlusRidge(self.hessian / self.weight, self.ridge / self.weight, self._columns)
+
     def bread(self, H: Matrix) -> Matrix:
         """H_l2^-1 = (H + W diag(l2))^-1."""
         return DensePlusRidge(H, self.ridge, self._columns).inverse()

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedshed.algorithm import Agent, AgentId, Algorithm, Ask, Flow, Problem, State
 from fedshed.algorithms.newton import Newton
-from fedshed.arrays import Packed, Vector, pack
+from fedshed.arrays import Packed, Scalars, Vector, pack
 from fedshed.engine import ROUNDING, Outcome, Progress, Traffic, Wire, iterate
 from fedshed.errors import ProtocolError
 from fedshed.linesearch import Fused
@@ -30,7 +30,8 @@ class Inspect(Message, frozen=True):
 class Inspected(Message, frozen=True):
     """Totals over a site's rows; loss, gradient, information are means, to be multiplied by its weight.
 
-    `observed` is the Hessian where it is not the expected information; `pearson` is None where infinite.
+    `observed` is the Hessian where it is not the expected information; `pearson` is None where infinite;
+    `moments` are the sums from which the null model starts.
     """
 
     rows: int
@@ -42,6 +43,7 @@ class Inspected(Message, frozen=True):
     gradient: Vector
     information: Packed
     observed: Packed | None
+    moments: Scalars
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,6 +86,7 @@ class Inspection(Algorithm[State[None]], frozen=True, tag=True):
             gradient=point.gradient,
             information=pack(gram(information)),
             observed=None if information is factor else pack(gram(factor)),
+            moments=agent.objective.null_moments(),
         )
 
 
@@ -106,11 +109,11 @@ def null_problem(problem: Problem, dim: int) -> Problem:
 
 
 def null_loss(
-    transport: Transport, problem: Problem, traffic: Traffic = NO_TRAFFIC
+    transport: Transport, problem: Problem, start: Vector, traffic: Traffic = NO_TRAFFIC
 ) -> tuple[float | None, Traffic]:
     """The least mean loss of a null problem, over a transport whose sites run `NULL`; None if not reached."""
-    start = Progress(NULL.start(problem, np.zeros(problem.n)), traffic, rows=[])
-    run = iterate(NULL, problem, transport, start, tol=_NULL_TOL, max_iterations=_NULL_ITERATIONS)
+    progress = Progress(NULL.start(problem, start), traffic, rows=[])
+    run = iterate(NULL, problem, transport, progress, tol=_NULL_TOL, max_iterations=_NULL_ITERATIONS)
     while True:
         try:
             next(run)

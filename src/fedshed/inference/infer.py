@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed.algorithm import Algorithm, Problem
-from fedshed.arrays import Matrix, Vector
-from fedshed.certificate import Certificate
+from fedshed.arrays import Vector
+from fedshed.certificate import certificate
 from fedshed.engine import Traffic
 from fedshed.errors import SingularError
 from fedshed.inference.covariance import Curvatures, cluster_covariance
@@ -20,7 +20,7 @@ from fedshed.inference.exchange import NULL, Inspected, Inspection, inspect_site
 from fedshed.inference.heterogeneity import score_tests
 from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
 from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
-from fedshed.objectives import LinearModel
+from fedshed.objectives import LOSSES, LinearModel
 from fedshed.site import Site
 from fedshed.transports import InProcess, Transport
 
@@ -57,8 +57,9 @@ def gather(
     """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
     sites, traffic = inspect_sites(_connected(connect, objectives, Inspection()), problem, theta)
     nulls = {name: objective.null() for name, objective in objectives.items()}
-    small = null_problem(problem, next(iter(nulls.values())).dim)
-    least, traffic = null_loss(_connected(connect, nulls, NULL), small, traffic)
+    start = LOSSES[problem.loss].null_levels(np.sum([site.moments for site in sites.values()], axis=0))
+    small = null_problem(problem, len(start))
+    least, traffic = null_loss(_connected(connect, nulls, NULL), small, start, traffic)
     return Evidence(sites, least, traffic)
 
 
@@ -66,7 +67,8 @@ def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference
     """The statistics, from what the sites said."""
     sites, fit = evidence.sites, totals(evidence.sites)
     curvatures = Curvatures(problem, sites)
-    bare = _bare(problem, theta, evidence, fit)
+    g = _gradient(problem, theta, sites)
+    bare = _bare(problem, theta, g, evidence, fit)
     try:
         bread = curvatures.bread(curvatures.information)
     except SingularError as error:
@@ -81,7 +83,7 @@ def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference
         dispersion=phi,
         df_model=k,
         log_likelihood=log_likelihood(problem.loss, fit, phi),
-        certificate=_certificate(problem, theta, sites, curvatures),
+        certificate=certificate(problem, g, curvatures.mean),
         heterogeneity=whole,
         sites={i: replace(bare.sites[i], contribution=parts[i], score=each[i]) for i in sites},
         notes=() if k < fit.weight else (NO_FREEDOM.format(fit.weight, k),),
@@ -103,38 +105,31 @@ def totals(sites: Mapping[str, Inspected]) -> Totals:
     )
 
 
-def _bare(problem: Problem, theta: Vector, evidence: Evidence, fit: Totals) -> Inference:
+def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: Totals) -> Inference:
     """What is known without any inverse."""
     nothing = Score(0.0, 0, None)
     sites = {i: SiteReport(s.rows, s.weight, s.deviance, 0.0, nothing) for i, s in evidence.sites.items()}
     return Inference(
-        loss=problem.loss, names=problem.columns, coefficients=numbers(theta), model_covariance=None,
+        loss=problem.loss, names=_names(problem), coefficients=numbers(theta), model_covariance=None,
         cluster_covariance=None, dispersion=None, l2=numbers(problem.l2), rows=fit.rows, weight=fit.weight,
         df_model=float(problem.n), deviance=fit.deviance, null_deviance=evidence.null_deviance,
         pearson=fit.pearson, log_likelihood=log_likelihood(problem.loss, fit, None),
-        certificate=_certificate(problem, theta, evidence.sites, None), heterogeneity=nothing, sites=sites,
+        certificate=certificate(problem, g, None), heterogeneity=nothing, sites=sites,
         traffic=evidence.traffic,
     )  # fmt: skip
 
 
-def _certificate(
-    problem: Problem, theta: Vector, sites: Mapping[str, Inspected], curvatures: Curvatures | None
-) -> Certificate:
-    """The gradient of the mean cost, and g'H^-1 g / 2 with its exact Hessian."""
+def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -> Vector:
+    """Of the mean cost, ridge included."""
     W = sum(site.weight for site in sites.values())
     g: Vector = problem.l2 * theta
     for site in sites.values():
         g = g + site.weight / W * site.gradient
-    norm, weakest = float(np.linalg.norm(g)), float(problem.l2.min())
-    return Certificate(
-        grad_norm=norm,
-        bound=norm**2 / (2 * weakest) if weakest > 0 else None,
-        estimate=None if curvatures is None else W * _quadratic(curvatures.bread(curvatures.hessian), g) / 2,
-    )
+    return g
 
 
-def _quadratic(A: Matrix, g: Vector) -> float:
-    return float(g @ A @ g)
+def _names(problem: Problem) -> tuple[str, ...]:
+    return problem.columns or tuple(f"x{j}" for j in range(problem.n))
 
 
 def _connected(

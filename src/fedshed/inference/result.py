@@ -156,8 +156,8 @@ class Inference(Struct, frozen=True):
 def few_sites(count: int) -> str:
     """Why to doubt cluster errors of few sites (Cameron and Miller 2015, VI)."""
     return (
-        f"robust errors are clustered by site, and {count} sites are few: "
-        f"under {FEW_SITES} they are usually too small"
+        f"Robust errors are clustered by site, and {count} sites are few: "
+        f"under {FEW_SITES} they are usually too small."
     )
 
 

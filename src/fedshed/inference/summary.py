@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_SITES = 20
 WIDTH = 78
+OVERDISPERSED = 1.5
+ENOUGH = 5
 
 
 class Summary(Struct, frozen=True):
@@ -26,7 +29,7 @@ class Summary(Struct, frozen=True):
     robust: bool = False
     level: float = 0.95
     converged: bool | None = None
-    exchanges: int | None = None  # of the fit, the inference apart
+    exchanges: int | None = None  # all that crossed the wire
     uplink_bytes: int | None = None
     downlink_bytes: int | None = None
     notes: tuple[str, ...] = ()
@@ -112,7 +115,7 @@ class Summary(Struct, frozen=True):
             s = sites[i]
             p = "" if s.score.p_value is None else f"{s.score.p_value:.3f}"
             lines.append(
-                f"{i:<{wide}}{s.rows:>9}{_plain(s.weight):>11}{_number(s.deviance):>12}"
+                f"{i:<{wide}}{s.rows:>9}{_plain(s.weight):>11}{s.deviance:>12.2f}"
                 f"{s.score.statistic:>12.3f}{s.score.df:>6}{p:>8}"
             )
         if len(sites) > MOST_SITES:
@@ -135,15 +138,27 @@ class Summary(Struct, frozen=True):
         return f"Certificate: gradient norm {c.grad_norm:.2g}{bound}{estimate}"
 
     def _notes(self) -> list[str]:
-        it = self.inference
-        notes = [*it.notes, *self.notes]
-        if any(it.l2):
-            notes.append(
-                "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
-            )
-        if self.robust and len(it.sites) < FEW_SITES:
-            notes.append(few_sites(len(it.sites)))
-        return [f"[{k}] {note}" for k, note in enumerate(notes, 1)]
+        notes = [*self.notes, *self.inference.notes, *caveats(self.inference, self.robust)]
+        lines = (fill(f"[{k}] {note}", WIDTH, subsequent_indent="    ") for k, note in enumerate(notes, 1))
+        return [line for text in lines for line in text.splitlines()]
+
+
+def caveats(it: Inference, robust: bool) -> Iterable[str]:
+    """What a careful reader should know about these figures."""
+    if any(it.l2):
+        yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
+    if robust and len(it.sites) < FEW_SITES:
+        yield few_sites(len(it.sites))
+    if it.loss in ("least-squares", "gamma") and it.dispersion is not None:
+        yield "The dispersion is Pearson chi2 / Df residuals."
+    if it.loss == "poisson" and it.pearson is not None and it.pearson > OVERDISPERSED * it.df_resid > 0:
+        yield (
+            f"Pearson chi2 / Df residuals is {it.pearson / it.df_resid:.3g}, and a Poisson's is 1: "
+            "errors from the model are too small; compare those with robust=True."
+        )
+    few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
+    if few:
+        yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows a degree of freedom."
 
 
 def _two_columns(left: list[tuple[str, Any]], right: list[tuple[str, Any]], width: int) -> list[str]:
