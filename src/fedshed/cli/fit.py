@@ -41,6 +41,7 @@ def fit(
     reference: Annotated[
         list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")
     ] = None,
+    positive: Annotated[str, option("Values of the target that count as yes, with commas.", _NONE)] = "",
     weight: Annotated[str | None, option("Column that says how often a row counts.", _NONE)] = None,
     offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None,
     exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None,
@@ -67,6 +68,7 @@ def fit(
     given = {
         "family": family, "target": target, "formula": formula, "columns": _list(columns), "site": site,
         "categories": _list(categories) or [], "references": _pairs(reference or []), "weight": weight,
+        "positive": [_number(text) for text in _list(positive) or []],
         "offset": offset, "exposure": exposure, "l2": l2, "standardize": standardize, "intercept": intercept,
         "missing": missing,
     }  # fmt: skip
@@ -128,6 +130,16 @@ def _predictions(model: Model, frame: Any) -> str:
 
 def _list(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _number(text: str) -> int | float | str:
+    """A number if it reads as one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
