@@ -10,7 +10,17 @@ from scipy.sparse import csr_array
 
 from fedshed import SingularError
 from fedshed.arrays import pack, unpack
-from fedshed.linalg import DensePlusRidge, LowRankPlusDiagonal, leading_eigenpairs
+from fedshed.linalg import (
+    Automatic,
+    DensePlusRidge,
+    Lanczos,
+    LowRankPlusDiagonal,
+    Subspace,
+    Textbook,
+    Tridiagonal,
+    leading,
+    leading_eigenpairs,
+)
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9), st.integers(0, 9), st.integers(0, 10**6))
@@ -35,6 +45,113 @@ def test_all_pairs_and_the_last_value_rebuild_the_hessian(shape):
         np.testing.assert_allclose(rebuilt, F.T @ F, atol=1e-9 * (1 + values[0]))
         assert (np.diff(values) <= 0).all()
         np.testing.assert_allclose(values, np.linalg.eigvalsh(F.T @ F)[::-1], atol=1e-9 * (1 + values[0]))
+
+
+# --- kernels ------------------------------------------------------------------------------------------
+
+EXACT = (Textbook(), Tridiagonal(), Lanczos(), Automatic())
+factors = st.tuples(
+    st.sampled_from([1, 2, 7, 40, 90, 130]),  # rows
+    st.sampled_from([1, 2, 9, 40, 100]),  # columns
+    st.sampled_from(["decaying", "deficient", "repeated", "zero rows and columns", "sparse", "zero"]),
+    st.integers(0, 10**6),
+)
+
+
+def awkward_factor(N, n, kind, seed):
+    """Factors with hard Gram matrices: deficient, repeated eigenvalues, zero rows and columns."""
+    rng = np.random.default_rng(seed)
+    F = rng.normal(size=(N, n)) * np.geomspace(1, 1e-3, n)
+    if kind == "deficient":
+        F = F[:, : 1 + n // 3] @ rng.normal(size=(1 + n // 3, n))
+    if kind == "repeated":
+        m = min(N, n)
+        left, right = (np.linalg.qr(rng.normal(size=(size, m)))[0] for size in (N, n))
+        F = (left * np.where(np.arange(m) < m // 2, 2.0, 1.0)) @ right.T
+    if kind == "zero rows and columns":
+        F[rng.random(N) < 0.3], F[:, rng.random(n) < 0.3] = 0, 0
+    if kind == "sparse":
+        F[rng.random(F.shape) < 0.9] = 0
+    return csr_array(F) if kind in ("sparse", "zero rows and columns") else F * (kind != "zero")
+
+
+def rebuilt(pairs, q):
+    """sum_j (lambda_j - rho) v_j v_j' + rho I with rho = lambda_{q+1} (equation 9)."""
+    V, rho = pairs.vectors[:q], pairs.values[q]
+    return (V.T * (pairs.values[:q] - rho)) @ V + rho * np.eye(V.shape[1])
+
+
+@pytest.mark.parametrize("kernel", EXACT, ids=lambda kernel: type(kernel).__name__)
+@given(factors, st.integers(1, 30))
+@QUICK
+def test_exact_kernels_give_the_dense_textbook_pairs(kernel, shape, count):
+    """Values, orthonormal vectors, residuals; and H_hat, which does not depend on the basis of a cluster."""
+    F = awkward_factor(*shape)
+    H = (F.T @ F) if isinstance(F, np.ndarray) else (F.T @ F).toarray()
+    pairs, truth = leading(F, count, kernel), np.linalg.eigvalsh(H)[::-1]
+    tiny, q = 1e-12 * (1e-300 + truth[0]), pairs.q
+    assert q >= min(count, np.count_nonzero(truth > 100 * tiny), len(H) - 1)
+    np.testing.assert_allclose(pairs.values, truth[: q + 1], atol=10 * tiny)
+    np.testing.assert_allclose(pairs.vectors @ H, pairs.values[:q, None] * pairs.vectors, atol=1e3 * tiny)
+    np.testing.assert_allclose(
+        rebuilt(pairs, q) @ pairs.vectors.T, pairs.vectors.T * pairs.values[:q], atol=1e3 * tiny
+    )
+    if pairs.complete:
+        np.testing.assert_allclose(rebuilt(pairs, q), H, atol=1e3 * tiny)
+    if pairs.smallest is not None:
+        np.testing.assert_allclose(pairs.smallest, truth[-1], atol=10 * tiny)
+
+
+@pytest.mark.parametrize("kernel", [Tridiagonal(), Lanczos(), Subspace()], ids=lambda k: type(k).__name__)
+@given(factors, st.integers(1, 12))
+@QUICK
+def test_pairs_drawn_later_complete_those_drawn_before(kernel, shape, count):
+    """However the pairs are cut, all of them are orthonormal and rebuild the Hessian; the first ones stay."""
+    F = awkward_factor(*shape)
+    H = (F.T @ F) if isinstance(F, np.ndarray) else (F.T @ F).toarray()
+    first = pairs = leading(F, count, kernel)
+    while not pairs.complete:
+        pairs = pairs.followed_by(leading(F, 2 * pairs.q + 1, kernel))
+    assert np.array_equal(pairs.vectors[: first.q], first.vectors)
+    scale = 1e-300 + np.linalg.norm(H, 2)
+    if not isinstance(kernel, Subspace):
+        np.testing.assert_allclose(rebuilt(pairs, pairs.q), H, atol=1e-9 * scale)
+    strong = pairs.values[: pairs.q] > 1e-6 * scale  # the dual loses orthogonality as sqrt(lambda) falls
+    V = pairs.vectors[strong]
+    np.testing.assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-8)
+
+
+@given(factors, st.integers(1, 12))
+@QUICK
+def test_subspace_values_are_ritz_values(shape, count):
+    """Never above the eigenvalues (Cauchy interlacing), and never far below for the first."""
+    F = awkward_factor(*shape)
+    pairs = leading(F, count, Subspace())
+    truth = leading_eigenpairs(F)[0]
+    slack = 1e-12 * (1 + truth[0])
+    assert (pairs.values <= truth[: pairs.q + 1] + slack).all()
+    assert pairs.values[0] >= 0.5 * truth[0] - slack
+
+
+def test_the_kernel_follows_the_shorter_side_the_density_and_the_pairs():
+    rng = np.random.default_rng(0)
+    dense, sparse = rng.normal(size=(300, 200)), csr_array(rng.random((600, 2000)) < 0.01, dtype=float)
+    assert leading(dense, 5, Automatic()).kernel == "Tridiagonal"
+    assert leading(dense, 5, Automatic(approximate=True)).kernel == "Subspace"
+    assert leading(sparse, 5, Automatic()).kernel == "Lanczos"
+    assert leading(sparse, 50, Automatic()).kernel == "Tridiagonal"
+    assert leading(sparse, 5, Textbook()).kernel == "Textbook"
+
+
+def test_a_wide_factor_never_makes_a_matrix_of_its_columns():
+    """n = 200,000 columns, 30 rows: n x n would be 320 GB."""
+    F = csr_array(np.random.default_rng(0).random((30, 200_000)) < 1e-3, dtype=float)
+    pairs = leading(F, 30, Automatic())
+    assert pairs.complete
+    s = np.random.default_rng(1).normal(size=F.shape[1])
+    np.testing.assert_allclose(
+        (pairs.values[:-1] * (pairs.vectors @ s)) @ pairs.vectors, F.T @ (F @ s), atol=1e-9
+    )
 
 
 def test_no_rows_of_weight_give_no_pairs():

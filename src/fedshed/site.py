@@ -32,7 +32,7 @@ class Site:
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request; the cache changes only if all parts were answered."""
         request = self._codec.decode_request(payload)
-        counter = _HessianCounter(self._objective)
+        counter = _HessianCounter(self._objective, getattr(self._cache, "theta_k", None))
         agent, cache, trial = Agent(self._name, counter), self._cache, None
         answers: list[Message] = []
         for part in request.parts:
@@ -99,15 +99,20 @@ def _located(part: Any, trial: Vector | None) -> Any:
 
 
 class _HessianCounter:
-    """An objective that counts at how many points its curvature was computed: nobody can forget to count."""
+    """An objective that counts at how many points its curvature was computed: nobody can forget to count.
 
-    def __init__(self, objective: Objective) -> None:
-        self._objective = objective
+    Not at the anchor of the Hessian in the cache, which was counted when it was taken.
+    """
+
+    def __init__(self, objective: Objective, anchor: Vector | None) -> None:
+        self._objective, self._anchor = objective, anchor
         self.weight, self.dim = objective.weight, objective.dim
         self.hessians = 0
 
     def at(self, theta: Vector) -> Point:
-        return _CountedPoint(self, self._objective.at(theta))
+        point = self._objective.at(theta)
+        known = self._anchor is not None and np.array_equal(theta, self._anchor)
+        return point if known else _CountedPoint(self, point)
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         return self._objective.along(theta, direction, etas)

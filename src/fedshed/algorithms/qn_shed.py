@@ -17,7 +17,7 @@ from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.shed import Held, Shed, Spectrum, curvature
 from fedshed.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.channels import Channel, Constant
-from fedshed.linalg import LowRankPlusDiagonal
+from fedshed.linalg import Automatic, Kernel, LowRankPlusDiagonal
 from fedshed.linesearch import Fused, LineSearch
 from fedshed.messages import Eigenpairs, Local, Message, Share, Update
 from fedshed.precision import EntropyCoded, Precision
@@ -48,6 +48,7 @@ class QnShed(Shed, frozen=True, tag=True):
     channel: Channel = Constant(6)
     line_search: LineSearch = Fused()
     memory: int = 20
+    kernel: Kernel = Automatic(approximate=True)
 
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local, LocalWhole)
     state: ClassVar[Any] = QnState
@@ -95,9 +96,8 @@ class QnShed(Shed, frozen=True, tag=True):
         n = agent.objective.dim
         if local.pairs is None or cache is None or len(local.pairs.values) <= (n + 1) / 2:
             return cache, local
-        whole = (cache.vectors.T * cache.values[: len(cache.vectors)]) @ cache.vectors
-        rest = np.eye(n) - cache.vectors.T @ cache.vectors
-        H = whole + cache.values[len(cache.vectors)] * rest
+        V, rho = cache.pairs.vectors, cache.pairs.values[cache.pairs.q]
+        H = (V.T * (cache.pairs.values[: len(V)] - rho)) @ V + rho * np.eye(n)
         return cache, LocalWhole(local.loss, local.gradient, mine.k, pack(H))
 
 

@@ -28,7 +28,7 @@ from fedshed.algorithm import (
 from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.channels import Channel, Constant
 from fedshed.errors import ProtocolError
-from fedshed.linalg import LowRankPlusDiagonal, leading_eigenpairs
+from fedshed.linalg import Automatic, Kernel, Leading, LowRankPlusDiagonal, leading
 from fedshed.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.messages import Eigenpairs, Local, Message, Share, Update
 from fedshed.objectives import Point
@@ -38,29 +38,33 @@ from fedshed.renewal import Fibonacci, History, Renewal
 class NextEigenvalue(Struct, frozen=True, tag=True):
     """rho = lambda_{q+1}: H_hat is an upper bound of H (Algorithm 4, Corollary 5)."""
 
-    def __call__(self, values: Vector, q: int) -> float:
-        """rho after q eigenpairs, from all n eigenvalues."""
-        return float(values[q])
+    whole: ClassVar[bool] = False
+
+    def __call__(self, pairs: Leading, q: int) -> float:
+        """rho after q eigenpairs."""
+        return float(pairs.values[q])
 
 
 class Midpoint(Struct, frozen=True, tag=True):
     """rho* = (lambda_{q+1} + lambda_n)/2: the best factor with eta = 1 for least squares (Corollary 2)."""
 
-    def __call__(self, values: Vector, q: int) -> float:
-        """rho after q eigenpairs, from all n eigenvalues."""
-        return float(values[q] + values[-1]) / 2
+    whole: ClassVar[bool] = True  # lambda_n takes the whole spectrum
+
+    def __call__(self, pairs: Leading, q: int) -> float:
+        """rho after q eigenpairs."""
+        assert pairs.smallest is not None
+        return float(pairs.values[q] + pairs.smallest) / 2
 
 
 Rho: TypeAlias = NextEigenvalue | Midpoint
 
 
 class Spectrum(Struct, frozen=True):
-    """An agent's cache: the eigenpairs of its Hessian of iteration k, taken at theta^k."""
+    """An agent's cache: the eigenpairs of its Hessian of iteration k drawn so far, taken at theta^k."""
 
     k: int
     theta_k: Vector
-    values: Scalars
-    vectors: Matrix
+    pairs: Leading
 
 
 class Held(Struct, frozen=True):
@@ -122,6 +126,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     channel: Channel = Constant(1)
     line_search: LineSearch = TwoExchange()
     rho: Rho = NextEigenvalue()
+    kernel: Kernel = Automatic()  # how an agent computes its eigenpairs
 
     partial: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
@@ -215,18 +220,65 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         """U_t: the cost, the gradient, and as many of the next eigenpairs as the link carries."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
+        pairs = None
         if mine.more:
-            cache = _recalled(agent, cache, part, mine, point)
-        pairs = self._pairs(agent, cache, part.t, mine) if mine.more and cache is not None else None
+            q = mine.have + self._carried(agent, part.t)
+            cache = self._recalled(agent, cache, part, mine, point, q)
+            pairs = self._pairs(cache, mine, q) if cache is not None else None
         return cache, Local(point.value, point.gradient, pairs)
 
-    def _pairs(self, agent: Agent, spectrum: Spectrum, t: int, mine: Share) -> Eigenpairs:
-        d = self.channel.eigenpairs(t, agent.name, pair_bytes=8 * (agent.objective.dim + 1))
-        q = max(mine.have, min(mine.have + d, len(spectrum.vectors)))
+    def _carried(self, agent: Agent, t: int) -> int:
+        """d_t^(i)."""
+        return self.channel.eigenpairs(t, agent.name, pair_bytes=8 * (agent.objective.dim + 1))
+
+    def _pairs(self, spectrum: Spectrum, mine: Share, q: int) -> Eigenpairs:
+        """The pairs from `have` to q, or to the last there is."""
+        pairs = spectrum.pairs
+        q = max(mine.have, min(q, pairs.q))
         new = slice(mine.have, q)
-        rho = float(self.rho(spectrum.values, q))
-        last = q >= len(spectrum.vectors)
-        return Eigenpairs(mine.k, mine.have, spectrum.values[new], spectrum.vectors[new], rho, last)
+        rho, last = float(self.rho(pairs, q)), pairs.complete and q >= pairs.q
+        return Eigenpairs(mine.k, mine.have, pairs.values[new], pairs.vectors[new], rho, last)
+
+    def _recalled(
+        self, agent: Agent, cache: Spectrum | None, part: Update, mine: Share, point: Point, q: int
+    ) -> Spectrum | None:
+        """The first q pairs of the Hessian of iteration k: cached, taken now, or rebuilt at its anchor.
+
+        None if it is lost.
+        """
+        theta = part.theta if mine.k == part.t else mine.anchor
+        if cache is None or cache.k != mine.k or not (theta is None or np.array_equal(cache.theta_k, theta)):
+            if theta is None:
+                return None
+            if mine.k != part.t:
+                point = agent.objective.at(theta)
+            need = self.needed(agent, mine.k)
+            cache = Spectrum(mine.k, theta, leading(point.factor, need, self.kernel))
+        return self._extended(agent, cache, q)
+
+    def _extended(self, agent: Agent, cache: Spectrum, q: int) -> Spectrum:
+        """With twice the pairs until q are there: more were asked for than the schedule foresaw."""
+        pairs = cache.pairs
+        while pairs.q < q and not pairs.complete:
+            factor = agent.objective.at(cache.theta_k).factor
+            pairs = pairs.followed_by(leading(factor, 2 * pairs.q + 1, self.kernel))
+        return replace(cache, pairs=pairs)
+
+    def needed(self, agent: Agent, k: int) -> int:
+        """Pairs that the link carries before the renewal after k, as far as the schedule tells.
+
+        A link that carries many gets all of them: from n/4 on they cost the same.
+        """
+        n, t, need = agent.objective.dim, k, self._carried(agent, k)
+        while 4 * need <= n and t < k + LOOK_AHEAD:
+            t += 1
+            if self.renewal(History(t, n, (), k), agent.name):
+                break
+            need += self._carried(agent, t)
+        return n if self.rho.whole or 4 * need > n else need
+
+
+LOOK_AHEAD = 64  # iterations; where renewals wait for something to happen, they mostly come sooner
 
 
 def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
@@ -246,17 +298,3 @@ def _held(i: AgentId, old: Held | None, share: Share, pairs: Eigenpairs | None, 
     if pairs is None:
         return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))
     return old.extended(pairs, state.t)
-
-
-def _recalled(
-    agent: Agent, cache: Spectrum | None, part: Update, mine: Share, point: Point
-) -> Spectrum | None:
-    """The Hessian of iteration k: cached, or taken now, or rebuilt at its anchor; None if it is lost."""
-    theta = part.theta if mine.k == part.t else mine.anchor
-    if cache is not None and cache.k == mine.k and (theta is None or np.array_equal(cache.theta_k, theta)):
-        return cache
-    if theta is None:
-        return None
-    if mine.k != part.t:
-        point = agent.objective.at(theta)
-    return Spectrum(mine.k, theta, *leading_eigenpairs(point.factor))

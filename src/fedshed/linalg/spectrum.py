@@ -1,37 +1,112 @@
-"""Eigenpairs of an agent's Hessian G = F'F, on the shorter side of F."""
+"""The leading eigenpairs of an agent's Hessian G = F'F, as many as its messages need."""
 
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
 
-from fedshed.arrays import Matrix, Vector
-from fedshed.objectives.base import Rows, gram
+from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.kernels import Automatic, Kernel, Textbook
+from fedshed.objectives.base import Rows
+
+
+class Leading(Struct, frozen=True):
+    """The first q eigenpairs of F'F, vectors as rows, and one eigenvalue more: lambda_1 to lambda_{q+1}.
+
+    `complete`: no pairs follow, because the rest is below the data rank (lambda <= n eps lambda_1) or v_n.
+    Values that rounding hides are reported as n eps lambda_1, so that rho stays an upper bound; those beyond
+    the number of rows or of columns in use are exactly 0.
+    """
+
+    kernel: str
+    values: Scalars
+    vectors: Matrix
+    complete: bool
+    smallest: float | None = None  # lambda_n, where all pairs were drawn
+
+    @property
+    def q(self) -> int:
+        """Number of pairs."""
+        return len(self.vectors)
+
+    def followed_by(self, more: Leading) -> Leading:
+        """These pairs, and those of a larger set that follow: an orthonormal basis even where values repeat.
+
+        The rows W of `more` are turned by the null space of W V', so that nothing of V is left in them.
+        """
+        turn = np.linalg.svd(more.vectors @ self.vectors.T)[0][:, self.q :]
+        values, mix = np.linalg.eigh((turn.T * more.values[: more.q]) @ turn)
+        rows = (turn @ mix[:, ::-1]).T @ more.vectors
+        chain = np.concatenate([self.values[: self.q], values[::-1], more.values[more.q :]])
+        return Leading(
+            more.kernel,
+            np.minimum.accumulate(chain),
+            np.concatenate([self.vectors, rows]),
+            more.complete,
+            more.smallest,
+        )
+
+
+def leading(factor: Rows, count: int, kernel: Kernel) -> Leading:
+    """At least the first `count` eigenpairs of F'F, unless its rank is lower."""
+    n = factor.shape[1]
+    columns, F = in_use(factor)
+    m = min(F.shape)
+    wanted = min(count + 1, m)
+    chosen = kernel.choose(F, wanted) if isinstance(kernel, Automatic) else kernel
+    name = type(chosen).__name__
+    if m == 0:
+        return Leading(name, np.zeros(1), np.zeros((0, n)), True, 0.0)
+    values, short = chosen.short_side(F, wanted)
+    floor = n * np.finfo(float).eps * max(values[0], 0.0)
+    q = min(int(np.count_nonzero(values > floor)), n - 1)
+    whole = len(values) == m
+    if not whole and q == len(values):  # the last one is the rho of the others
+        q -= 1
+    rho = max(values[q], floor) if q < len(values) else 0.0
+    smallest = (max(values[-1], floor) if m == n else 0.0) if whole else None
+    vectors = scattered(_lifted(F, short[:, :q]), columns, n)
+    return Leading(name, np.append(values[:q], rho), vectors, whole or rho <= floor or q == n - 1, smallest)
 
 
 def leading_eigenpairs(factor: Rows) -> tuple[Vector, Matrix]:
-    """All n eigenvalues of F'F in descending order, and the leading eigenvectors as rows.
+    """All n eigenvalues of F'F in descending order, and the eigenvectors up to the data rank as rows."""
+    pairs = leading(factor, factor.shape[1], Textbook())
+    values = np.full(factor.shape[1], pairs.smallest)
+    values[: len(pairs.values)] = pairs.values
+    return values, pairs.vectors
 
-    Vectors end at the data rank, lambda <= n eps lambda_1, or at n - 1: v_n is never needed.
-    Values that rounding hides are reported as n eps lambda_1, so that rho stays an upper bound; those beyond
-    the number of rows are exactly 0.
-    """
+
+def in_use(factor: Rows) -> tuple[NDArray[np.intp], Rows]:
+    """The columns that are not zero, and the factor without the others: exact, and often much smaller."""
     n = factor.shape[1]
-    values, vectors = _primal(factor) if factor.shape[0] >= n else _dual(factor)
-    floor = n * np.finfo(float).eps * max(values[0], 0.0)
-    rank = int(np.count_nonzero(values > floor))
-    padded = np.zeros(n)
-    padded[: len(values)] = np.maximum(values, floor)
-    return padded, np.ascontiguousarray(vectors[: min(rank, n - 1)])
+    if isinstance(factor, np.ndarray):
+        columns = np.flatnonzero(factor.any(axis=0))
+        return columns, factor if len(columns) == n else factor[:, columns]
+    columns = np.flatnonzero(np.bincount(factor.indices, minlength=n))
+    if len(columns) == n:
+        return columns, factor
+    place = np.zeros(n, dtype=factor.indices.dtype)
+    place[columns] = np.arange(len(columns))
+    parts = (factor.data, place[factor.indices], factor.indptr)
+    return columns, type(factor)(parts, shape=(factor.shape[0], len(columns)))
 
 
-def _primal(factor: Rows) -> tuple[Vector, Matrix]:
-    values, columns = np.linalg.eigh(gram(factor))
-    return values[::-1], columns.T[::-1]
+def scattered(rows: Matrix, columns: NDArray[np.intp], n: int) -> Matrix:
+    """Rows of R^n from their entries in some columns."""
+    if len(columns) == n:
+        return np.ascontiguousarray(rows)
+    full = np.zeros((len(rows), n))
+    full[:, columns] = rows
+    return full
 
 
-def _dual(factor: Rows) -> tuple[Vector, Matrix]:
-    """From the smaller Gram matrix FF' = U diag(s) U': the vectors are the rows of U'F, normalised."""
-    values, columns = np.linalg.eigh(gram(factor.T))
-    rows = (factor.T @ columns).T[::-1]
+def _lifted(F: Rows, short: Matrix) -> Matrix:
+    """Eigenvectors of F'F as rows: themselves, or the rows of U'F, made unit, from those of FF'."""
+    if F.shape[0] >= F.shape[1]:
+        return short.T
+    rows = np.asarray((F.T @ short).T)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return values[::-1], rows / np.where(norms > 0, norms, 1.0)
+    unit: Matrix = rows / np.where(norms > 0, norms, 1.0)
+    return unit

@@ -1,0 +1,132 @@
+"""Kernels for the leading eigenpairs of F'F, at a cost that follows how many are sent.
+
+A kernel is a pure function of the factor and of how many pairs are wanted, so an agent that lost its cache
+draws the same bits again.  All work on the shorter side: FF' where F has fewer rows than columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from scipy.linalg import lapack
+
+from fedshed.arrays import Matrix, Scalars
+from fedshed.errors import Error
+from fedshed.objectives.base import Rows, gram
+
+Pairs: TypeAlias = tuple[Scalars, Matrix]  # falling eigenvalues, eigenvectors as columns
+
+
+class Textbook(Struct, frozen=True, tag=True):
+    """All pairs by a dense eigendecomposition: the reference that the others are tested against."""
+
+    def short_side(self, F: Rows, count: int) -> Pairs:
+        """All eigenpairs of the Gram matrix of the shorter side."""
+        values, columns = np.linalg.eigh(short_gram(F))
+        return values[::-1], columns[:, ::-1]
+
+
+class Tridiagonal(Struct, frozen=True, tag=True):
+    """One Householder tridiagonalisation Q T Q', the pairs of T that are wanted, and Q on those alone: exact.
+
+    Few pairs of T by MRRR (Dhillon and Parlett 2004), many by divide and conquer, which then costs less.
+    """
+
+    def short_side(self, F: Rows, count: int) -> Pairs:
+        """The leading `count` eigenpairs of the Gram matrix of the shorter side, or more."""
+        S = np.asfortranarray(short_gram(F))
+        m = len(S)
+        if m < SMALL:
+            return Textbook().short_side(F, count)
+        c, d, e, tau, info = lapack.dsytrd(S, lower=1, lwork=32 * m, overwrite_a=1)
+        few = 8 * count <= m
+        values, Z, info = _few(d, e, count) if few else lapack.dstevd(d, e, compute_v=1)
+        if info:
+            raise Error(f"LAPACK found no eigenpairs of a tridiagonal matrix of size {m} (info = {info})")
+        columns = np.asfortranarray(Z[:, ::-1][:, :count])
+        columns[1:] = lapack.dormqr("L", "N", c[1:, :-1], tau, columns[1:], lwork=32 * count)[0]
+        return values[::-1][:count], columns
+
+
+class Subspace(Struct, frozen=True, tag=True):
+    """Randomised subspace iteration (Halko, Martinsson and Tropp 2011, Algorithm 4.4): approximate.
+
+    Ritz values never exceed the eigenvalues.  It starts from fixed random columns: vectors of an earlier
+    Hessian would save a pass, but what an agent answers must not depend on what it remembers.
+    """
+
+    passes: int = 2
+    extra: int = 6
+
+    def short_side(self, F: Rows, count: int) -> Pairs:
+        """`count` Ritz pairs of the shorter side."""
+        m, width = min(F.shape), count + self.extra
+        if 3 * width >= m or m < SMALL:
+            return Tridiagonal().short_side(F, count)
+        product = _product(F, dense=2 * (self.passes + 1) * width > m)
+        Q = np.random.default_rng(0).standard_normal((m, width))
+        for _ in range(self.passes):
+            Q = np.linalg.qr(product(Q))[0]
+        values, U = np.linalg.eigh(Q.T @ product(Q))
+        return values[::-1][:count], (Q @ U[:, ::-1])[:, :count]
+
+
+class Lanczos(Struct, frozen=True, tag=True):
+    """Implicitly restarted Lanczos (ARPACK) to machine precision: few pairs of a large sparse factor."""
+
+    def short_side(self, F: Rows, count: int) -> Pairs:
+        """The leading `count` eigenpairs of the shorter side, by products with F alone."""
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        m = min(F.shape)
+        if 2 * count >= m:
+            return Tridiagonal().short_side(F, count)
+        operator = LinearOperator((m, m), matvec=_product(F, dense=False), dtype=float)
+        start = np.random.default_rng(0).standard_normal(m)
+        values, columns = eigsh(operator, k=count, v0=start, which="LA")
+        return values[::-1], columns[:, ::-1]
+
+
+class Automatic(Struct, frozen=True, tag=True):
+    """The cheapest kernel for (n, N, density, pairs), exact unless `approximate` (docs/performance.md)."""
+
+    approximate: bool = False
+
+    def choose(self, F: Rows, count: int) -> Chosen:
+        """Crossovers measured on one core; the short side decides, not n."""
+        m = min(F.shape)
+        if self.approximate and 6 * count <= m:
+            return Subspace()
+        if not isinstance(F, np.ndarray) and m >= 500 and 30 * count <= m:
+            return Lanczos()
+        return Tridiagonal()
+
+
+Chosen: TypeAlias = Textbook | Tridiagonal | Subspace | Lanczos
+Kernel: TypeAlias = Chosen | Automatic
+SMALL = 32  # below this a dense eigendecomposition is as quick as anything
+
+
+def short_gram(F: Rows) -> Matrix:
+    """F'F or FF', whichever is smaller; a small sparse factor is as quick made dense once."""
+    F = F if F.shape[0] >= F.shape[1] else F.T
+    small = F.shape[0] * F.shape[1] <= 1 << 18 and not isinstance(F, np.ndarray)
+    return np.asarray(F.T @ F.toarray()) if small else gram(F)
+
+
+def _few(d: Scalars, e: Scalars, count: int) -> Any:
+    """The last `count` eigenpairs of a tridiagonal matrix, rising."""
+    m = len(d)
+    found, values, Z, info = lapack.dstemr(d, np.append(e, 0.0), 2, 0.0, 0.0, m - count + 1, m, compute_v=1)
+    return values[:found], Z[:, :found], info
+
+
+def _product(F: Rows, dense: bool) -> Any:
+    """Q -> S Q for the Gram matrix S of the shorter side; formed first where that costs less."""
+    if dense:
+        S = short_gram(F)
+        return lambda Q: S @ Q
+    F = F if F.shape[0] >= F.shape[1] else F.T
+    return lambda Q: F.T @ (F @ Q)
