@@ -6,7 +6,7 @@ Decoding makes views of the received bytes, so it never allocates more than the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -46,6 +46,7 @@ class Decoder:
             Vector: (n,), Gradient: (n,), Matrix: (-1, n), Packed: (n * (n + 1) // 2,),
             Scalars: (-1,), Extended: (-1,),
         }  # fmt: skip
+        self._known: dict[int, tuple[Any, Any]] = {}  # by identity: annotations are slow to hash
         self._decoder = msgspec.msgpack.Decoder(expected, dec_hook=self._decode_array)
 
     def __call__(self, data: bytes) -> Any:
@@ -56,16 +57,34 @@ class Decoder:
             raise CodecError(f"{len(data)} bytes are not a valid message: {error}") from error
 
     def _decode_array(self, kind: Any, raw: Any) -> Any:
-        shape = self._shapes.get(kind)
-        if shape is None or not isinstance(raw, bytes):
+        if id(kind) not in self._known:
+            self._known[id(kind)] = kind, self._reader(kind)
+        if not isinstance(raw, bytes):
             raise ValueError(f"expected an array of float64, got {type(raw).__name__}")
-        if self._precision.lossy and kind in KINDS:
-            array = self._precision.decode(KINDS[kind], raw, self._n)
-        else:
-            array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
-        if not (np.isfinite(array) | ((array == np.inf) & (kind == Extended))).all():
-            raise ValueError("an array holds NaN or infinity")
-        return array
+        return self._known[id(kind)][1](raw)
+
+    def _reader(self, kind: Any) -> Callable[[bytes], Any]:
+        """How arrays of this kind are read: coded, or as they are; finite, or below infinity at least."""
+        if kind not in self._shapes:
+            raise ValueError(f"arrays of kind {kind} cannot be received")
+        shape, coded = self._shapes[kind], self._precision.lossy and kind in KINDS
+        allowed = _not_nan if kind == Extended else np.isfinite
+
+        def read(raw: bytes) -> Any:
+            if coded:
+                array = self._precision.decode(KINDS[kind], raw, self._n)
+            else:
+                array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
+            if not allowed(array).all():
+                raise ValueError("an array holds NaN or infinity")
+            return array
+
+        return read
+
+
+def _not_nan(array: Any) -> Any:
+    """Numbers and +infinity."""
+    return array > -np.inf
 
 
 KINDS = {Vector: "vector", Gradient: "gradient", Matrix: "matrix", Packed: "packed"}

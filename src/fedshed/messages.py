@@ -95,7 +95,8 @@ class Eigenpairs(Message, frozen=True):
             raise ValueError(f"eigenpairs of k={self.k} from start={self.start}: {have}")
         if self.start + count > max(n - 1, 0):
             raise ValueError(f"{self.start + count} eigenpairs are more than n - 1 = {n - 1}")
-        if self.rho < 0 or (np.diff(self.values, append=self.rho) > 1e-9 * self.rho).any():
+        chain = np.append(self.values, self.rho)
+        if self.rho < 0 or (chain[1:] - chain[:-1] > 1e-9 * self.rho).any():
             raise ValueError("eigenvalues must fall, down to a rho of at least 0")
 
 

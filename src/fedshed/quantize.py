@@ -6,6 +6,7 @@ Everything that is decoded is decoded the same on every machine: symbols are int
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,7 @@ def _fitted(x: NDArray[np.int64]) -> tuple[int, int]:
     return int(np.clip(round(8 * odds) + 128, 0, 255)), int(np.clip(round(11 * more) + 100, 0, 255))
 
 
+@lru_cache(maxsize=1024)
 def _model(zeros: int, tail: int, largest: int) -> Any:
     import constriction
 

@@ -27,6 +27,7 @@ class Site:
     def __init__(self, name: AgentId, objective: Objective, algorithm: Algorithm[Any]) -> None:
         self._name, self._objective, self._algorithm = name, objective, algorithm
         self._codec = codec_of(algorithm, objective.dim)
+        self._listens = type(algorithm).sent is not Algorithm.sent
         self._cache: Any = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -45,7 +46,9 @@ class Site:
         accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
         reply = Reply(request.run, request.number, counter.hessians, answers)
         encoded = self._codec.encode_reply(reply, accuracy)
-        if self._algorithm.precision.lossy:  # what the Master sees is what the agent must go on from
+        if (
+            self._listens and self._algorithm.precision.lossy
+        ):  # what the Master sees is what the agent must go on from
             for answer in self._codec.decode_reply(encoded).parts:
                 cache = self._algorithm.sent(cache, answer)
         self._cache = cache

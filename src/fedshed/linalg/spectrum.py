@@ -65,7 +65,7 @@ def leading(factor: Rows, count: int, kernel: Kernel) -> Leading:
     if not whole and q == len(values):  # the last one is the rho of the others
         q -= 1
     rho = max(values[q], floor) if q < len(values) else 0.0
-    smallest = (max(values[-1], floor) if m == n else 0.0) if whole else None
+    smallest = float(max(values[-1], floor) if m == n else 0.0) if whole else None
     vectors = scattered(_lifted(F, short[:, :q]), columns, n)
     return Leading(name, np.append(values[:q], rho), vectors, whole or rho <= floor or q == n - 1, smallest)
 

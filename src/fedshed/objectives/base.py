@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedshed.arrays import Matrix, Scalars, Vector
 
+SHORT = 4096  # rows up to which all step sizes are evaluated at once
 Rows: TypeAlias = Any  # a dense float64 matrix or a scipy CSR array, one row an observation
 
 
@@ -101,6 +102,7 @@ class LinearModel:
         self.X, self.y, self.weights, self.offset = X, y, weights, offset
         self.weight = float(X.shape[0] if weights is None else weights.sum())
         self.dim = int(X.shape[1])
+        self._last: tuple[Vector, NDArray[np.float64]] | None = None  # the last theta and its margins
 
     def null(self) -> Self:
         """The same responses, weights and offsets with an intercept as the only column."""
@@ -113,6 +115,9 @@ class LinearModel:
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Costs along a direction: two products with X, then O(N) a step size."""
         z, u = self.margins(theta), self.linear(direction)
+        with_all = z.ndim == 1 and len(z) <= SHORT  # all step sizes in one call, row by row the same numbers
+        if with_all:
+            return np.asarray(self.mean(self.losses(z + etas[:, None] * u)))
         return np.array([self.mean(self.losses(z + eta * u)) for eta in etas])
 
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
@@ -121,15 +126,17 @@ class LinearModel:
         return np.array([float(np.vdot(self.shares(self.slopes(z + eta * u)), u)) for eta in etas])
 
     def margins(self, theta: Vector) -> NDArray[np.float64]:
-        """z = X theta + offset."""
-        z = self.linear(theta)
-        return z if self.offset is None else z + self.offset
+        """z = X theta + offset; those of the last theta are kept, for a search starts where an update was."""
+        if self._last is None or not np.array_equal(self._last[0], theta):
+            z = self.linear(theta)
+            self._last = theta.copy(), z if self.offset is None else z + self.offset
+        return self._last[1]
 
     def linear(self, direction: Vector) -> NDArray[np.float64]:
         """X d."""
         return np.asarray(self.X @ direction)
 
-    def mean(self, values: Vector) -> float:
+    def mean(self, values: NDArray[np.float64]) -> Any:
         """The weighted mean over rows."""
         return self.total(values) / self.weight
 
@@ -145,12 +152,15 @@ class LinearModel:
 
     def scaled_rows(self, curvatures: NDArray[np.float64]) -> Rows:
         """diag(c)^(1/2) X, dense or CSR as X is, for what each row adds to the curvature."""
-        roots = np.sqrt(curvatures)[:, None]
-        return self.X * roots if isinstance(self.X, np.ndarray) else self.X.multiply(roots).tocsr()
+        roots = np.sqrt(curvatures)
+        if isinstance(self.X, np.ndarray):
+            return self.X * roots[:, None]
+        data = self.X.data * np.repeat(roots, np.diff(self.X.indptr))
+        return type(self.X)((data, self.X.indices, self.X.indptr), shape=self.X.shape)
 
-    def total(self, values: Vector) -> float:
+    def total(self, values: NDArray[np.float64]) -> Any:
         """The weighted sum over rows."""
-        return float((values if self.weights is None else values * self.weights).sum())
+        return (values if self.weights is None else values * self.weights).sum(axis=-1)
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
@@ -214,7 +224,7 @@ class LinearPoint:
     @property
     def value(self) -> float:
         """Mean loss."""
-        return self._model.mean(self._model.losses(self._z))
+        return float(self._model.mean(self._model.losses(self._z)))
 
     @property
     def gradient(self) -> Vector:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
 
 from fedshed.arrays import Scalars, Vector
 from fedshed.objectives.base import LinearModel
@@ -31,14 +30,19 @@ class Logistic(LinearModel):
 
     def losses(self, z: Vector) -> Vector:
         """log(1 + exp(-yz)), without overflow."""
-        return np.logaddexp(0.0, -self.y * z)
+        m = self.y * z
+        losses: Vector = np.log1p(np.exp(-np.abs(m))) + np.maximum(-m, 0.0)
+        return losses
 
     def slopes(self, z: Vector) -> Vector:
         """-y sigma(-yz)."""
-        slopes: Vector = -self.y * expit(-self.y * z)
+        m = self.y * z
+        e = np.exp(-np.abs(m))
+        slopes: Vector = -self.y * np.where(m >= 0, e, 1.0) / (1.0 + e)
         return slopes
 
     def curvatures(self, z: Vector) -> Vector:
         """sigma(z) sigma(-z): never negative, and 0 only by underflow."""
-        curvatures: Vector = expit(z) * expit(-z)
+        e = np.exp(-np.abs(z))
+        curvatures: Vector = e / np.square(1.0 + e)
         return curvatures
