@@ -169,14 +169,48 @@ def test_packed_is_half_and_unpacks(n, seed):
     assert np.array_equal(unpack(packed, n), A + A.T)
 
 
-@given(shapes)
+stacks = st.tuples(
+    st.sampled_from([0, 1, 3, 20, 60]),  # rows
+    st.sampled_from([1, 2, 21, 70]),  # columns
+    st.floats(-9, 3),  # log10 of the diagonal
+    st.sampled_from(["full", "deficient", "graded", "zero"]),
+    st.booleans(),  # an intercept with a diagonal of its own
+    st.integers(0, 10**6),
+)
+
+
+def awkward_stack(rows, n, log_diagonal, kind, intercept, seed):
+    rng = np.random.default_rng(seed)
+    U = rng.normal(size=(rows, n))
+    if kind == "deficient":
+        U = np.repeat(U[:1], rows, axis=0)
+    if kind == "graded":
+        U *= np.geomspace(1, 1e-6, n)
+    diagonal = np.full(n, 10.0**log_diagonal)
+    diagonal[-1] *= 1e-3 if intercept else 1.0
+    return U * (kind != "zero"), diagonal, rng.normal(size=n)
+
+
+@given(stacks)
 @QUICK
-def test_solve_inverts_matvec(shape):
-    U = factor_of(*shape)
-    ridge = np.linspace(0.1, 1, U.shape[1])
-    operator, g = LowRankPlusDiagonal(U, ridge), np.ones(U.shape[1])
-    np.testing.assert_allclose(operator.matvec(operator.solve(g)), g, atol=1e-8)
-    np.testing.assert_allclose(operator.matvec(g), (U.T @ U + np.diag(ridge)) @ g)
+def test_any_solve_is_the_dense_textbook_solve_to_a_backward_error_of_1e_13(stack):
+    U, diagonal, g = awkward_stack(*stack)
+    operator, H = LowRankPlusDiagonal(U, diagonal), U.T @ U + np.diag(diagonal)
+    p = operator.solve(g)
+    scale = np.linalg.norm(g) + np.linalg.norm(H, 2) * np.linalg.norm(p)
+    assert np.linalg.norm(g - H @ p) <= 1e-12 * scale
+    assert np.linalg.norm(p - np.linalg.solve(H, g)) <= 1e-12 * np.linalg.cond(H) * np.linalg.norm(p)
+    np.testing.assert_allclose(operator.matvec(g), H @ g, rtol=1e-9, atol=1e-12 * np.linalg.norm(H))
+
+
+def test_fewer_rows_than_columns_never_make_a_dense_matrix():
+    """n = 200,000: n x n would be 320 GB."""
+    rng = np.random.default_rng(0)
+    U, g = rng.normal(size=(12, 200_000)), rng.normal(size=200_000)
+    operator = LowRankPlusDiagonal(U, np.full(200_000, 1e-3))
+    assert operator.method == "woodbury"
+    np.testing.assert_allclose(operator.matvec(operator.solve(g)), g, atol=1e-6)
+    assert LowRankPlusDiagonal(U[:, :12], np.full(12, 1e-3)).method == "dense"
 
 
 def test_a_singular_curvature_names_the_collinear_columns():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ _SIDE = struct.Struct("<BBH")  # odds of zero, mean of the others, largest magni
 def entropy_encode(symbols: NDArray[Any]) -> bytes:
     """Integers as a range-coded stream: P(0) and a geometric tail are fitted, 4 bytes of side information."""
     x = np.asarray(symbols).astype(np.int64).ravel()
-    if x.size and not -(2**31) <= x.min() <= x.max() < 2**31:
-        raise CodecError(f"symbols from {x.min()} to {x.max()} do not fit into 32 bits")
-    largest = int(np.abs(x).max(initial=0))
+    low, high = int(x.min(initial=0)), int(x.max(initial=0))
+    if not -(2**31) <= low <= high < 2**31:
+        raise CodecError(f"symbols from {low} to {high} do not fit into 32 bits")
+    largest = max(-low, high)
     if largest >= LARGEST:
         return _split(x, largest.bit_length() - LARGEST.bit_length() + 2)
     zeros, tail = _fitted(x)
@@ -100,11 +102,10 @@ def _decoded(body: bytes, count: int, zeros: int, tail: int, largest: int) -> Sy
 
 def _fitted(x: NDArray[np.int64]) -> tuple[int, int]:
     """Log-odds of zero, in eighths of an octave, and of going on in the geometric tail, in elevenths."""
-    magnitudes = np.abs(x[x != 0])
-    zeros = len(x) - len(magnitudes)
-    odds = np.log2((zeros + 0.25) / (len(magnitudes) + 0.25))
-    more = np.log2(max(magnitudes.mean() - 1, 2**-9)) if len(magnitudes) else -9
-    return int(np.clip(round(8 * odds) + 128, 0, 255)), int(np.clip(round(11 * more) + 100, 0, 255))
+    others = int(np.count_nonzero(x))
+    odds = log2((len(x) - others + 0.25) / (others + 0.25))
+    more = log2(max(int(np.abs(x).sum()) / others - 1, 2**-9)) if others else -9
+    return min(max(round(8 * odds) + 128, 0), 255), min(max(round(11 * more) + 100, 0), 255)
 
 
 @lru_cache(maxsize=1024)

@@ -270,7 +270,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         A link that carries many gets all of them: from n/4 on they cost the same.
         """
         n, t, need = agent.objective.dim, k, self._carried(agent, k)
-        while 4 * need <= n and t < k + LOOK_AHEAD:
+        while 4 * need <= n and t < k + self.kernel.look_ahead:
             t += 1
             if self.renewal(History(t, n, (), k), agent.name):
                 break
@@ -278,15 +278,14 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         return n if self.rho.whole or 4 * need > n else need
 
 
-LOOK_AHEAD = 64  # iterations; where renewals wait for something to happen, they mostly come sooner
-
-
 def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
     held = [(problem.p[i], state.known[i].curvature) for i in problem.agents]
-    rows = [h.vectors * np.sqrt(p * h.excess)[:, None] for p, h in held]
+    weights = np.concatenate([np.sqrt(p * h.excess) for p, h in held])
+    rows = np.concatenate([h.vectors for _, h in held])
+    rows *= weights[:, None]
     rho = sum(p * h.rho for p, h in held)
-    return LowRankPlusDiagonal(np.concatenate(rows), rho + problem.l2, problem.columns)
+    return LowRankPlusDiagonal(rows, rho + problem.l2, problem.columns)
 
 
 def _held(i: AgentId, old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:

@@ -6,7 +6,7 @@ draws the same bits again.  All work on the shorter side: FF' where F has fewer 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +22,8 @@ Pairs: TypeAlias = tuple[Scalars, Matrix]  # falling eigenvalues, eigenvectors a
 class Textbook(Struct, frozen=True, tag=True):
     """All pairs by a dense eigendecomposition: the reference that the others are tested against."""
 
+    look_ahead: ClassVar[int] = 64  # rounds before the next renewal whose pairs are drawn at once
+
     def short_side(self, F: Rows, count: int) -> Pairs:
         """All eigenpairs of the Gram matrix of the shorter side."""
         values, columns = np.linalg.eigh(short_gram(F))
@@ -33,6 +35,8 @@ class Tridiagonal(Struct, frozen=True, tag=True):
 
     Few pairs of T by MRRR (Dhillon and Parlett 2004), many by divide and conquer, which then costs less.
     """
+
+    look_ahead: ClassVar[int] = 64
 
     def short_side(self, F: Rows, count: int) -> Pairs:
         """The leading `count` eigenpairs of the Gram matrix of the shorter side, or more."""
@@ -59,6 +63,7 @@ class Subspace(Struct, frozen=True, tag=True):
 
     passes: int = 2
     extra: int = 6
+    look_ahead: ClassVar[int] = 4  # a few more cost a few more: drawing them again is no loss
 
     def short_side(self, F: Rows, count: int) -> Pairs:
         """`count` Ritz pairs of the shorter side."""
@@ -75,6 +80,8 @@ class Subspace(Struct, frozen=True, tag=True):
 
 class Lanczos(Struct, frozen=True, tag=True):
     """Implicitly restarted Lanczos (ARPACK) to machine precision: few pairs of a large sparse factor."""
+
+    look_ahead: ClassVar[int] = 8
 
     def short_side(self, F: Rows, count: int) -> Pairs:
         """The leading `count` eigenpairs of the shorter side, by products with F alone."""
@@ -94,10 +101,15 @@ class Automatic(Struct, frozen=True, tag=True):
 
     approximate: bool = False
 
+    @property
+    def look_ahead(self) -> int:
+        """Rounds before the next renewal whose pairs are drawn at once."""
+        return Subspace.look_ahead if self.approximate else Tridiagonal.look_ahead
+
     def choose(self, F: Rows, count: int) -> Chosen:
         """Crossovers measured on one core; the short side decides, not n."""
         m = min(F.shape)
-        if self.approximate and 6 * count <= m:
+        if self.approximate and 4 * count <= m:
             return Subspace()
         if not isinstance(F, np.ndarray) and m >= 500 and 30 * count <= m:
             return Lanczos()
@@ -128,5 +140,6 @@ def _product(F: Rows, dense: bool) -> Any:
     if dense:
         S = short_gram(F)
         return lambda Q: S @ Q
-    F = F if F.shape[0] >= F.shape[1] else F.T
-    return lambda Q: F.T @ (F @ Q)
+    tall = F if F.shape[0] >= F.shape[1] else F.T
+    wide = tall.T
+    return lambda Q: wide @ (tall @ Q)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,8 +75,66 @@ class DensePlusRidge:
         )
 
 
-class LowRankPlusDiagonal(DensePlusRidge):
-    """U'U + diag(d) for a tall stack of rows U."""
+class LowRankPlusDiagonal:
+    """U'U + diag(d) for a stack of rows U, n x n only where U has as many rows as columns."""
 
     def __init__(self, U: Matrix, diagonal: Vector, columns: Sequence[str] = ()) -> None:
-        super().__init__(U.T @ U, diagonal, columns)
+        self._U, self._diagonal, self._columns = U, diagonal, columns
+
+    def matvec(self, s: Vector) -> Vector:
+        """(U'U + diag(d)) s."""
+        product: Vector = (self._U @ s) @ self._U + self._diagonal * s
+        return product
+
+    def solve(self, g: Vector) -> Vector:
+        """(U'U + diag(d))^-1 g: by Woodbury where U is short, to a backward error of 1e-13, else dense."""
+        return self.dense().solve(g) if self.method == "dense" else self._refined(g)
+
+    @property
+    def method(self) -> str:
+        """Woodbury where U has fewer rows than columns, unless d is lost in the rounding of U'U."""
+        short = len(self._U) < len(self._diagonal)
+        return "woodbury" if short and self._diagonal.min() > 1e-12 * self._size else "dense"
+
+    @cached_property
+    def _size(self) -> float:
+        """Largest diagonal entry of UU' or of d: at most the norm of the matrix."""
+        return float(max(np.einsum("ij,ij->i", self._U, self._U).max(initial=0.0), self._diagonal.max()))
+
+    def dense(self) -> DensePlusRidge:
+        """The same, as a dense matrix."""
+        return DensePlusRidge(self._U.T @ self._U, self._diagonal, self._columns)
+
+    def _refined(self, g: Vector) -> Vector:
+        """Woodbury's formula, improved by its own residual until that is rounding; dense if it is not."""
+        p, r = np.zeros_like(g), g
+        for _ in range(REFINEMENTS):
+            p = p + self._woodbury(r)
+            r = g - self.matvec(p)
+            if np.linalg.norm(r) <= BACKWARD * (np.linalg.norm(g) + self._size * np.linalg.norm(p)):
+                return p
+        return self.dense().solve(g)
+
+    def _woodbury(self, g: Vector) -> Vector:
+        """D^-1 g - D^-1 U' (I + U D^-1 U')^-1 U D^-1 g (Golub and Van Loan 2013, Section 2.1.4)."""
+        scaled = g / self._diagonal
+        if not len(self._U):
+            return scaled
+        inner = cho_solve(self._inner, self._U @ scaled, check_finite=False)
+        solution: Vector = scaled - (inner @ self._U) / self._diagonal
+        return solution
+
+    @cached_property
+    def _inner(self) -> tuple[Matrix, bool]:
+        """The Cholesky factor of I + U D^-1 U'."""
+        common = float(np.median(self._diagonal))  # mostly all are equal, save that of the intercept
+        odd = np.flatnonzero(self._diagonal != common)
+        K: Matrix = (self._U @ self._U.T) / common
+        K += (self._U[:, odd] * (1 / self._diagonal[odd] - 1 / common)) @ self._U[:, odd].T
+        K[np.diag_indices_from(K)] += 1.0
+        factor: tuple[Matrix, bool] = cho_factor(K, lower=True, check_finite=False, overwrite_a=True)
+        return factor
+
+
+REFINEMENTS = 4
+BACKWARD = 1e-13  # ||g - H p|| / (||g|| + ||H|| ||p||) of a solution p

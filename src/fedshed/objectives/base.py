@@ -148,7 +148,12 @@ class LinearModel:
 
     def slope_product(self, slopes: NDArray[np.float64]) -> Vector:
         """X's, the gradient for what each row adds."""
-        return np.asarray(self.X.T @ slopes)
+        return np.asarray(self._transposed @ slopes)
+
+    @cached_property
+    def _transposed(self) -> Rows:
+        """X' as a view."""
+        return self.X.T
 
     def scaled_rows(self, curvatures: NDArray[np.float64]) -> Rows:
         """diag(c)^(1/2) X, dense or CSR as X is, for what each row adds to the curvature."""
