@@ -38,22 +38,19 @@ from fedshed.renewal import Fibonacci, History, Renewal
 class NextEigenvalue(Struct, frozen=True, tag=True):
     """rho = lambda_{q+1}: H_hat is an upper bound of H (Algorithm 4, Corollary 5)."""
 
-    whole: ClassVar[bool] = False
+    whole: ClassVar[bool] = False  # the leading eigenvalues are enough
 
-    def __call__(self, pairs: Leading, q: int) -> float:
-        """rho after q eigenpairs."""
-        return float(pairs.values[q])
+    def __call__(self, values: Vector, q: int) -> float:
+        """rho after q eigenpairs, from the first q + 1 eigenvalues at least."""
+        return float(values[q])
 
 
 class Midpoint(Struct, frozen=True, tag=True):
     """rho* = (lambda_{q+1} + lambda_n)/2: the best factor with eta = 1 for least squares (Corollary 2)."""
 
-    whole: ClassVar[bool] = True  # lambda_n takes the whole spectrum
-
-    def __call__(self, pairs: Leading, q: int) -> float:
-        """rho after q eigenpairs."""
-        assert pairs.smallest is not None
-        return float(pairs.values[q] + pairs.smallest) / 2
+    def __call__(self, values: Vector, q: int) -> float:
+        """rho after q eigenpairs, from all n eigenvalues."""
+        return float(values[q] + values[-1]) / 2
 
 
 Rho: TypeAlias = NextEigenvalue | Midpoint
@@ -236,7 +233,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         pairs = spectrum.pairs
         q = max(mine.have, min(q, pairs.q))
         new = slice(mine.have, q)
-        rho, last = float(self.rho(pairs, q)), pairs.complete and q >= pairs.q
+        rho, last = float(self.rho(pairs.spectrum, q)), pairs.complete and q >= pairs.q
         return Eigenpairs(mine.k, mine.have, pairs.values[new], pairs.vectors[new], rho, last)
 
     def _recalled(
@@ -275,7 +272,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
             if self.renewal(History(t, n, (), k), agent.name):
                 break
             need += self._carried(agent, t)
-        return n if self.rho.whole or 4 * need > n else need
+        return n if getattr(self.rho, "whole", True) or 4 * need > n else need
 
 
 def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:

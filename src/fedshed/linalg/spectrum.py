@@ -30,6 +30,12 @@ class Leading(Struct, frozen=True):
         """Number of pairs."""
         return len(self.vectors)
 
+    @property
+    def spectrum(self) -> Scalars:
+        """All n eigenvalues where all pairs were drawn, else those at hand; beyond the rank all are alike."""
+        rest = max(self.vectors.shape[1] - len(self.values), 0) if self.smallest is not None else 0
+        return np.append(self.values, np.full(rest, self.smallest)) if rest else self.values
+
     def followed_by(self, more: Leading) -> Leading:
         """These pairs, and those of a larger set that follow: an orthonormal basis even where values repeat.
 
@@ -73,9 +79,7 @@ def leading(factor: Rows, count: int, kernel: Kernel) -> Leading:
 def leading_eigenpairs(factor: Rows) -> tuple[Vector, Matrix]:
     """All n eigenvalues of F'F in descending order, and the eigenvectors up to the data rank as rows."""
     pairs = leading(factor, factor.shape[1], Textbook())
-    values = np.full(factor.shape[1], pairs.smallest)
-    values[: len(pairs.values)] = pairs.values
-    return values, pairs.vectors
+    return pairs.spectrum, pairs.vectors
 
 
 def in_use(factor: Rows) -> tuple[NDArray[np.intp], Rows]:
