@@ -113,7 +113,9 @@ class Codec:
 
     def __init__(self, messages: Sequence[type[Message]], n: int, precision: Precision = EXACT) -> None:
         self._precision = precision
+        self._last: tuple[bytes, Request] = b"", Request(b"", 0, [], None)
         union = _union(tuple(messages))
+        self._mine = Decoder(union | None, n)
         self._request = Decoder(tuple[bytes, int, list[union], union | None], n)  # type: ignore[valid-type]
         self._reply = Decoder(tuple[bytes, int, int, list[union]], n, precision)  # type: ignore[valid-type]
 
@@ -128,8 +130,18 @@ class Codec:
         return common + encode(mine)
 
     def decode_request(self, data: bytes) -> Request:
-        """A request as an agent reads it."""
-        return Request(*self._request(data))
+        """A request as an agent reads it; what was common to it and to the last one is not read again.
+
+        So many agents of one process read theta once.
+        """
+        common, last = self._last
+        if common and data.startswith(common):
+            return msgspec.structs.replace(last, mine=self._mine(data[len(common) :]))
+        request = Request(*self._request(data))
+        mine = encode(request.mine)
+        if data.endswith(mine):
+            self._last = data[: -len(mine)], request
+        return request
 
     def encode_reply(self, reply: Reply, accuracy: float = 0.0) -> bytes:
         """A reply as it leaves an agent, its arrays in the algorithm's precision."""

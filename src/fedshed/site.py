@@ -24,9 +24,11 @@ def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
 class Site:
     """One agent at work: bytes in, bytes out; its state is only a cache and may be lost at any time."""
 
-    def __init__(self, name: AgentId, objective: Objective, algorithm: Algorithm[Any]) -> None:
+    def __init__(
+        self, name: AgentId, objective: Objective, algorithm: Algorithm[Any], codec: Codec | None = None
+    ) -> None:
         self._name, self._objective, self._algorithm = name, objective, algorithm
-        self._codec = codec_of(algorithm, objective.dim)
+        self._codec = codec or codec_of(algorithm, objective.dim)  # sites of one process may share one
         self._listens = type(algorithm).sent is not Algorithm.sent
         self._cache: Any = None
 

@@ -25,7 +25,7 @@ from fedshed.objectives import LinearModel, coefficient_names, local_objectives
 from fedshed.precision import Precision
 from fedshed.reference import pooled_optimum
 from fedshed.separation import separating
-from fedshed.site import Site
+from fedshed.site import Site, codec_of
 from fedshed.start import NullStart
 from fedshed.trace import Trace
 from fedshed.transports import InProcess, Transport
@@ -168,7 +168,8 @@ def _run(
     saver: Checkpoint | None,
     watch: Watch | None,
 ) -> Result:
-    transport = connect({name: Site(name, objective, algorithm) for name, objective in objectives.items()})
+    codec = codec_of(algorithm, problem.n)
+    transport = connect({i: Site(i, objective, algorithm, codec) for i, objective in objectives.items()})
     checks.reachable(transport, problem.agents)
     problem = replace(problem, stateless=transport.stateless)
     run = iterate(

@@ -138,7 +138,7 @@ class LinearModel:
 
     def mean(self, values: NDArray[np.float64]) -> Any:
         """The weighted mean over rows."""
-        return self.total(values) / self.weight
+        return (values if self.weights is None else values * self.weights).sum(axis=-1) / self.weight
 
     def shares(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """w_j v_j / sum w: what each row adds to a mean."""
@@ -163,9 +163,9 @@ class LinearModel:
         data = self.X.data * np.repeat(roots, np.diff(self.X.indptr))
         return type(self.X)((data, self.X.indices, self.X.indptr), shape=self.X.shape)
 
-    def total(self, values: NDArray[np.float64]) -> Any:
+    def total(self, values: Vector) -> float:
         """The weighted sum over rows."""
-        return (values if self.weights is None else values * self.weights).sum(axis=-1)
+        return float((values if self.weights is None else values * self.weights).sum())
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
