@@ -29,7 +29,7 @@ class Site:
     ) -> None:
         self._name, self._objective, self._algorithm = name, objective, algorithm
         self._codec = codec or codec_of(algorithm, objective.dim)  # sites of one process may share one
-        self._listens = type(algorithm).sent is not Algorithm.sent
+        self._listens = algorithm.precision.lossy and type(algorithm).sent is not Algorithm.sent
         self._cache: Any = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -48,9 +48,7 @@ class Site:
         accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
         reply = Reply(request.run, request.number, counter.hessians, answers)
         encoded = self._codec.encode_reply(reply, accuracy)
-        if (
-            self._listens and self._algorithm.precision.lossy
-        ):  # what the Master sees is what the agent must go on from
+        if self._listens:  # what the Master sees is what the agent must go on from
             for answer in self._codec.decode_reply(encoded).parts:
                 cache = self._algorithm.sent(cache, answer)
         self._cache = cache

@@ -229,13 +229,18 @@ def _columns(X: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _check_finite(where: str, X: Matrix2D, columns: Sequence[str]) -> None:
     """Refuse NaN and infinity, naming the columns and the number of rows affected."""
-    bad = ~np.isfinite(X.data if scipy.sparse.issparse(X) else X)
-    if bad.any():
-        rows = np.bincount(_columns(X, bad), minlength=len(columns))
-        named = _some([columns[j] for j in np.flatnonzero(rows).tolist()], rows[rows > 0].tolist())
-        raise DataError(
-            f"{where}: NaN or infinity in X, column {named}; impute the values or drop those rows"
-        )
+    stored: NDArray[np.float64] = np.asarray(X.data) if scipy.sparse.issparse(X) else X
+    if _finite(stored):
+        return
+    bad = ~np.isfinite(stored)
+    rows = np.bincount(_columns(X, bad), minlength=len(columns))
+    named = _some([columns[j] for j in np.flatnonzero(rows).tolist()], rows[rows > 0].tolist())
+    raise DataError(f"{where}: NaN or infinity in X, column {named}; impute the values or drop those rows")
+
+
+def _finite(numbers_: NDArray[np.float64], rows: int = 1 << 16) -> bool:
+    """Whether all are, without a second array of that size: a table may be mapped from a large file."""
+    return all(np.isfinite(numbers_[j : j + rows]).all() for j in range(0, len(numbers_), rows))
 
 
 def _from_objects(where: str, X: NDArray[Any], columns: Sequence[str]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
@@ -10,6 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.objectives.tall import Tall
 
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
 Rows: TypeAlias = Any  # a dense float64 matrix or a scipy CSR array, one row an observation
@@ -176,8 +178,23 @@ class LinearModel:
         """The intercept of the model without columns: exact but for logistic offsets, and only a start."""
         raise NotImplementedError
 
+    def curvature_factor(self, curvatures: NDArray[np.float64]) -> Rows:
+        """F with F'F the curvature for what each row adds: `scaled_rows`, or of a tall table its R factor."""
+        if not isinstance(self.X, Tall):
+            return self.scaled_rows(curvatures)
+        return self.X.triangular(lambda part, X: self._on(X).scaled_rows(curvatures[part]))
+
+    def _on(self, X: Rows) -> Self:
+        """The same model of some rows."""
+        other = copy(self)
+        other.X = X
+        return other
+
     def column_squares(self) -> Vector:
         """The mean of each column's squares."""
+        if isinstance(self.X, Tall):
+            roots = np.sqrt(self.shares(np.ones(len(self.y))))[:, None]
+            return np.asarray(np.square(self.X.triangular(lambda part, X: X * roots[part])).sum(axis=0))
         squares = np.square(self.X) if isinstance(self.X, np.ndarray) else self.X.power(2)
         ones = np.ones(self.X.shape[0]) if self.weights is None else self.weights
         return np.asarray(squares.T @ ones) / self.weight
@@ -239,14 +256,14 @@ class LinearPoint:
     @cached_property
     def factor(self) -> Rows:
         """F = diag(l''/N)^(1/2) X, dense or CSR as X is."""
-        return self._model.scaled_rows(self._model.shares(self._model.curvatures(self._z)))
+        return self._model.curvature_factor(self._model.shares(self._model.curvatures(self._z)))
 
     @cached_property
     def information(self) -> Rows:
         """A factor of the expected information, mean E[l''] x x': `factor` itself for a canonical link."""
         if self._model.canonical:
             return self.factor
-        return self._model.scaled_rows(self._model.shares(self._model.information(self._z)))
+        return self._model.curvature_factor(self._model.shares(self._model.information(self._z)))
 
     @property
     def fit(self) -> Fit:

@@ -13,6 +13,7 @@ from fedshed.objectives.counts import Gamma, Poisson
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial
+from fedshed.objectives.tall import Tall, mapped
 from fedshed.objectives.targets import coded, common_classes
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def local_objective(
         kept = weights > 0
         X, y, weights = X[kept], y[kept], weights[kept]
         offset = None if offset is None else offset[kept]
-    X = _with_intercept(X) if intercept else X
+    X = Tall(X, ones=intercept) if mapped(X) else _with_intercept(X) if intercept else X
     if loss == "multinomial" and classes is not None:
         if offset is not None:
             raise ConfigError("the multinomial loss has no offset: one number would shift every class alike")
