@@ -17,7 +17,7 @@ from fedshed.arrays import Matrix, Vector
 from fedshed.errors import CodecError
 
 Symbols = NDArray[np.int32]
-LARGEST = 1 << 14  # of larger symbols the low bits are sent as they are, and the rest is coded
+LARGEST = 1 << 10  # of larger symbols the low bits are sent as they are, and the rest is coded
 SPLIT = 0xFF00  # in place of the largest magnitude: a split stream, and by how many bits
 _SIDE = struct.Struct("<BBH")  # odds of zero, mean of the others, largest magnitude
 
@@ -69,7 +69,7 @@ def entropy_decode(data: bytes, count: int) -> Symbols:
 
 def _joined(body: bytes, count: int, bits: int) -> Symbols:
     size = (bits * count + 7) // 8
-    if bits > 19 or len(body) < size + _SIDE.size or body[size + 3] >= SPLIT >> 8:
+    if bits > 24 or len(body) < size + _SIDE.size or body[size + 3] >= SPLIT >> 8:
         raise CodecError("an entropy-coded array is cut off or malformed")
     low = np.unpackbits(np.frombuffer(body[:size], np.uint8), count=bits * count).reshape(count, bits)
     high = entropy_decode(body[size:], count).astype(np.int64)

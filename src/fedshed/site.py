@@ -79,6 +79,12 @@ class Site:
                 f"site {self._name!r} cannot answer {type(part).__name__}: {error}"
             ) from error
 
+    @property
+    def kernel(self) -> str | None:
+        """The kernel that computed the eigenpairs in the cache, where the algorithm has any."""
+        name: str | None = getattr(getattr(self._cache, "pairs", None), "kernel", None)
+        return name
+
     def forget(self) -> None:
         """Lose the cache, as a restarted process would."""
         self._cache = None

@@ -63,7 +63,7 @@ class Subspace(Struct, frozen=True, tag=True):
 
     passes: int = 2
     extra: int = 6
-    look_ahead: ClassVar[int] = 4  # a few more cost a few more: drawing them again is no loss
+    look_ahead: ClassVar[int] = 7  # a few more cost a few more: drawing them again is no loss
 
     def short_side(self, F: Rows, count: int) -> Pairs:
         """`count` Ritz pairs of the shorter side."""
@@ -79,7 +79,7 @@ class Subspace(Struct, frozen=True, tag=True):
 
 
 class Lanczos(Struct, frozen=True, tag=True):
-    """Implicitly restarted Lanczos (ARPACK) to machine precision: few pairs of a large sparse factor."""
+    """Implicitly restarted Lanczos (ARPACK) to machine precision: few pairs of a large factor."""
 
     look_ahead: ClassVar[int] = 8
 
@@ -92,7 +92,7 @@ class Lanczos(Struct, frozen=True, tag=True):
             return Tridiagonal().short_side(F, count)
         operator = LinearOperator((m, m), matvec=_product(F, dense=False), dtype=float)
         start = np.random.default_rng(0).standard_normal(m)
-        values, columns = eigsh(operator, k=count, v0=start, which="LA")
+        values, columns = eigsh(operator, k=count, v0=start, which="LA", ncv=min(m, 2 * count + 30))
         return values[::-1], columns[:, ::-1]
 
 
@@ -111,7 +111,8 @@ class Automatic(Struct, frozen=True, tag=True):
         m = min(F.shape)
         if self.approximate and 4 * count <= m:
             return Subspace()
-        if not isinstance(F, np.ndarray) and m >= 500 and 30 * count <= m:
+        large = m >= (2000 if isinstance(F, np.ndarray) else 500)
+        if large and 25 * count <= m:
             return Lanczos()
         return Tridiagonal()
 

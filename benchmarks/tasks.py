@@ -1,0 +1,114 @@
+"""One measurement in a process of its own; `python -m benchmarks.tasks NAME ...` prints it as JSON."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, load_npz, save_npz, vstack
+from threadpoolctl import threadpool_limits
+
+import fedshed
+from fedshed import Federation
+
+Outcome = dict[str, Any]
+L2, TOL = 1e-3, 1e-9
+
+
+def measured(run: Callable[[], Any]) -> tuple[Any, Outcome]:
+    """What `run` gives, its CPU and wall seconds, and the peak memory of the process so far."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    with threadpool_limits(1):
+        result = run()
+    seconds = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    return result, {**seconds, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000}
+
+
+def solved(federation: Federation, algorithm: Any, **options: Any) -> Outcome:
+    """A run of an algorithm, once everything is imported."""
+    few = Federation.from_sites({"a": (np.eye(40), np.arange(40) % 2)})
+    fedshed.optimize(few, algorithm=algorithm, max_iterations=2)
+    options = {"l2": L2, "tol": TOL, **options}
+    result, cost = measured(lambda: fedshed.optimize(federation, algorithm=algorithm, **options))
+    end = result.trace[-1]
+    return {
+        **cost,
+        "converged": result.converged,
+        "iterations": end.iteration,
+        "exchanges": end.exchanges,
+        "norm": end.grad_norm,
+    }
+
+
+def w8a_written(folder: str) -> Outcome:
+    """The rows of problem W in a form that is read without a parser: its memory is not the solver's."""
+    federation = fedshed.datasets.load("w8a", agents=142, partition="iid")
+    tables = federation.tables.values()
+    save_npz(f"{folder}/X.npz", vstack([table.X for table in tables]))
+    labels = [table.y for table in tables]
+    sites = np.repeat(np.arange(len(labels)), [len(y) for y in labels])
+    np.savez(f"{folder}/y.npz", y=np.concatenate(labels), sites=sites)
+    return {}
+
+
+def w8a(folder: str, algorithm: str) -> Outcome:
+    """Problem W: w8a with an intercept, 142 agents of 350 rows, l2 = 1e-3, to a gradient norm of 1e-9."""
+    from benchmarks.naive import NaiveShed
+
+    rows = np.load(f"{folder}/y.npz")
+    federation = Federation.from_arrays(load_npz(f"{folder}/X.npz"), rows["y"], sites=rows["sites"])
+    return solved(federation, NaiveShed() if algorithm == "naive" else algorithm, intercept=True)
+
+
+def w8a_pooled(folder: str) -> Outcome:
+    """The same optimum by scikit-learn on the pooled rows, to the same gradient norm."""
+    from sklearn.linear_model import LogisticRegression
+
+    X, y = csr_array(load_npz(f"{folder}/X.npz")), np.load(f"{folder}/y.npz")["y"]
+    model = LogisticRegression(C=1 / (len(y) * L2), solver="newton-cholesky", tol=TOL, max_iter=100)
+    _, cost = measured(lambda: model.fit(X, y))
+    sign = np.where(y == model.classes_[1], 1.0, -1.0)
+    slopes = -sign / (1 + np.exp(sign * (X @ model.coef_.ravel() + model.intercept_)))
+    g = np.append(X.T @ slopes / len(y) + L2 * model.coef_.ravel(), slopes.mean())
+    return {**cost, "iterations": int(model.n_iter_[0]), "norm": float(np.linalg.norm(g)), "converged": True}
+
+
+def sparse(algorithm: str) -> Outcome:
+    """n = 47,000, 20,000 rows of unit length, 0.16 % dense, columns as frequent as words are, 20 agents."""
+    rng = np.random.default_rng(0)
+    rows, n, each = 20_000, 47_000, 75
+    odds = np.arange(1, n + 1) ** -0.7
+    columns = rng.choice(n, size=rows * each, p=odds / odds.sum())
+    at = np.repeat(np.arange(rows), each), columns
+    X = csr_array((rng.exponential(size=rows * each), at), shape=(rows, n))
+    X = csr_array(X.multiply(1 / np.sqrt(X.power(2).sum(axis=1))[:, None]))
+    y = X @ rng.normal(size=n) * 3 + rng.logistic(size=rows) > 0
+    return solved(Federation.from_arrays(X, y, sites=np.arange(rows) % 20), algorithm, tol=1e-8)
+
+
+def dense(algorithm: str, agents: str, n: str, rows: str, iterations: str) -> Outcome:
+    """Agents with so many rows of a spectrum that falls to a 400th, for so many iterations."""
+    M, N, dim = int(agents), int(rows), int(n)
+    rng = np.random.default_rng(0)
+    tables, truth = {}, rng.normal(size=dim)
+    for i in range(M):
+        X = rng.normal(size=(N, dim)) * np.geomspace(1, 0.05, dim)
+        tables[f"{i:05}"] = X, X @ truth + rng.logistic(size=N) > 0
+    return solved(Federation.from_sites(tables), algorithm, tol=1e-14, max_iterations=int(iterations))
+
+
+TASKS: dict[str, Callable[..., Outcome]] = {
+    "w8a-written": w8a_written,
+    "w8a": w8a,
+    "w8a-pooled": w8a_pooled,
+    "sparse": sparse,
+    "dense": dense,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(TASKS[sys.argv[1]](*sys.argv[2:])))

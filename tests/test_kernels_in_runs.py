@@ -1,0 +1,117 @@
+"""Fast kernels change nothing that a run shows: the same rounds, bytes and theta as the textbook's."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import fedshed
+from conftest import make_federation
+from fedshed.algorithms.qn_shed import QnShed
+from fedshed.algorithms.shed import Shed
+from fedshed.linalg import Automatic, Lanczos, Subspace, Textbook, Tridiagonal
+from fedshed.linalg import solve as solving
+from fedshed.objectives import local_objectives
+from fedshed.precision import Exact
+from fedshed.renewal import GradientNorm
+from fedshed.site import Site
+from fedshed.transports import InProcess, Stateless
+
+SHEDS = [name for name, entry in fedshed.ALGORITHMS.items() if isinstance(entry.algorithm, Shed)]
+LOGISTIC = [name for name in SHEDS if fedshed.ALGORITHMS[name].algorithm.losses is None]
+
+
+@pytest.fixture(scope="module", params=["digits", "w8a"])
+def federation(request):
+    """Real rows, dense and sparse: 64 columns of images, 300 binary ones of which each site uses some."""
+    agents = 4 if request.param == "digits" else 40
+    if request.param == "w8a" and not os.environ.get("FEDSHED_DATA"):
+        pytest.skip("needs w8a: set FEDSHED_DATA to the folder that holds it")
+    whole = fedshed.datasets.load(request.param, agents=agents, partition="iid")
+    return fedshed.Federation.from_sites({s: whole.tables[s] for s in whole.sites[:4]})
+
+
+def trace_of(federation, name, **parts):
+    algorithm = replace(fedshed.ALGORITHMS[name].algorithm, **parts)
+    result = fedshed.optimize(federation, algorithm=algorithm, l2=1e-3, tol=1e-10, max_iterations=25)
+    rows = [(row.rounds, row.uplink_bytes, row.downlink_bytes, row.hessians, row.eta) for row in result.trace]
+    return result.theta, rows
+
+
+@pytest.mark.parametrize("name", LOGISTIC)
+def test_the_trace_is_that_of_the_textbook_kernels(federation, name, monkeypatch):
+    """QN-SHED with exact pairs too: its approximate ones are another algorithm."""
+    exact = {"precision": Exact()} if name.startswith("qn-shed") else {}
+    theta, rows = trace_of(federation, name, kernel=Automatic(), **exact)
+    monkeypatch.setattr(solving.LowRankPlusDiagonal, "method", "dense")
+    expected, textbook = trace_of(federation, name, kernel=Textbook(), **exact)
+    assert rows == textbook
+    np.testing.assert_allclose(theta, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [Subspace(), Lanczos()], ids=lambda kernel: type(kernel).__name__)
+def test_other_kernels_reach_the_same_optimum_in_about_as_many_rounds(federation, kernel):
+    theta, rows = trace_of(federation, "qn-shed", kernel=kernel)
+    expected, textbook = trace_of(federation, "qn-shed", kernel=Textbook())
+    assert len(rows) <= 1.25 * len(textbook) + 2
+    np.testing.assert_allclose(theta, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [Tridiagonal(), Subspace(), Automatic()], ids=lambda k: type(k).__name__)
+def test_agents_that_forget_draw_the_same_bits_however_often_pairs_were_extended(kernel):
+    """Where renewals wait for the gradient nobody knows how many pairs will be asked for."""
+    federation = make_federation("logistic", n=48, sizes={"a": 30, "b": 200})
+    algorithm = Shed(
+        renewal=GradientNorm(b=-1e9), kernel=replace_look_ahead(kernel), channel=fedshed.Constant(2)
+    )
+    here, there = (
+        fedshed.optimize(federation, algorithm=algorithm, l2=1e-2, max_iterations=30, transport=transport)
+        for transport in (InProcess, Stateless)
+    )
+    assert np.array_equal(here.theta, there.theta)
+    assert here.trace[-1].q_max > 4
+    assert [row.uplink_bytes for row in here.trace] == [row.uplink_bytes for row in there.trace]
+    assert here.trace[-1].hessians == 1  # drawn from again, but taken once
+
+
+def replace_look_ahead(kernel):
+    """The same kernel, which looks ahead one round: pairs must be extended again and again."""
+
+    class Short(type(kernel), frozen=True):
+        look_ahead = 1
+
+    return Short()
+
+
+def test_the_kernel_is_seen_in_the_agents_cache():
+    federation = make_federation("logistic", n=80, sizes={"a": 300})
+    objective = local_objectives(federation, "logistic")["a"]
+    seen = []
+    for algorithm in (Shed(), QnShed(), Shed(kernel=Lanczos())):
+        transport = InProcess({"a": Site("a", objective, algorithm)})
+        fedshed.optimize(
+            federation, algorithm=algorithm, max_iterations=2, transport=lambda _, t=transport: t
+        )
+        seen.append(transport.sites["a"].kernel)
+    assert seen == ["Tridiagonal", "Subspace", "Lanczos"]
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_any_number_of_workers_gives_the_same_bits(workers):
+    federation = make_federation("logistic", n=20, sizes={f"agent-{i}": 30 + i for i in range(12)})
+    one, many = (
+        fedshed.optimize(
+            federation, algorithm="qn-shed", l2=1e-3, transport=lambda s, w=w: InProcess(s, workers=w)
+        )
+        for w in (1, workers)
+    )
+    assert np.array_equal(one.theta, many.theta)
+    assert [row.uplink_bytes for row in one.trace] == [row.uplink_bytes for row in many.trace]
+
+
+def test_there_is_at_least_one_worker():
+    with pytest.raises(fedshed.ConfigError, match="workers"):
+        InProcess({}, workers=0)
