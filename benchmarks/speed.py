@@ -75,8 +75,8 @@ def problem_w() -> list[str]:
     for name in names:
         c = cost[name]
         lines.append(
-            f"| {name} | {c['cpu']:.2f} | {c['iterations']} | {c['mb']:.0f} | {faster[name]:.1f} times faster "
-            f"| {asked[name]} |"
+            f"| `{name}` | {c['cpu']:.2f} | {c['iterations']} | {c['mb']:.0f} "
+            f"| {faster[name]:.1f} times faster | {asked[name]} |"
         )
     c = cost["pooled"]
     lines.append(
