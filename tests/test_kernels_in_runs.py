@@ -99,6 +99,22 @@ def test_the_kernel_is_seen_in_the_agents_cache():
     assert seen == ["Tridiagonal", "Subspace", "Lanczos"]
 
 
+def test_a_resumed_run_solves_with_the_same_near_factor(tmp_path, monkeypatch):
+    """Conjugate gradients at the Master: the same rounds as dense, and bit for bit the same after a stop."""
+    monkeypatch.setattr(solving, "MANY_COLUMNS", 10)
+    federation = make_federation("logistic", n=12, sizes={f"agent-{i}": 40 for i in range(6)})
+    options = {"algorithm": "fib-shed", "l2": 1e-3, "tol": 1e-10}
+    never = fedshed.optimize(federation, **options)
+    fedshed.optimize(federation, **options, max_iterations=9, checkpoint=tmp_path / "run.ckpt")
+    resumed = fedshed.resume(tmp_path / "run.ckpt", federation, max_iterations=500)
+    assert np.array_equal(resumed.theta, never.theta)
+    monkeypatch.setattr(solving, "MANY_COLUMNS", 10**9)
+    dense = fedshed.optimize(federation, **options)
+    assert not np.array_equal(dense.theta, never.theta), "conjugate gradients were not used"
+    assert len(dense.trace) == len(never.trace)
+    np.testing.assert_allclose(dense.theta, never.theta, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("workers", [2, 5])
 def test_any_number_of_workers_gives_the_same_bits(workers):
     federation = make_federation("logistic", n=20, sizes={f"agent-{i}": 30 + i for i in range(12)})

@@ -20,7 +20,9 @@ from fedshed.linalg import (
     Tridiagonal,
     leading,
     leading_eigenpairs,
+    solve,
 )
+from fedshed.linalg.solve import cholesky_of
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9), st.integers(0, 9), st.integers(0, 10**6))
@@ -201,6 +203,30 @@ def test_any_solve_is_the_dense_textbook_solve_to_a_backward_error_of_1e_13(stac
     assert np.linalg.norm(g - H @ p) <= 1e-12 * scale
     assert np.linalg.norm(p - np.linalg.solve(H, g)) <= 1e-12 * np.linalg.cond(H) * np.linalg.norm(p)
     np.testing.assert_allclose(operator.matvec(g), H @ g, rtol=1e-9, atol=1e-12 * np.linalg.norm(H))
+
+
+@given(stacks, st.floats(0.1, 30))
+@QUICK
+def test_conjugate_gradients_with_a_near_factor_solve_as_exactly(stack, ratio):
+    """Half of the rows, and another diagonal: what an older H_hat looks like."""
+    U, diagonal, g = awkward_stack(*stack)
+    H, half = U.T @ U + np.diag(diagonal), U[: len(U) // 2]
+    operator = LowRankPlusDiagonal(U, diagonal, near=lambda: cholesky_of(half, ratio * diagonal))
+    p = operator._conjugate_gradients(g)
+    scale = np.linalg.norm(g) + np.linalg.norm(H, 2) * np.linalg.norm(p)
+    assert np.linalg.norm(g - H @ p) <= 1e-12 * scale
+
+
+def test_many_columns_and_more_rows_are_solved_with_the_near_factor(monkeypatch):
+    monkeypatch.setattr(solve, "MANY_COLUMNS", 30)
+    rng = np.random.default_rng(0)
+    U, g, made = rng.normal(size=(90, 40)), rng.normal(size=40), []
+    near = LowRankPlusDiagonal(
+        U, np.ones(40), near=lambda: made.append(1) or cholesky_of(U[:50], np.ones(40))
+    )
+    assert near.method == "pcg"
+    np.testing.assert_allclose(near.matvec(near.solve(g)), g, atol=1e-10)
+    assert made
 
 
 def test_fewer_rows_than_columns_never_make_a_dense_matrix():

@@ -54,6 +54,11 @@ class Problem(Struct, frozen=True, dict=True):
         total = sum(self.weights[i] for i in self.agents)
         return {i: self.weights[i] / total for i in self.agents}
 
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What the Master may keep to save work: it follows from the state, and no result depends on it."""
+        return {}
+
     def ridge(self, theta: Vector) -> float:
         """The penalty, which only the Master adds (docs/notation.md, "ridge")."""
         return float(0.5 * theta @ (self.l2 * theta))

@@ -6,6 +6,7 @@ how rho is chosen, and how the step size is found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.channels import Channel, Constant
 from fedshed.errors import ProtocolError
 from fedshed.linalg import Automatic, Kernel, Leading, LowRankPlusDiagonal, leading
+from fedshed.linalg.solve import Factor, cholesky_of
 from fedshed.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.messages import Eigenpairs, Local, Message, Share, Update
 from fedshed.objectives import Point
@@ -94,6 +96,11 @@ class Held(Struct, frozen=True):
     def excess(self) -> Vector:
         """lambda_j - rho, at least 0."""
         return np.maximum(self.values - self.rho, 0.0)
+
+    def first(self, q: int) -> Held:
+        """As it was with q pairs."""
+        rho = float(self.values[q]) if q < self.q else self.rho
+        return replace(self, values=self.values[:q], vectors=self.vectors[:q], rho=rho)
 
     def extended(self, pairs: Eigenpairs, t: int) -> Held:
         """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
@@ -277,12 +284,32 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
 
 def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
-    held = [(problem.p[i], state.known[i].curvature) for i in problem.agents]
-    weights = np.concatenate([np.sqrt(p * h.excess) for p, h in held])
-    rows = np.concatenate([h.vectors for _, h in held])
-    rows *= weights[:, None]
-    rho = sum(p * h.rho for p, h in held)
-    return LowRankPlusDiagonal(rows, rho + problem.l2, problem.columns)
+    held = [state.known[i].curvature for i in problem.agents]
+    rows, diagonal = _stacked(problem, held)
+    return LowRankPlusDiagonal(rows, diagonal, problem.columns, near=lambda: _near(problem, held))
+
+
+def _stacked(problem: Problem, held: Sequence[Held]) -> tuple[Matrix, Vector]:
+    """U and d with H_hat = U'U + diag(d)."""
+    shares = [problem.p[i] for i in problem.agents]
+    rows = np.concatenate([h.vectors for h in held])
+    rows *= np.concatenate([np.sqrt(p * h.excess) for p, h in zip(shares, held, strict=True)])[:, None]
+    rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
+    return rows, rho + problem.l2
+
+
+def _near(problem: Problem, held: Sequence[Held]) -> Factor:
+    """The factor of H_hat with each agent's first 1, 2, 4, 8, ... pairs: a new one only when they double.
+
+    It follows from the state alone, so a resumed run solves with the same one.
+    """
+    counts = [1 << h.q.bit_length() - 1 if h.q else 0 for h in held]
+    key = tuple((h.k, q) for h, q in zip(held, counts, strict=True))
+    if problem.memo.get("near", (None,))[0] != key:
+        first = [h.first(q) for h, q in zip(held, counts, strict=True)]
+        problem.memo["near"] = key, cholesky_of(*_stacked(problem, first))
+    factor: Factor = problem.memo["near"][1]
+    return factor
 
 
 def _held(i: AgentId, old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:

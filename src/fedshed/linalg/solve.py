@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,14 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fedshed.arrays import Matrix, Vector
 from fedshed.errors import SingularError
+
+Factor: TypeAlias = tuple[Matrix, bool]  # as scipy.linalg.cho_factor gives it
+
+
+def cholesky_of(U: Matrix, diagonal: Vector) -> Factor:
+    """The Cholesky factor of U'U + diag(d)."""
+    factor: Factor = cho_factor(U.T @ U + np.diag(diagonal), lower=True, check_finite=False, overwrite_a=True)
+    return factor
 
 
 def collinear(A: Matrix) -> NDArray[np.intp]:
@@ -76,10 +85,20 @@ class DensePlusRidge:
 
 
 class LowRankPlusDiagonal:
-    """U'U + diag(d) for a stack of rows U, n x n only where U has as many rows as columns."""
+    """U'U + diag(d) for a stack of rows U, n x n only where U has as many rows as columns.
 
-    def __init__(self, U: Matrix, diagonal: Vector, columns: Sequence[str] = ()) -> None:
-        self._U, self._diagonal, self._columns = U, diagonal, columns
+    `near` gives the Cholesky factor of a matrix like this one: where n is large it costs less to iterate with
+    it than to make this one dense.
+    """
+
+    def __init__(
+        self,
+        U: Matrix,
+        diagonal: Vector,
+        columns: Sequence[str] = (),
+        near: Callable[[], Factor] | None = None,
+    ) -> None:
+        self._U, self._diagonal, self._columns, self._near = U, diagonal, columns, near
 
     def matvec(self, s: Vector) -> Vector:
         """(U'U + diag(d)) s."""
@@ -87,14 +106,20 @@ class LowRankPlusDiagonal:
         return product
 
     def solve(self, g: Vector) -> Vector:
-        """(U'U + diag(d))^-1 g: by Woodbury where U is short, to a backward error of 1e-13, else dense."""
-        return self.dense().solve(g) if self.method == "dense" else self._refined(g)
+        """(U'U + diag(d))^-1 g, to a backward error of 1e-13 whatever the method."""
+        if self.method == "dense":
+            return self.dense().solve(g)
+        return self._refined(g) if self.method == "woodbury" else self._conjugate_gradients(g)
 
     @property
     def method(self) -> str:
         """Woodbury where U has fewer rows than columns, unless d is lost in the rounding of U'U."""
-        short = len(self._U) < len(self._diagonal)
-        return "woodbury" if short and self._diagonal.min() > 1e-12 * self._size else "dense"
+        n = len(self._diagonal)
+        if self._diagonal.min() <= 1e-12 * self._size:
+            return "dense"
+        if len(self._U) < n:
+            return "woodbury"
+        return "pcg" if self._near is not None and n >= MANY_COLUMNS else "dense"
 
     @cached_property
     def _size(self) -> float:
@@ -111,9 +136,30 @@ class LowRankPlusDiagonal:
         for _ in range(REFINEMENTS):
             p = p + self._woodbury(r)
             r = g - self.matvec(p)
-            if np.linalg.norm(r) <= BACKWARD * (np.linalg.norm(g) + self._size * np.linalg.norm(p)):
+            if np.linalg.norm(r) <= self._small(g, p):
                 return p
         return self.dense().solve(g)
+
+    def _conjugate_gradients(self, g: Vector) -> Vector:
+        """Conjugate gradients preconditioned by the near factor; dense if they do not end."""
+        from scipy.sparse.linalg import LinearOperator, cg
+
+        assert self._near is not None
+        near, shape = self._near(), (len(g), len(g))
+        H = LinearOperator(shape, matvec=self.matvec, dtype=float)
+        M = LinearOperator(shape, matvec=lambda r: cho_solve(near, r, check_finite=False), dtype=float)
+        p = M @ g
+        for _ in range(REFINEMENTS):  # what is small enough depends on the solution
+            p, unfinished = cg(H, g, x0=p, rtol=0.0, atol=self._small(g, p), maxiter=ITERATIONS, M=M)
+            if unfinished:
+                break
+            if np.linalg.norm(g - self.matvec(p)) <= self._small(g, p):
+                return np.asarray(p)
+        return self.dense().solve(g)
+
+    def _small(self, g: Vector, p: Vector) -> float:
+        """A residual of the backward error that is allowed."""
+        return float(BACKWARD * (np.linalg.norm(g) + self._size * np.linalg.norm(p)))
 
     def _woodbury(self, g: Vector) -> Vector:
         """D^-1 g - D^-1 U' (I + U D^-1 U')^-1 U D^-1 g (Golub and Van Loan 2013, Section 2.1.4)."""
@@ -125,16 +171,18 @@ class LowRankPlusDiagonal:
         return solution
 
     @cached_property
-    def _inner(self) -> tuple[Matrix, bool]:
+    def _inner(self) -> Factor:
         """The Cholesky factor of I + U D^-1 U'."""
         common = float(np.median(self._diagonal))  # mostly all are equal, save that of the intercept
         odd = np.flatnonzero(self._diagonal != common)
         K: Matrix = (self._U @ self._U.T) / common
         K += (self._U[:, odd] * (1 / self._diagonal[odd] - 1 / common)) @ self._U[:, odd].T
         K[np.diag_indices_from(K)] += 1.0
-        factor: tuple[Matrix, bool] = cho_factor(K, lower=True, check_finite=False, overwrite_a=True)
+        factor: Factor = cho_factor(K, lower=True, check_finite=False, overwrite_a=True)
         return factor
 
 
 REFINEMENTS = 4
+ITERATIONS = 60  # of conjugate gradients: more would cost what a dense factor costs
+MANY_COLUMNS = 1000
 BACKWARD = 1e-13  # ||g - H p|| / (||g|| + ||H|| ||p||) of a solution p
