@@ -14,12 +14,14 @@ from fedshed.algorithm import Algorithm, Info
 from fedshed.algorithms import ENTRIES
 from fedshed.arrays import Vector
 from fedshed.codec import Decoder, encode
-from fedshed.engine import Progress, Traffic
+from fedshed.engine import Progress
 from fedshed.errors import CodecError, ConfigError
 from fedshed.files import write_atomically
 from fedshed.trace import Row
+from fedshed.wire import Contact, Rules, Traffic
 
 VERSION = 1
+KEPT = ("traffic", "rows", "info", "rounds", "seconds", "sites")  # of a run's progress, besides its state
 BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]
 
 
@@ -33,6 +35,7 @@ class Settings(Struct, frozen=True):
     max_iterations: int
     f_star: float | None
     gap_tol: float | None = None
+    rules: Rules = Rules()
 
 
 class Saved(Struct, frozen=True):
@@ -49,6 +52,7 @@ class Saved(Struct, frozen=True):
     info: Info | None
     rounds: int
     seconds: float
+    sites: dict[str, Contact] = {}
 
 
 class Checkpoint:
@@ -75,7 +79,7 @@ class Checkpoint:
 
     def save(self, progress: Progress) -> None:
         """Save now."""
-        rest = {name: getattr(progress, name) for name in ("traffic", "rows", "info", "rounds", "seconds")}
+        rest = {name: getattr(progress, name) for name in KEPT}
         saved = Saved(
             VERSION, self._n, self._data, self._algorithm, self._settings, raw(progress.state), **rest
         )
@@ -103,7 +107,7 @@ def load(
     elif encode(algorithm) != bytes(saved.algorithm):
         raise ConfigError(f"{path} was saved with another algorithm or other parameters than {algorithm!r}")
     state = Decoder(algorithm.state, saved.n)(bytes(saved.state))
-    progress = Progress(state, saved.traffic, saved.rows, saved.info, saved.rounds, saved.seconds)
+    progress = Progress(state, **{name: getattr(saved, name) for name in KEPT})
     return algorithm, Decoder(Settings, saved.n)(bytes(saved.settings)), progress
 
 

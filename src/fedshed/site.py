@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from fedshed.algorithm import Agent, AgentId, Algorithm
 from fedshed.arrays import Scalars, Vector
 from fedshed.codec import Codec, Decoder, Reply, encode
-from fedshed.errors import ProtocolError, SingularError
-from fedshed.messages import Costs, Message, Search, Undefined
+from fedshed.errors import CodecError, Error, ProtocolError, SingularError
+from fedshed.messages import Costs, Declined, Message, Search, Undefined
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.base import Rows
 
 
 def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
     """The wire format of an algorithm: its own messages, and those of the line search."""
-    return Codec((Search, Costs, Undefined, *algorithm.messages), n, algorithm.precision)
+    return Codec((Search, Costs, Undefined, Declined, *algorithm.messages), n, algorithm.precision)
 
 
 class Site:
@@ -50,6 +50,21 @@ class Site:
                 cache = self._algorithm.sent(cache, answer)
         self._cache = cache
         return encoded
+
+    def answer(self, payload: bytes) -> bytes:
+        """The encoded reply, whatever happens: what cannot be answered is declined, with the reason."""
+        try:
+            return self.handle(payload)
+        except Error as error:
+            return self.declined(payload, str(error))
+
+    def declined(self, payload: bytes, why: str) -> bytes:
+        """The reply to a request that is not answered; nothing for one that cannot be read."""
+        try:
+            request = self._codec.decode_request(payload)
+        except CodecError:
+            return b""
+        return self._codec.encode_reply(Reply(request.run, request.number, 0, [Declined(why[:2000])]))
 
     def _costs(self, search: Search) -> Costs:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""

@@ -19,7 +19,7 @@ from fedshed.arrays import Vector
 from fedshed.certificate import Certificate, certify
 from fedshed.checkpoint import Checkpoint, Settings
 from fedshed.datasets import Federation
-from fedshed.engine import Outcome, Progress, Traffic, Wire, iterate
+from fedshed.engine import Outcome, Progress, iterate
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel, coefficient_names, local_objectives
 from fedshed.precision import Precision
@@ -29,6 +29,7 @@ from fedshed.site import Site
 from fedshed.start import NullStart
 from fedshed.trace import Trace
 from fedshed.transports import InProcess, Transport
+from fedshed.wire import Contact, Refusal, Traffic, Wire
 
 Watch = Callable[[Progress], None]
 
@@ -43,6 +44,8 @@ class Result(Struct, frozen=True):
     trace: Trace
     columns: tuple[str, ...]
     algorithm: str = ""  # which, and why it was chosen
+    sites: dict[str, Contact] = {}  # when each site last answered, and the bytes to and from it
+    refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
 
 
 def optimize(
@@ -61,6 +64,8 @@ def optimize(
     f_star: float | None = None,
     gap_tol: float | None = None,
     seed: int = 0,
+    quorum: int = 1,
+    patience: int = 20,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
@@ -77,12 +82,16 @@ def optimize(
     of the global gradient, `gap_tol` on f - f_star. `transport` makes a transport from the sites (default:
     all in this process). `checkpoint` names a file from which `resume` goes on; `watch` is called after
     every round.
+
+    A site that does not answer in time counts with the Master's model of it where the algorithm has one, as
+    long as `quorum` sites answer; else it is asked again.  One that gives no usable answer in `patience`
+    exchanges in a row ends the run, which is then not converged (docs/faults.md).
     """
     objectives, problem = pose(federation, loss, l2, intercept)
     settings = Settings(
         loss, problem.l2, intercept, checks.tolerance(tol),
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
-        checks.gap_tolerance(gap_tol, f_star),
+        checks.gap_tolerance(gap_tol, f_star), checks.rules(quorum, patience, len(federation.sites)),
     )  # fmt: skip
     chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, problem.n)
     chosen = checks.with_precision(chosen, precision)
@@ -108,6 +117,8 @@ def resume(
     algorithm: Algorithm[Any] | None = None,
     max_iterations: int | None = None,
     tol: float | None = None,
+    quorum: int | None = None,
+    patience: int | None = None,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -118,6 +129,13 @@ def resume(
         settings = replace(settings, max_iterations=checks.whole(max_iterations, "max_iterations"))
     if tol is not None:
         settings = replace(settings, tol=checks.tolerance(tol))
+    old = settings.rules
+    rules = checks.rules(
+        old.quorum if quorum is None else quorum,
+        old.patience if patience is None else patience,
+        len(federation.sites),
+    )
+    settings = replace(settings, rules=rules)
     objectives, problem = pose(federation, settings.loss, settings.l2, settings.intercept)
     progress = replace(progress, state=chosen.reminded(progress.state))
     saver = Checkpoint(path, chosen, settings, data)
@@ -174,7 +192,7 @@ def _run(
     run = iterate(
         algorithm, problem, transport, progress,
         tol=settings.tol, max_iterations=settings.max_iterations,
-        f_star=settings.f_star, gap_tol=settings.gap_tol,
+        f_star=settings.f_star, gap_tol=settings.gap_tol, rules=settings.rules,
     )  # fmt: skip
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
         outcome = _watched(run, progress, saver, watch)
@@ -182,7 +200,10 @@ def _run(
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
     if not problem.l2.all() and (names := separating(objectives, problem, theta)):
         converged, reason = False, SEPARATED.format(", ".join(names[:5]) + ", ..." * (len(names) > 5))
-    return Result(theta, converged, reason, certificate, Trace(outcome.rows), problem.columns)
+    return Result(
+        theta, converged, reason, certificate, Trace(outcome.rows), problem.columns,
+        sites=outcome.sites, refusals=outcome.refusals,
+    )  # fmt: skip
 
 
 def _watched(

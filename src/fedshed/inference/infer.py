@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 from fedshed.algorithm import Algorithm, Problem
 from fedshed.arrays import Vector
 from fedshed.certificate import certificate
-from fedshed.engine import Traffic
 from fedshed.errors import SingularError
 from fedshed.inference.covariance import Curvatures, cluster_covariance
 from fedshed.inference.exchange import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
@@ -23,6 +22,7 @@ from fedshed.inference.result import Inference, Score, SiteReport, numbers, pack
 from fedshed.objectives import LOSSES, LinearModel
 from fedshed.site import Site
 from fedshed.transports import InProcess, Transport
+from fedshed.wire import Traffic
 
 Connect = Callable[[Mapping[str, Site]], Transport]
 
