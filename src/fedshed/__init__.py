@@ -10,7 +10,15 @@ if TYPE_CHECKING:
     from fedshed.algorithms import ALGORITHMS
     from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
     from fedshed.datasets import Federation
-    from fedshed.errors import CodecError, ConfigError, DataError, Error, ProtocolError, SingularError
+    from fedshed.errors import (
+        CodecError,
+        ConfigError,
+        DataError,
+        DisclosureError,
+        Error,
+        ProtocolError,
+        SingularError,
+    )
     from fedshed.estimators import (
         FederatedGammaRegressor,
         FederatedLinearRegression,
@@ -29,7 +37,15 @@ _HOMES = {
     "algorithms": ("ALGORITHMS",),
     "channels": ("ByteRate", "Constant", "PerAgent", "Rayleigh", "Recorded"),
     "datasets": ("Federation",),
-    "errors": ("CodecError", "ConfigError", "DataError", "Error", "ProtocolError", "SingularError"),
+    "errors": (
+        "CodecError",
+        "ConfigError",
+        "DataError",
+        "DisclosureError",
+        "Error",
+        "ProtocolError",
+        "SingularError",
+    ),
     "estimators": (
         "FederatedGammaRegressor",
         "FederatedLinearRegression",
@@ -69,6 +85,7 @@ __all__ = [
     "ConfigError",
     "Constant",
     "DataError",
+    "DisclosureError",
     "EntropyCoded",
     "Error",
     "Exact",

@@ -14,7 +14,7 @@ from fedshed.algorithm import AgentId, Algorithm, Info, Problem, State, cost, gr
 from fedshed.arrays import Vector
 from fedshed.trace import Row
 from fedshed.transports import Transport
-from fedshed.wire import Contact, Refusal, Rules, SilenceError, Traffic, Wire
+from fedshed.wire import RULES, Contact, Refusal, Rules, SilenceError, Traffic, Wire
 
 
 class Progress(Struct, frozen=True):
@@ -41,9 +41,6 @@ class Outcome(Struct, frozen=True):
     exact: bool = True  # whether the gradient is exact
     sites: dict[AgentId, Contact] = {}
     refusals: tuple[Refusal, ...] = ()
-
-
-RULES = Rules()
 
 
 class Goal(Struct, frozen=True):
@@ -82,7 +79,7 @@ def iterate(
     Convergence is declared only where every agent answered at theta^t; one that stays silent ends the run.
     """
     scale = max((abs(row.f) for row in progress.rows), default=0.0)
-    wire = Wire(algorithm, problem, transport, rules, progress.traffic, progress.sites, scale)
+    wire = Wire(algorithm, problem, transport, progress.traffic, rules, progress.sites, scale)
     run = _Run(algorithm, problem, wire, Goal(tol, max_iterations, f_star, gap_tol))
     clock = time.perf_counter() - progress.seconds
     try:

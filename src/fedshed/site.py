@@ -25,15 +25,15 @@ class Site:
     """One agent at work: bytes in, bytes out; its state is only a cache and may be lost at any time."""
 
     def __init__(self, name: AgentId, objective: Objective, algorithm: Algorithm[Any]) -> None:
-        self._name, self._objective, self._algorithm = name, objective, algorithm
+        self.name, self.objective, self.algorithm = name, objective, algorithm
         self._codec = codec_of(algorithm, objective.dim)
         self._cache: Any = None
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request; the cache changes only if all parts were answered."""
         request = self._codec.decode_request(payload)
-        counter = _HessianCounter(self._objective)
-        agent, cache, trial = Agent(self._name, counter), self._cache, None
+        counter = _HessianCounter(self.objective)
+        agent, cache, trial = Agent(self.name, counter), self._cache, None
         answers: list[Message] = []
         for part in request.parts:
             if isinstance(part, Search):
@@ -45,9 +45,9 @@ class Site:
         accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
         reply = Reply(request.run, request.number, counter.hessians, answers)
         encoded = self._codec.encode_reply(reply, accuracy)
-        if self._algorithm.precision.lossy:  # what the Master sees is what the agent must go on from
+        if self.algorithm.precision.lossy:  # what the Master sees is what the agent must go on from
             for answer in self._codec.decode_reply(encoded).parts:
-                cache = self._algorithm.sent(cache, answer)
+                cache = self.algorithm.sent(cache, answer)
         self._cache = cache
         return encoded
 
@@ -69,10 +69,10 @@ class Site:
     def _costs(self, search: Search) -> Costs:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""
         with np.errstate(over="ignore", invalid="ignore"):
-            values = self._objective.along(search.theta, search.direction, search.etas)
+            values = self.objective.along(search.theta, search.direction, search.etas)
             slopes = None
             if search.slopes:
-                slopes = self._objective.slopes_along(search.theta, search.direction, search.etas)
+                slopes = self.objective.slopes_along(search.theta, search.direction, search.etas)
                 slopes = np.where(np.isfinite(slopes), slopes, np.inf)
         return Costs(np.where(np.isfinite(values), values, np.inf), slopes)
 
@@ -83,13 +83,11 @@ class Site:
         located = _located(part, trial)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                return self._algorithm.respond(agent, cache, located, mine)
+                return self.algorithm.respond(agent, cache, located, mine)
         except (ValueError, ArithmeticError, SingularError) as error:
             if located is not part:
                 return cache, Undefined()
-            raise ProtocolError(
-                f"site {self._name!r} cannot answer {type(part).__name__}: {error}"
-            ) from error
+            raise ProtocolError(f"site {self.name!r} cannot answer {type(part).__name__}: {error}") from error
 
     def forget(self) -> None:
         """Lose the cache, as a restarted process would."""
@@ -101,7 +99,7 @@ class Site:
 
     def load(self, saved: bytes) -> None:
         """Take a saved cache back."""
-        self._cache = Decoder(Optional[self._algorithm.cache], self._objective.dim)(saved)
+        self._cache = Decoder(Optional[self.algorithm.cache], self.objective.dim)(saved)
 
 
 def _located(part: Any, trial: Vector | None) -> Any:

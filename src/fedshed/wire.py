@@ -60,6 +60,10 @@ class Rules(Struct, frozen=True):
     patience: int = 20  # exchanges in a row that a site may leave unanswered
 
 
+RULES = Rules()
+NOBODY: Mapping[AgentId, Any] = {}
+
+
 class SilenceError(ProtocolError):
     """A site gave no usable answer for as long as patience lasts."""
 
@@ -71,8 +75,8 @@ class Wire:
     """
 
     def __init__(
-        self, algorithm: Algorithm[Any], problem: Problem, transport: Transport, rules: Rules,
-        traffic: Traffic, sites: Mapping[AgentId, Contact], scale: float,
+        self, algorithm: Algorithm[Any], problem: Problem, transport: Transport, traffic: Traffic,
+        rules: Rules = RULES, sites: Mapping[AgentId, Contact] = NOBODY, scale: float = 0.0,
     ) -> None:  # fmt: skip
         self._algorithm, self._problem, self._transport, self._rules = algorithm, problem, transport, rules
         self._codec, self._run = codec_of(algorithm, problem.n), token_bytes(4)
@@ -82,7 +86,7 @@ class Wire:
         self.traffic, self.refusals = traffic, list[Refusal]()
         self.sites = {i: replace(sites.get(i, Contact()), silent=0) for i in problem.agents}
 
-    def play(self, flow: Flow[R], known: Mapping[AgentId, Known[Any]]) -> R:
+    def play(self, flow: Flow[R], known: Mapping[AgentId, Known[Any]] = NOBODY) -> R:
         """Run a flow to its end: each Ask it yields is answered; `known` is what the sites said before."""
         self._known = known
         replies: Replies | None = None
