@@ -1,4 +1,4 @@
-"""What leaves a site: the policy's rules, a site that fails closed, an audit that shows tampering, what leaks."""
+"""What leaves a site: the rules, a site that fails closed, an audit that shows tampering, what leaks."""
 
 from __future__ import annotations
 

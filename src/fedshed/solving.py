@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -186,15 +187,15 @@ def _run(
     saver: Checkpoint | None,
     watch: Watch | None,
 ) -> Result:
-    transport = connect({name: Site(name, objective, algorithm) for name, objective in objectives.items()})
-    checks.reachable(transport, problem.agents)
-    problem = replace(problem, stateless=transport.stateless)
-    run = iterate(
-        algorithm, problem, transport, progress,
-        tol=settings.tol, max_iterations=settings.max_iterations,
-        f_star=settings.f_star, gap_tol=settings.gap_tol, rules=settings.rules,
-    )  # fmt: skip
-    with threadpool_limits(1):  # the same bits on any machine with this BLAS
+    sites = {name: Site(name, objective, algorithm) for name, objective in objectives.items()}
+    with _opened(connect(sites)) as transport, threadpool_limits(1):  # the same bits wherever this BLAS is
+        checks.reachable(transport, problem.agents)
+        problem = replace(problem, stateless=transport.stateless)
+        run = iterate(
+            algorithm, problem, transport, progress,
+            tol=settings.tol, max_iterations=settings.max_iterations,
+            f_star=settings.f_star, gap_tol=settings.gap_tol, rules=settings.rules,
+        )  # fmt: skip
         outcome = _watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
@@ -204,6 +205,15 @@ def _run(
         theta, converged, reason, certificate, Trace(outcome.rows), problem.columns,
         sites=outcome.sites, refusals=outcome.refusals,
     )  # fmt: skip
+
+
+@contextmanager
+def _opened(transport: Transport) -> Iterator[Transport]:
+    """A transport that has something to close is closed when the run ends, however it ends."""
+    with ExitStack() as stack:
+        if isinstance(transport, AbstractContextManager):
+            stack.enter_context(transport)
+        yield transport
 
 
 def _watched(
