@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedshed.precision import Bits, EntropyCoded, Exact
     from fedshed.preparation import Study
     from fedshed.solving import Result, optimize, optimum, resume
+    from fedshed.watching import RunLog
 
 # Names are imported when they are first used, so that `import fedshed` and `fedshed --help` are quick.
 _HOMES = {
@@ -58,6 +59,7 @@ _HOMES = {
     "precision": ("Bits", "EntropyCoded", "Exact"),
     "preparation": ("Study",),
     "solving": ("Result", "optimize", "optimum", "resume"),
+    "watching": ("RunLog",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -102,6 +104,7 @@ __all__ = [
     "Rayleigh",
     "Recorded",
     "Result",
+    "RunLog",
     "SingularError",
     "Study",
     "TwoExchange",

@@ -63,15 +63,16 @@ class Checkpoint:
     ) -> None:
         self._path, self._every, self._data = Path(path), every, data
         self._n, self._algorithm, self._settings = len(settings.l2), raw(algorithm), raw(settings)
-        self._saved = time.monotonic()
+        self._saved = time.monotonic() - every  # the first round is saved at once
 
     def offer(self, progress: Progress) -> None:
         """Save, unless it was saved a moment ago."""
         if time.monotonic() - self._saved >= self._every:
-            self.save(progress)
+            self.save_if_possible(progress)
 
-    def save_at_the_end(self, progress: Progress) -> None:
+    def save_if_possible(self, progress: Progress) -> None:
         """Save what there is to save; a disk that is full must not cost the result."""
+        self._saved = time.monotonic()
         try:
             self.save(progress)
         except OSError as error:
@@ -84,7 +85,6 @@ class Checkpoint:
             VERSION, self._n, self._data, self._algorithm, self._settings, raw(progress.state), **rest
         )
         write_atomically(self._path, encode(saved))
-        self._saved = time.monotonic()
 
 
 def load(

@@ -28,6 +28,7 @@ class Progress(Struct, frozen=True):
     seconds: float = 0.0
     sites: dict[AgentId, Contact] = {}  # who answered when, and with how many bytes
     refusals: tuple[Refusal, ...] = ()  # since this run was started or resumed
+    exact: bool = False  # the last row is exact: every agent answered there, and no gradient was rounded
 
 
 class Outcome(Struct, frozen=True):
@@ -90,7 +91,7 @@ def iterate(
             progress.rows.append(seen.row)
             progress = Progress(
                 after, wire.traffic, progress.rows, info, progress.rounds + info.rounds,
-                time.perf_counter() - clock, dict(wire.sites), tuple(wire.refusals),
+                time.perf_counter() - clock, dict(wire.sites), tuple(wire.refusals), not run.doubtful(seen),
             )  # fmt: skip
             yield progress
     except SilenceError as silence:
@@ -116,7 +117,7 @@ class _Run:
         flow = self._algorithm.observe(self._problem, progress.state)
         state = self._wire.play(flow, progress.state.known)
         seen = self._seen(state, progress, exact=not self._algorithm.lossy)
-        if seen.row.grad_norm <= self._goal.tol and self._doubtful(seen):
+        if seen.row.grad_norm <= self._goal.tol and self.doubtful(seen):
             seen = self._confirmed(seen, progress)
         stalled = not self._doubtful(seen) and _stalled(progress.rows, seen.row)
         return replace(seen, reason=seen.reason or (ROUNDING if stalled else None))
@@ -124,7 +125,7 @@ class _Run:
     def stepped(self, seen: Seen, progress: Progress) -> tuple[Seen, Any, Info]:
         """The state at theta^{t+1}; where no step was found, rounding or a model may be to blame."""
         after, info = self._stepped(seen)
-        if info.stopped and self._doubtful(seen):
+        if info.stopped and self.doubtful(seen):
             seen = self._confirmed(seen, progress)
             after, info = (after, info) if seen.reason else self._stepped(seen)
         stuck = np.array_equal(after.theta, seen.state.theta) and not seen.state.silent(self._problem)
@@ -147,7 +148,8 @@ class _Run:
     def _stepped(self, seen: Seen) -> tuple[Any, Info]:
         return self._wire.play(self._algorithm.step(self._problem, seen.state), seen.state.known)
 
-    def _doubtful(self, seen: Seen) -> bool:
+    def doubtful(self, seen: Seen) -> bool:
+        """Whether a gradient was rounded or comes from a model."""
         return not seen.exact or bool(seen.state.silent(self._problem))
 
     def _confirmed(self, seen: Seen, progress: Progress) -> Seen:

@@ -30,6 +30,7 @@ from fedshed.site import Site
 from fedshed.start import NullStart
 from fedshed.trace import Trace
 from fedshed.transports import InProcess, Transport
+from fedshed.watching import Observer, Study
 from fedshed.wire import Contact, Refusal, Traffic, Wire
 
 Watch = Callable[[Progress], None]
@@ -82,7 +83,7 @@ def optimize(
     at the intercept of the model without columns, for one exchange of a few sums more. `tol` is on the norm
     of the global gradient, `gap_tol` on f - f_star. `transport` makes a transport from the sites (default:
     all in this process). `checkpoint` names a file from which `resume` goes on; `watch` is called after
-    every round.
+    every round: a function, or an `Observer` such as `RunLog(folder)` for `fedshed watch folder`.
 
     A site that does not answer in time counts with the Master's model of it where the algorithm has one, as
     long as `quorum` sites answer; else it is asked again.  One that gives no usable answer in `patience`
@@ -173,8 +174,9 @@ def _null_start(
 ) -> tuple[Vector, Traffic]:
     """The start at the model without columns, and the exchange it took."""
     sites = {name: Site(name, objective, NullStart()) for name, objective in objectives.items()}
-    wire = Wire(NullStart(), problem, connect(sites), Traffic())
-    return wire.play(NullStart().flow(problem)), wire.traffic
+    with _opened(connect(sites)) as transport:
+        wire = Wire(NullStart(), problem, transport, Traffic())
+        return wire.play(NullStart().flow(problem)), wire.traffic
 
 
 def _run(
@@ -196,14 +198,26 @@ def _run(
             tol=settings.tol, max_iterations=settings.max_iterations,
             f_star=settings.f_star, gap_tol=settings.gap_tol, rules=settings.rules,
         )  # fmt: skip
+        if isinstance(watch, Observer):
+            watch.begin(_study(algorithm, problem, settings))
         outcome = _watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
     if not problem.l2.all() and (names := separating(objectives, problem, theta)):
         converged, reason = False, SEPARATED.format(", ".join(names[:5]) + ", ..." * (len(names) > 5))
-    return Result(
+    result = Result(
         theta, converged, reason, certificate, Trace(outcome.rows), problem.columns,
         sites=outcome.sites, refusals=outcome.refusals,
+    )  # fmt: skip
+    if isinstance(watch, Observer):
+        watch.end(result)
+    return result
+
+
+def _study(algorithm: Algorithm[Any], problem: Problem, settings: Settings) -> Study:
+    return Study(
+        type(algorithm).__name__, problem.loss, problem.n, problem.p, settings.tol, settings.max_iterations,
+        float(problem.l2.min()), settings.rules.patience,
     )  # fmt: skip
 
 
@@ -233,7 +247,7 @@ def _watched(
                 watch(progress)
     finally:
         if saver:
-            saver.save_at_the_end(progress)
+            saver.save_if_possible(progress)
 
 
 SEPARATED = (

@@ -42,7 +42,7 @@ class Contact(Struct, frozen=True):
     refused: int = 0  # answers that could not be used
     uplink_bytes: int = 0
     downlink_bytes: int = 0
-    why: str = ""  # the last answer could not be used
+    why: str = ""  # why its last answer could not be used, if it has not answered since
 
 
 class Refusal(Struct, frozen=True):
@@ -176,6 +176,7 @@ class Wire:
                 site,
                 last=number if i in usable else site.last,
                 silent=0 if i in usable else site.silent + 1,
+                why="" if i in usable else site.why,
                 downlink_bytes=site.downlink_bytes + len(payload),
             )
         lost = [i for i in payloads if self.sites[i].silent >= self._rules.patience]
@@ -184,8 +185,7 @@ class Wire:
 
     def _absence(self, i: AgentId) -> str:
         site = self.sites[i]
-        recent = [one.why for one in self.refusals if one.site == i and one.exchange > site.last]
-        why = f"the last it sent could not be used: {recent[-1]}" if recent else "is it running?"
+        why = f"the last it sent could not be used: {site.why}" if site.why else "is it running?"
         return f"agent {i!r} gave no usable answer in {site.silent} exchanges in a row; {why}"
 
 
