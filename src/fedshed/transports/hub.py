@@ -7,6 +7,7 @@ import contextlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -73,6 +74,12 @@ class Hub:
         while tasks := asyncio.all_tasks(self._loop):
             self._loop.run_until_complete(asyncio.wait(tasks))
         self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_bytes
 from tempfile import TemporaryDirectory
-from types import TracebackType
+from typing import Self
 
 from fedshed.disclosure import Policy
 from fedshed.errors import ProtocolError
@@ -100,10 +100,8 @@ class Processes:
             process.kill()
         self._folder.cleanup()
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
