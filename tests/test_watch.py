@@ -16,7 +16,7 @@ from conftest import make_federation
 from fedshed.cli import app
 from fedshed.cli.watch import Told
 from fedshed.transports import Faulty, InProcess
-from fedshed.watching import End, Line, Round, RunLog, Study, Together, lines, seconds_left
+from fedshed.watching import Begin, End, Line, Round, RunLog, Together, lines, seconds_left
 
 L2 = 1e-3
 
@@ -42,7 +42,7 @@ def read(folder):
 
 def test_the_log_is_the_trace_with_its_sites(logged):
     result, (study, *rounds, end) = logged
-    assert isinstance(study, Study)
+    assert isinstance(study, Begin)
     assert sum(study.sites.values()) == pytest.approx(1)
     assert isinstance(end, End)
     assert (end.converged, end.reason) == (result.converged, result.reason)

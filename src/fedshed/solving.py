@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,8 +28,8 @@ from fedshed.separation import separating
 from fedshed.site import Site
 from fedshed.start import NullStart
 from fedshed.trace import Trace
-from fedshed.transports import InProcess, Transport
-from fedshed.watching import Observer, Study
+from fedshed.transports import InProcess, Transport, opened
+from fedshed.watching import Begin, Observer
 from fedshed.wire import Contact, Refusal, Traffic, Wire
 
 Watch = Callable[[Progress], None]
@@ -174,7 +173,7 @@ def _null_start(
 ) -> tuple[Vector, Traffic]:
     """The start at the model without columns, and the exchange it took."""
     sites = {name: Site(name, objective, NullStart()) for name, objective in objectives.items()}
-    with _opened(connect(sites)) as transport:
+    with opened(connect(sites)) as transport:
         wire = Wire(NullStart(), problem, transport, Traffic())
         return wire.play(NullStart().flow(problem)), wire.traffic
 
@@ -190,7 +189,7 @@ def _run(
     watch: Watch | None,
 ) -> Result:
     sites = {name: Site(name, objective, algorithm) for name, objective in objectives.items()}
-    with _opened(connect(sites)) as transport, threadpool_limits(1):  # the same bits wherever this BLAS is
+    with opened(connect(sites)) as transport, threadpool_limits(1):  # the same bits wherever this BLAS is
         checks.reachable(transport, problem.agents)
         problem = replace(problem, stateless=transport.stateless)
         run = iterate(
@@ -199,7 +198,7 @@ def _run(
             f_star=settings.f_star, gap_tol=settings.gap_tol, rules=settings.rules,
         )  # fmt: skip
         if isinstance(watch, Observer):
-            watch.begin(_study(algorithm, problem, settings))
+            watch.begin(_begin(algorithm, problem, settings))
         outcome = _watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
@@ -214,20 +213,11 @@ def _run(
     return result
 
 
-def _study(algorithm: Algorithm[Any], problem: Problem, settings: Settings) -> Study:
-    return Study(
+def _begin(algorithm: Algorithm[Any], problem: Problem, settings: Settings) -> Begin:
+    return Begin(
         type(algorithm).__name__, problem.loss, problem.n, problem.p, settings.tol, settings.max_iterations,
         float(problem.l2.min()), settings.rules.patience,
     )  # fmt: skip
-
-
-@contextmanager
-def _opened(transport: Transport) -> Iterator[Transport]:
-    """A transport that has something to close is closed when the run ends, however it ends."""
-    with ExitStack() as stack:
-        if isinstance(transport, AbstractContextManager):
-            stack.enter_context(transport)
-        yield transport
 
 
 def _watched(

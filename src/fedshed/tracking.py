@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from fedshed.watching import Observer, Study, end_of, news
+from fedshed.watching import Begin, Observer, end_of, news
 
 if TYPE_CHECKING:
     from fedshed.engine import Progress
     from fedshed.solving import Result
 
 
-def numbers(study: Study, progress: Progress) -> dict[str, float]:
+def numbers(study: Begin, progress: Progress) -> dict[str, float]:
     """The numbers of a round by name; a site's are below its own."""
     round_ = news(study, progress)
     whole = {
@@ -39,9 +39,9 @@ class TensorBoard(Observer):
                 "TensorBoard logs need tensorboardX: pip install 'fedshed[tensorboard]'"
             ) from None
         self._writer: Any = SummaryWriter(str(folder))
-        self._study: Study | None = None
+        self._study: Begin | None = None
 
-    def begin(self, study: Study) -> None:
+    def begin(self, study: Begin) -> None:
         """What is being fitted, as text."""
         self._study = study
         self._writer.add_text("study", f"{study.algorithm}, {study.loss}, n = {study.n}, tol = {study.tol:g}")
@@ -71,9 +71,9 @@ class MLflow(Observer):
         except ImportError:
             raise ImportError("MLflow logs need mlflow: pip install 'fedshed[mlflow]'") from None
         self._mlflow: Any = mlflow
-        self._study: Study | None = None
+        self._study: Begin | None = None
 
-    def begin(self, study: Study) -> None:
+    def begin(self, study: Begin) -> None:
         """The parameters; a run that is open already is used, as MLflow's users expect."""
         self._study = study
         if self._mlflow.active_run() is None:

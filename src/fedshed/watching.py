@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOG = "run.jsonl"
 
 
-class Study(Struct, frozen=True, tag_field="kind", tag="study"):
+class Begin(Struct, frozen=True, tag_field="kind", tag="begin"):
     """What is being fitted, and when it will be done; a resumed run begins with one of its own."""
 
     algorithm: str
@@ -76,13 +76,13 @@ class End(Struct, frozen=True, tag_field="kind", tag="end"):
     refusals: int
 
 
-Line: TypeAlias = Study | Round | End
+Line: TypeAlias = Begin | Round | End
 
 
 class Observer:
     """Watches a run from its beginning to its end; a plain function can watch the rounds alone."""
 
-    def begin(self, study: Study) -> None:
+    def begin(self, study: Begin) -> None:
         """Before the first exchange, and again after a resume."""
 
     def __call__(self, progress: Progress) -> None:
@@ -98,7 +98,7 @@ class Together(Observer):
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def begin(self, study: Study) -> None:
+    def begin(self, study: Begin) -> None:
         """All of them."""
         for observer in self._observers:
             observer.begin(study)
@@ -119,9 +119,9 @@ class RunLog(Observer):
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / LOG
-        self._study: Study | None = None
+        self._study: Begin | None = None
 
-    def begin(self, study: Study) -> None:
+    def begin(self, study: Begin) -> None:
         """The first line."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._study = study
@@ -145,7 +145,7 @@ class RunLog(Observer):
             os.close(descriptor)
 
 
-def news(study: Study, progress: Progress) -> Round:
+def news(study: Begin, progress: Progress) -> Round:
     """What a round has to say."""
     row = progress.rows[-1]
     certain = study.least_l2 > 0 and progress.exact

@@ -135,8 +135,8 @@ class Wire:
         if why is not None:
             self._refuse(number, i, why)
             return True
-        losses = (abs(getattr(part, "loss", 0.0)) for part in reply.parts)
-        self._scale[i] = max(self._scale[i], *losses)
+        losses = (getattr(part, "loss", 0.0) for part in reply.parts)
+        self._scale[i] = max([self._scale[i], *map(abs, losses)])
         return False
 
     def _refuse(self, number: int, i: AgentId, why: str) -> None:

@@ -15,7 +15,7 @@ from fedshed.cli.show import WIDTH, Json, option, print_json
 from fedshed.errors import DataError
 
 if TYPE_CHECKING:
-    from fedshed.watching import End, Line, Round, Study
+    from fedshed.watching import Begin, End, Line, Round
 
 REFRESH = 0.5  # seconds
 ROUNDS_SHOWN = 8
@@ -52,7 +52,7 @@ class Told:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self.study: Study | None = None
+        self.study: Begin | None = None
         self.rounds: list[Round] = []
         self.end: End | None = None
         self.seen: dict[str, float] = {}  # when each site last answered
@@ -66,9 +66,9 @@ class Told:
             self._take(line)
 
     def _take(self, line: Line) -> None:
-        from fedshed.watching import End, Study
+        from fedshed.watching import Begin, End
 
-        if isinstance(line, Study):
+        if isinstance(line, Begin):
             self.study, self.end = line, None
         elif isinstance(line, End):
             self.end = line
@@ -104,7 +104,7 @@ def _console() -> Any:
     return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
 
 
-def _heading(study: Study | None) -> Any:
+def _heading(study: Begin | None) -> Any:
     from rich.text import Text
 
     if study is None:

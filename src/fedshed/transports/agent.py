@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 import numpy as np
@@ -27,9 +27,11 @@ from fedshed.codec import Decoder
 from fedshed.disclosure import GuardedSite, Policy
 from fedshed.errors import CodecError, ConfigError, ProtocolError
 from fedshed.files import write_atomically
+from fedshed.inference.exchange import Inspection
 from fedshed.objectives import LinearModel
 from fedshed.objectives.build import LOSSES
 from fedshed.site import Site
+from fedshed.start import NullStart
 from fedshed.transports import frames
 
 RETRY_SECONDS = 0.05
@@ -53,7 +55,7 @@ def write_site(
 ) -> None:  # fmt: skip
     """A site's card and rows as files, without pickle."""
     model: Any = site.objective
-    loss = next((name for name, (kind, _) in LOSSES.items() if kind is type(model)), None)
+    loss = next((name for name, kind in LOSSES.items() if kind is type(model)), None)
     if loss is None:
         raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(LOSSES)}")
     card = Card(site.name, token, str(Path(address).resolve()), loss, raw(site.algorithm), policy, study)
@@ -66,9 +68,9 @@ def read_site(folder: str | Path) -> tuple[Card, Site]:
     """The site of a folder."""
     card = msgspec.msgpack.decode((Path(folder) / "card").read_bytes(), type=Card)
     with np.load(Path(folder) / "rows.npz", allow_pickle=False) as arrays:
-        model = _from_arrays(LOSSES[card.loss][0], dict(arrays))
+        model = _from_arrays(LOSSES[card.loss], dict(arrays))
     try:
-        algorithm = Decoder(BUILT_IN, model.dim)(bytes(card.algorithm))
+        algorithm = Decoder(Union[BUILT_IN, NullStart, Inspection], model.dim)(bytes(card.algorithm))
     except CodecError as error:
         raise ConfigError(f"site processes need one of fedshed's own algorithms: {error}") from error
     if card.policy is None:
@@ -78,19 +80,20 @@ def read_site(folder: str | Path) -> tuple[Card, Site]:
 
 
 def _as_arrays(model: Any) -> dict[str, Any]:
-    if isinstance(model.X, np.ndarray):
-        return {"y": model.y, "X": model.X}
-    X = model.X
-    return {"y": model.y, "data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
+    X, rest = model.X, {name: getattr(model, name, None) for name in ("y", "weights", "offset", "classes")}
+    dense = isinstance(X, np.ndarray)
+    rows = {"X": X} if dense else {name: getattr(X, name) for name in ("data", "indices", "indptr", "shape")}
+    return {name: value for name, value in {**rows, **rest}.items() if value is not None}
 
 
 def _from_arrays(kind: type[LinearModel], arrays: dict[str, Any]) -> LinearModel:
-    if "X" in arrays:
-        return kind(arrays["X"], arrays["y"])
     from scipy.sparse import csr_array
 
-    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-    return kind(csr_array(parts, shape=tuple(arrays["shape"])), arrays["y"])
+    if (X := arrays.get("X")) is None:
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        X = csr_array(parts, shape=tuple(arrays["shape"]))
+    more: dict[str, Any] = {"classes": int(arrays["classes"])} if "classes" in arrays else {}
+    return kind(X, arrays["y"], arrays.get("weights"), arrays.get("offset"), **more)
 
 
 def serve(site: Site, card: Card, connection: socket.socket) -> None:
