@@ -12,11 +12,12 @@ from scipy.sparse import csr_array
 import fedshed
 from fedshed.algorithms import build
 from fedshed.audit import Audit, entries
-from fedshed.disclosure import GuardedSite, Policy, scalars
+from fedshed.disclosure import Gate, Guarded, Policy, scalars
 from fedshed.errors import ConfigError, DataError, DisclosureError
 from fedshed.linalg import leading_eigenpairs
 from fedshed.messages import Costs, Eigenpairs, Local
 from fedshed.objectives import local_objectives
+from fedshed.site import Site
 from fedshed.transports import InProcess, Stateless
 
 L2 = 1e-2
@@ -95,7 +96,7 @@ def guarded(folder, tables, policy=Policy(), algorithm="fib-shed", made=InProces
         objectives = local_objectives(federation, "logistic")
         return made(
             {
-                i: GuardedSite(i, o, build(algorithm), policy, Audit(folder / f"{i}.jsonl"), "study")
+                i: Guarded(Site(i, o, build(algorithm)), Gate(policy, Audit(folder / f"{i}.jsonl"), "study"))
                 for i, o in objectives.items()
             }
         )

@@ -1,4 +1,4 @@
-"""What a site lets out: a policy of plain rules, and a site that keeps to it (docs/privacy.md)."""
+"""What a site lets out: a policy of plain rules, and the gate that keeps to it (docs/privacy.md)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.algorithm import AgentId, Algorithm
 from fedshed.audit import Audit
-from fedshed.errors import ConfigError, DisclosureError
+from fedshed.errors import ConfigError, DisclosureError, Error
 from fedshed.messages import Message
-from fedshed.objectives import LinearModel
 from fedshed.objectives.base import Rows
-from fedshed.site import Site
+from fedshed.site import Site, codec_of
 
 
 class Objection(Struct, frozen=True):
@@ -71,37 +69,62 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
         return [Objection(most, f"{released} are released, and {more} more were asked for")]
 
 
-class GuardedSite(Site):
-    """A site that keeps to its policy: an answer leaves if no rule forbids it, and once it is on record."""
+class Gate:
+    """The one way out of a site: what no rule forbids leaves, once it is on record; all else is refused."""
 
-    def __init__(
-        self, name: AgentId, objective: LinearModel, algorithm: Algorithm[Any], policy: Policy, audit: Audit,
-        study: str, columns: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        super().__init__(name, objective, algorithm)
-        self._policy, self._audit, self._study = policy, audit, study
-        self._objections = policy.objections(
-            objective.X, objective.y, objective.labelled, objective.dim, columns
-        )
+    def __init__(self, policy: Policy, audit: Audit, study: str) -> None:
+        self.policy, self._audit, self._study = policy, audit, study
 
-    def handle(self, payload: bytes) -> bytes:
-        """The encoded reply, if the policy allows it; DisclosureError names the rule if not."""
-        what = "+".join(type(part).__name__ for part in self._codec.decode_request(payload).parts)
-        self._refuse_if(self._objections, what, b"", 0)
-        reply = super().handle(payload)
-        parts = self._codec.decode_reply(reply).parts
-        what += " -> " + "+".join(type(part).__name__ for part in parts)
-        count = sum(map(scalars, parts))
-        self._refuse_if(self._policy.exceeded(self._audit.released(self._study), count), what, reply, count)
-        self._audit.append(self._study, what, reply, count)
+    def release(self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = ()) -> bytes:
+        """The reply, which gives away `count` numbers; DisclosureError names the rule that forbids it."""
+        broken = objections or self.policy.exceeded(self._audit.released(self._study), count)
+        rules = "; ".join(dict.fromkeys(one.rule for one in broken))
+        details = "; ".join(one.detail for one in broken)
+        self._audit.append(self._study, what, reply, count, rules, details)
+        if broken:
+            raise DisclosureError(f"its disclosure policy demands {rules}")
         return reply
 
-    def _refuse_if(self, objections: Sequence[Objection], what: str, reply: bytes, count: int) -> None:
-        if objections:
-            rules = "; ".join(dict.fromkeys(one.rule for one in objections))
-            details = "; ".join(one.detail for one in objections)
-            self._audit.append(self._study, what, reply, count, rules, details)
-            raise DisclosureError(f"site {self.name!r}: its disclosure policy demands {rules}")
+
+class Guarded:
+    """A site behind its gate: over any transport it answers as the site would, or not at all."""
+
+    def __init__(self, site: Site, gate: Gate, columns: Sequence[str] = ()) -> None:
+        self._site, self._gate = site, gate
+        self._codec = codec_of(site.algorithm, site.objective.dim)
+        self._objections = objections(gate.policy, site.objective, columns)
+
+    def handle(self, payload: bytes) -> bytes:
+        """The encoded reply, if the policy allows it."""
+        what = _kinds(self._codec.decode_request(payload).parts)
+        try:
+            if self._objections:
+                return self._gate.release(what, b"", 0, self._objections)
+            reply = self._site.handle(payload)
+            parts = self._codec.decode_reply(reply).parts
+            return self._gate.release(f"{what} -> {_kinds(parts)}", reply, sum(map(scalars, parts)))
+        except DisclosureError as error:
+            raise DisclosureError(f"site {self._site.name!r}: {error}") from None
+
+    def answer(self, payload: bytes) -> bytes:
+        """The encoded reply, whatever happens: what is refused is declined, with the rule."""
+        try:
+            return self.handle(payload)
+        except Error as error:
+            return self._site.declined(payload, str(error))
+
+    def forget(self) -> None:
+        """Lose the cache, as a restarted process would; the record stays."""
+        self._site.forget()
+
+
+def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> list[Objection]:
+    """The rules that a site's table breaks, as its objective has it."""
+    return policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
+
+
+def _kinds(parts: Sequence[Message]) -> str:
+    return "+".join(type(part).__name__ for part in parts)
 
 
 def scalars(message: Message) -> int:

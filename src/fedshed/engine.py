@@ -119,7 +119,7 @@ class _Run:
         seen = self._seen(state, progress, exact=not self._algorithm.lossy)
         if seen.row.grad_norm <= self._goal.tol and self.doubtful(seen):
             seen = self._confirmed(seen, progress)
-        stalled = not self._doubtful(seen) and _stalled(progress.rows, seen.row)
+        stalled = not self.doubtful(seen) and _stalled(progress.rows, seen.row)
         return replace(seen, reason=seen.reason or (ROUNDING if stalled else None))
 
     def stepped(self, seen: Seen, progress: Progress) -> tuple[Seen, Any, Info]:

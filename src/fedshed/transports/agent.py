@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from fedshed.audit import Audit
 from fedshed.checkpoint import BUILT_IN, raw
 from fedshed.codec import Decoder
-from fedshed.disclosure import GuardedSite, Policy
+from fedshed.disclosure import Gate, Guarded, Policy
 from fedshed.errors import CodecError, ConfigError, ProtocolError
 from fedshed.files import write_atomically
 from fedshed.inference.exchange import Inspection
@@ -64,7 +64,7 @@ def write_site(
     np.savez(Path(folder) / "rows.npz", **_as_arrays(model))
 
 
-def read_site(folder: str | Path) -> tuple[Card, Site]:
+def read_site(folder: str | Path) -> tuple[Card, Site | Guarded]:
     """The site of a folder."""
     card = msgspec.msgpack.decode((Path(folder) / "card").read_bytes(), type=Card)
     with np.load(Path(folder) / "rows.npz", allow_pickle=False) as arrays:
@@ -73,10 +73,10 @@ def read_site(folder: str | Path) -> tuple[Card, Site]:
         algorithm = Decoder(Union[BUILT_IN, NullStart, Inspection], model.dim)(bytes(card.algorithm))
     except CodecError as error:
         raise ConfigError(f"site processes need one of fedshed's own algorithms: {error}") from error
+    site = Site(card.name, model, algorithm)
     if card.policy is None:
-        return card, Site(card.name, model, algorithm)
-    audit = Audit(Path(folder) / "audit.jsonl")
-    return card, GuardedSite(card.name, model, algorithm, card.policy, audit, card.study)
+        return card, site
+    return card, Guarded(site, Gate(card.policy, Audit(Path(folder) / "audit.jsonl"), card.study))
 
 
 def _as_arrays(model: Any) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _from_arrays(kind: type[LinearModel], arrays: dict[str, Any]) -> LinearModel
     return kind(X, arrays["y"], arrays.get("weights"), arrays.get("offset"), **more)
 
 
-def serve(site: Site, card: Card, connection: socket.socket) -> None:
+def serve(site: Site | Guarded, card: Card, connection: socket.socket) -> None:
     """Answer the newest request, again and again; those that were overtaken while it was away are left."""
     hello = msgspec.msgpack.encode((card.name, card.token))
     connection.sendall(frames.frame(0, hello))

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
-from fedshed.site import Site
+
+class Handler(Protocol):
+    """What answers at a site."""
+
+    def handle(self, payload: bytes) -> bytes:
+        """The encoded reply to an encoded request."""
+        ...
+
+    def forget(self) -> None:
+        """Lose what is only a cache."""
+        ...
 
 
 class InProcess:
@@ -12,7 +23,7 @@ class InProcess:
 
     stateless = False
 
-    def __init__(self, sites: Mapping[str, Site]) -> None:
+    def __init__(self, sites: Mapping[str, Handler]) -> None:
         self.sites = dict(sites)
 
     def agents(self) -> Sequence[str]:
