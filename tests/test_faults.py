@@ -123,6 +123,7 @@ def test_a_site_that_comes_back_in_time_costs_nothing_but_rounds(case):
     options = {"algorithm": name, "loss": loss, "l2": 1e-3, "max_iterations": 3000, "tol": 1e-10}
     result = fedshed.optimize(federation, **options, transport=silent_in(range(4, 16)), patience=13)
     assert result.converged, result.reason
+    assert result.refusals == ()  # a model in place of an answer contradicts nothing
     np.testing.assert_allclose(
         result.theta, fedshed.optimum(federation, loss=loss, l2=1e-3)[0], rtol=0, atol=1e-7
     )
