@@ -18,7 +18,7 @@ import pytest
 import fedshed
 from conftest import make_federation
 from fedshed.disclosure import Policy
-from fedshed.transports import frames
+from fedshed.transports import InProcess, frames
 from fedshed.transports.agent import read_site, write_site
 from fedshed.transports.hub import Hub
 from fedshed.transports.processes import Processes
@@ -218,3 +218,29 @@ def test_sites_end_with_the_master_that_started_them(tmp_path):
         assert all(map(alive, pids))
         process.kill()
     until(lambda: not any(map(alive, pids)))
+
+
+def test_heart_disease_at_four_hospitals_gives_the_summary_of_the_pooled_table():
+    """Four site processes, for the fit and for its standard errors, against one table of all rows."""
+    from fedshed.inference import infer
+    from fedshed.solving import pose
+
+    try:
+        apart = fedshed.datasets.load("heart")
+    except fedshed.DataError as sentence:
+        pytest.skip(str(sentence))
+    rows = apart.pooled()
+    together = fedshed.Federation.from_arrays(rows.X, rows.y, columns=apart.columns)
+    found = []
+    for federation, connect in ((apart, Processes), (together, InProcess)):
+        options = {"loss": "logistic", "l2": 0.0, "intercept": True}
+        result = fedshed.optimize(
+            federation, **options, algorithm="newton", theta0="null", tol=1e-10, transport=connect
+        )
+        assert result.converged, result.reason
+        found.append(infer(*pose(federation, **options), result.theta, connect=connect))
+    one, other = found
+    assert len(apart.sites) == 4
+    np.testing.assert_allclose(one.table(), other.table(), rtol=1e-6, atol=1e-12)  # to the last column of it
+    for name in ("rows", "deviance", "null_deviance", "log_likelihood", "df_model"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-9)
