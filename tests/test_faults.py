@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import fedshed
-from conftest import make_federation
+from conftest import federation_for, make_federation
 from fedshed.algorithm import Known, Problem, State, advance, cost
 from fedshed.algorithms import build
 from fedshed.algorithms.shed import Held
@@ -79,6 +79,105 @@ def test_convergence_is_declared_only_where_everyone_answered():
     )
     assert not result.converged
     assert result.certificate.bound is None
+
+
+# --- quorum and patience -----------------------------------------------------------------------------
+
+
+def silent_in(exchanges, site="large"):
+    """A transport on which one site does not answer in these exchanges."""
+
+    class Silent(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            return [r for r in super().exchange(payloads) if r[0] != site or self.count not in exchanges]
+
+    return Silent
+
+
+def test_a_site_that_falls_silent_ends_the_run_by_name_and_the_result_is_kept(case, tmp_path):
+    name, loss = case
+    federation, path = federation_for(case), tmp_path / "run"
+    options = {"algorithm": name, "loss": loss, "l2": 1e-3, "max_iterations": 3000}
+    gone = silent_in(range(3, 10_000))
+    result = fedshed.optimize(federation, **options, transport=gone, patience=5, tol=0.0, checkpoint=path)
+    assert not result.converged
+    assert "'large'" in result.reason
+    assert "5 exchanges" in result.reason
+    assert result.sites["large"].last == 2
+    assert result.sites["large"].silent == 5
+    assert result.sites["small"].silent == 0
+    assert np.isfinite(result.theta).all()
+    back = fedshed.resume(path, federation, tol=1e-9)
+    assert back.converged, back.reason
+    np.testing.assert_allclose(
+        back.theta, fedshed.optimum(federation, loss=loss, l2=1e-3)[0], rtol=0, atol=1e-6
+    )
+
+
+def test_a_site_that_comes_back_in_time_costs_nothing_but_rounds(case):
+    name, loss = case
+    federation = federation_for(case)
+    options = {"algorithm": name, "loss": loss, "l2": 1e-3, "max_iterations": 3000, "tol": 1e-10}
+    result = fedshed.optimize(federation, **options, transport=silent_in(range(4, 16)), patience=13)
+    assert result.converged, result.reason
+    assert result.refusals == ()  # a model in place of an answer contradicts nothing
+    np.testing.assert_allclose(
+        result.theta, fedshed.optimum(federation, loss=loss, l2=1e-3)[0], rtol=0, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("quorum", [1, 2, 3])
+def test_no_round_goes_on_with_fewer_than_a_quorum(quorum):
+    """Every site that answered an update is known at theta^t: there are never fewer than the quorum."""
+    federation = make_federation("logistic")
+    result = []
+    fedshed.optimize(
+        federation, algorithm="fib-shed", l2=1e-3, line_search=fedshed.Fused(), quorum=quorum, patience=100,
+        transport=lambda sites: Faulty(InProcess(sites), lose=0.5, seed=4), max_iterations=60, tol=0.0,
+        watch=lambda progress: result.append(progress.state),
+    )  # fmt: skip
+    answered = [sum(a.at(s.theta) for a in s.known.values()) for s in result if s.fresh]
+    assert min(answered) == quorum  # and one that is smaller is not waited for
+
+
+def test_everyone_absent_is_not_a_round():
+    """Where nobody answers nothing can be learnt, so no step is taken on models alone."""
+    federation, seen = make_federation("logistic"), []
+
+    class Nobody(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            return [] if 4 <= self.count <= 9 else super().exchange(payloads)
+
+    disturbed = fedshed.optimize(
+        federation, algorithm="fib-shed", l2=1e-3, transport=Nobody, watch=lambda p: seen.append(p)
+    )
+    quiet = fedshed.optimize(federation, algorithm="fib-shed", l2=1e-3)
+    assert np.array_equal(disturbed.theta, quiet.theta)
+    assert disturbed.trace[-1].exchanges == quiet.trace[-1].exchanges + 6
+
+
+def test_bytes_by_site_add_up_to_all_bytes():
+    federation = make_federation("logistic")
+    noisy = lambda sites: Faulty(InProcess(sites), lose=0.2, repeat=0.3, delay=0.2, seed=1)  # noqa: E731
+    result = fedshed.optimize(federation, algorithm="fib-shed", l2=1e-3, transport=noisy)
+    for way in ("uplink_bytes", "downlink_bytes"):
+        assert sum(getattr(site, way) for site in result.sites.values()) == getattr(result.trace[-1], way)
+    assert max(site.last for site in result.sites.values()) == result.trace[-1].exchanges
+
+
+@pytest.mark.parametrize("wrong", [{"quorum": 0}, {"quorum": 4}, {"patience": 0}, {"quorum": 1.5}], ids=str)
+def test_a_quorum_that_cannot_be_is_refused(wrong):
+    with pytest.raises(fedshed.ConfigError, match=next(iter(wrong))):
+        fedshed.optimize(make_federation("logistic"), **wrong)
+
+
+# --- copies --------------------------------------------------------------------------------------------
 
 
 def held_of(pairs: int, n: int = 6) -> Held:

@@ -10,7 +10,15 @@ if TYPE_CHECKING:
     from fedshed.algorithms import ALGORITHMS
     from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
     from fedshed.datasets import Federation
-    from fedshed.errors import CodecError, ConfigError, DataError, Error, ProtocolError, SingularError
+    from fedshed.errors import (
+        CodecError,
+        ConfigError,
+        DataError,
+        DisclosureError,
+        Error,
+        ProtocolError,
+        SingularError,
+    )
     from fedshed.estimators import (
         FederatedGammaRegressor,
         FederatedLinearRegression,
@@ -23,13 +31,22 @@ if TYPE_CHECKING:
     from fedshed.precision import Bits, EntropyCoded, Exact
     from fedshed.preparation import Study
     from fedshed.solving import Result, optimize, optimum, resume
+    from fedshed.watching import RunLog
 
 # Names are imported when they are first used, so that `import fedshed` and `fedshed --help` are quick.
 _HOMES = {
     "algorithms": ("ALGORITHMS",),
     "channels": ("ByteRate", "Constant", "PerAgent", "Rayleigh", "Recorded"),
     "datasets": ("Federation",),
-    "errors": ("CodecError", "ConfigError", "DataError", "Error", "ProtocolError", "SingularError"),
+    "errors": (
+        "CodecError",
+        "ConfigError",
+        "DataError",
+        "DisclosureError",
+        "Error",
+        "ProtocolError",
+        "SingularError",
+    ),
     "estimators": (
         "FederatedGammaRegressor",
         "FederatedLinearRegression",
@@ -42,6 +59,7 @@ _HOMES = {
     "precision": ("Bits", "EntropyCoded", "Exact"),
     "preparation": ("Study",),
     "solving": ("Result", "optimize", "optimum", "resume"),
+    "watching": ("RunLog",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -69,6 +87,7 @@ __all__ = [
     "ConfigError",
     "Constant",
     "DataError",
+    "DisclosureError",
     "EntropyCoded",
     "Error",
     "Exact",
@@ -85,6 +104,7 @@ __all__ = [
     "Rayleigh",
     "Recorded",
     "Result",
+    "RunLog",
     "SingularError",
     "Study",
     "TwoExchange",

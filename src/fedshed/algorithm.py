@@ -20,13 +20,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.arrays import Scalars, Vector
-from fedshed.errors import ProtocolError
 from fedshed.messages import Message, Update
 from fedshed.objectives import Objective
 from fedshed.precision import Exact, Precision
 
 AgentId: TypeAlias = str
-PATIENCE = 20  # how often an agent that has never answered is asked before the run gives up
 
 
 class Problem(Struct, frozen=True, dict=True):
@@ -65,10 +63,14 @@ class Problem(Struct, frozen=True, dict=True):
 
 
 class Ask(Struct, frozen=True):
-    """A request: parts common to all agents, and each agent's own part (its keys say who is asked)."""
+    """A request: parts common to all agents, and each agent's own part (its keys say who is asked).
+
+    Those that are `needed` are asked until they answer; the others may stay silent.
+    """
 
     parts: tuple[Message, ...]
     each: Mapping[AgentId, Message | None]
+    needed: frozenset[AgentId] = frozenset()
 
     def to(self, agents: Iterable[AgentId]) -> Ask:
         """The same request, to these agents only."""
@@ -215,18 +217,18 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         """An agent's cache after it has sent what the Master sees as `answer`."""
         return cache
 
-    def confirm(self, problem: Problem, state: S) -> Flow[S | None]:
-        """The state with exact gradients of all agents, before convergence is declared; None without them."""
-        if not self.lossy:
+    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+        """Why this answer to a part cannot be used, if it cannot: only what shapes and types do not say."""
+        return None
+
+    def confirm(self, problem: Problem, state: S) -> Flow[S]:
+        """The state with exact answers of all agents at theta^t, before convergence is declared on it."""
+        if not self.lossy and not state.silent(problem):
             return state
         ask = self.ask(problem, state)
-        ask = replace(ask, parts=tuple(replace(part, accuracy=0.0) for part in ask.parts))
-        replies: dict[AgentId, Sequence[Any]] = {}
-        for _ in range(PATIENCE):
-            replies.update((yield ask.to([i for i in ask.each if i not in replies])))
-            if len(replies) == len(ask.each):
-                return self.absorb(problem, state, {i: replies[i] for i in problem.agents})
-        return None
+        parts = tuple(replace(part, accuracy=0.0) if self.lossy else part for part in ask.parts)
+        replies = yield replace(ask, parts=parts, needed=frozenset(ask.each))
+        return self.absorb(problem, state, replies)
 
     def salvage(self, problem: Problem, state: S, trial: S, replies: Replies) -> S:
         """What is worth keeping of an update at a trial point that was rejected: nothing, by default."""
@@ -248,14 +250,16 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         return replace(self.absorb(problem, state, replies), fresh=True)
 
     def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
-        """One exchange; those that cannot be done without are asked again until they answer."""
-        replies = dict((yield ask))
-        for _ in range(PATIENCE):
-            missing = [i for i in ask.each if i not in replies and not (self.partial and i in state.known)]
-            if not missing:
-                return {i: replies[i] for i in problem.agents if i in replies}
-            replies.update((yield ask.to(missing)))
-        raise ProtocolError(f"agents {missing} have not answered in {PATIENCE} attempts; are they running?")
+        """The replies of all agents, but for those that their model can stand for."""
+        needed = (i for i in ask.each if not (self.partial and i in state.known))
+        replies = yield replace(ask, needed=frozenset(needed))
+        return replies
+
+
+def unlike(answer: Any, *expected: type[Message]) -> str | None:
+    """Why an answer of another kind than expected cannot be used."""
+    names = " or ".join(kind.__name__ for kind in expected)
+    return None if isinstance(answer, expected) else f"it sent a {type(answer).__name__}, not a {names}"
 
 
 def advance(state: S, theta: Vector, g: Vector) -> S:

@@ -14,12 +14,14 @@ from fedshed.algorithm import Algorithm, Info
 from fedshed.algorithms import ENTRIES
 from fedshed.arrays import Vector
 from fedshed.codec import Decoder, encode
-from fedshed.engine import Progress, Traffic
+from fedshed.engine import Progress
 from fedshed.errors import CodecError, ConfigError
 from fedshed.files import write_atomically
 from fedshed.trace import Row
+from fedshed.wire import Contact, Rules, Traffic
 
 VERSION = 1
+KEPT = ("traffic", "rows", "info", "rounds", "seconds", "sites")  # of a run's progress, besides its state
 BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]
 
 
@@ -33,6 +35,7 @@ class Settings(Struct, frozen=True):
     max_iterations: int
     f_star: float | None
     gap_tol: float | None = None
+    rules: Rules = Rules()
 
 
 class Saved(Struct, frozen=True):
@@ -49,6 +52,7 @@ class Saved(Struct, frozen=True):
     info: Info | None
     rounds: int
     seconds: float
+    sites: dict[str, Contact] = {}
 
 
 class Checkpoint:
@@ -59,15 +63,16 @@ class Checkpoint:
     ) -> None:
         self._path, self._every, self._data = Path(path), every, data
         self._n, self._algorithm, self._settings = len(settings.l2), raw(algorithm), raw(settings)
-        self._saved = time.monotonic()
+        self._saved = time.monotonic() - every  # the first round is saved at once
 
     def offer(self, progress: Progress) -> None:
         """Save, unless it was saved a moment ago."""
         if time.monotonic() - self._saved >= self._every:
-            self.save(progress)
+            self.save_if_possible(progress)
 
-    def save_at_the_end(self, progress: Progress) -> None:
+    def save_if_possible(self, progress: Progress) -> None:
         """Save what there is to save; a disk that is full must not cost the result."""
+        self._saved = time.monotonic()
         try:
             self.save(progress)
         except OSError as error:
@@ -75,12 +80,11 @@ class Checkpoint:
 
     def save(self, progress: Progress) -> None:
         """Save now."""
-        rest = {name: getattr(progress, name) for name in ("traffic", "rows", "info", "rounds", "seconds")}
+        rest = {name: getattr(progress, name) for name in KEPT}
         saved = Saved(
             VERSION, self._n, self._data, self._algorithm, self._settings, raw(progress.state), **rest
         )
         write_atomically(self._path, encode(saved))
-        self._saved = time.monotonic()
 
 
 def load(
@@ -103,7 +107,7 @@ def load(
     elif encode(algorithm) != bytes(saved.algorithm):
         raise ConfigError(f"{path} was saved with another algorithm or other parameters than {algorithm!r}")
     state = Decoder(algorithm.state, saved.n)(bytes(saved.state))
-    progress = Progress(state, saved.traffic, saved.rows, saved.info, saved.rounds, saved.seconds)
+    progress = Progress(state, **{name: getattr(saved, name) for name in KEPT})
     return algorithm, Decoder(Settings, saved.n)(bytes(saved.settings)), progress
 
 

@@ -21,6 +21,7 @@ from fedshed.objectives import LinearModel
 from fedshed.objectives.base import gram
 from fedshed.precision import Bits, EntropyCoded, Exact
 from fedshed.transports import Transport
+from fedshed.wire import Rules
 
 
 def ridge(l2: Any, n: int, intercept: bool) -> Vector:
@@ -158,6 +159,15 @@ def whole(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise ConfigError(f"{name} must be a whole number >= 0, not {value!r}")
     return int(value)
+
+
+def rules(quorum: Any, patience: Any, sites: int) -> Rules:
+    """When a round goes on without a site, and when the run ends."""
+    if not 1 <= whole(quorum, "quorum") <= sites:
+        raise ConfigError(f"quorum must be 1 to {sites}, the number of sites, not {quorum}")
+    if whole(patience, "patience") < 1:
+        raise ConfigError(f"patience must be at least 1 exchange, not {patience}")
+    return Rules(int(quorum), int(patience))
 
 
 def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...]) -> None:

@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from secrets import token_bytes
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from fedshed import codec
-from fedshed.algorithm import Algorithm, Ask, Flow, Info, Problem, Replies, State, cost, gradient
+from fedshed.algorithm import AgentId, Algorithm, Info, Problem, State, cost, gradient
 from fedshed.arrays import Vector
-from fedshed.codec import Reply
-from fedshed.errors import CodecError, ProtocolError
-from fedshed.messages import Costs, Search, Share, Update
-from fedshed.site import codec_of
 from fedshed.trace import Row
 from fedshed.transports import Transport
-
-R = TypeVar("R")
-
-
-class Traffic(Struct, frozen=True):
-    """What has crossed the wire so far, all agents together, line search and rejected steps included."""
-
-    exchanges: int = 0
-    uplink_bytes: int = 0
-    downlink_bytes: int = 0
-    uplink_vectors: float = 0.0
-    hessians: int = 0
+from fedshed.wire import RULES, Contact, Refusal, Rules, SilenceError, Traffic, Wire
 
 
 class Progress(Struct, frozen=True):
@@ -43,6 +26,9 @@ class Progress(Struct, frozen=True):
     info: Info | None = None  # of the last step
     rounds: int = 0
     seconds: float = 0.0
+    sites: dict[AgentId, Contact] = {}  # who answered when, and with how many bytes
+    refusals: tuple[Refusal, ...] = ()  # since this run was started or resumed
+    exact: bool = False  # the last row is exact: every agent answered there, and no gradient was rounded
 
 
 class Outcome(Struct, frozen=True):
@@ -54,93 +40,27 @@ class Outcome(Struct, frozen=True):
     converged: bool
     reason: str
     exact: bool = True  # whether the gradient is exact
+    sites: dict[AgentId, Contact] = {}
+    refusals: tuple[Refusal, ...] = ()
 
 
-class Wire:
-    """Plays flows over a transport: encodes, counts, decodes, drops what is late or repeated.
+class Goal(Struct, frozen=True):
+    """When a run ends: a gradient norm of `tol`, a gap of `gap_tol`, or so many iterations."""
 
-    A reply belongs to an exchange by its number and by the run's own name, so one of another run is late too.
-    """
-
-    def __init__(
-        self, algorithm: Algorithm[Any], problem: Problem, transport: Transport, traffic: Traffic
-    ) -> None:
-        self._codec = codec_of(algorithm, problem.n)
-        self._n, self._transport, self._run = problem.n, transport, token_bytes(4)
-        self._heard: set[tuple[str, int]] = set()
-        self.traffic = traffic
-
-    def play(self, flow: Flow[R]) -> R:
-        """Run a flow to its end: each Ask it yields is one exchange."""
-        replies: Replies | None = None
-        while True:
-            try:
-                ask = flow.send(replies)  # type: ignore[arg-type]
-            except StopIteration as done:
-                result: R = done.value
-                return result
-            replies = self._exchange(ask)
-
-    def _exchange(self, ask: Ask) -> Replies:
-        number = self.traffic.exchanges + 1
-        common = self._codec.encode_common(self._run, number, ask.parts)
-        payloads = {i: self._codec.encode_request(common, mine) for i, mine in sorted(ask.each.items())}
-        arrived = [(i, data) for i, data in self._transport.exchange(payloads) if i in payloads]
-        replies = [(i, self._decode(i, data)) for i, data in arrived]
-        current = {i: r.parts for i, r in replies if (r.run, r.number) == (self._run, number)}
-        for i, parts in current.items():
-            _check_answers(i, ask.parts, parts)
-        self._count(number, sum(map(len, payloads.values())), sum(len(data) for _, data in arrived), replies)
-        return {i: current[i] for i in sorted(current)}
-
-    def _count(self, number: int, down: int, up: int, replies: list[tuple[str, Reply]]) -> None:
-        """Everything that crossed the wire; the Hessians of a reply once, however often it came."""
-        hessians = 0
-        for i, reply in replies:
-            if reply.run == self._run and (i, reply.number) not in self._heard:
-                self._heard.add((i, reply.number))
-                hessians += reply.hessians
-        sent = sum(codec.vectors(part, self._n) for _, reply in replies for part in reply.parts)
-        self.traffic = Traffic(
-            exchanges=number,
-            uplink_bytes=self.traffic.uplink_bytes + up,
-            downlink_bytes=self.traffic.downlink_bytes + down,
-            uplink_vectors=self.traffic.uplink_vectors + sent,
-            hessians=self.traffic.hessians + hessians,
-        )
-
-    def _decode(self, i: str, data: bytes) -> Reply:
-        try:
-            reply = self._codec.decode_reply(data)
-        except CodecError as error:
-            raise ProtocolError(f"agent {i!r}: {error}") from error
-        if not 0 <= reply.hessians <= MOST_HESSIANS:
-            raise ProtocolError(f"agent {i!r} says it computed {reply.hessians} Hessians for one request")
-        return reply
+    tol: float
+    max_iterations: int
+    f_star: float | None = None
+    gap_tol: float | None = None
 
 
-MOST_HESSIANS = 1000
+class Seen(Struct, frozen=True):
+    """What the Master sees at theta^t, and why the run ends there, if it does."""
 
-
-def _check_answers(i: str, parts: Sequence[Any], answers: Sequence[Any]) -> None:
-    """Each part has an answer of its kind: costs to a search, one for each step size."""
-    if len(answers) != len(parts):
-        raise ProtocolError(f"agent {i!r} answered {len(answers)} of {len(parts)} parts")
-    for part, answer in zip(parts, answers, strict=True):
-        search, costs = isinstance(part, Search), isinstance(answer, Costs)
-        fits = costs and _fits(part, answer) if search else not costs
-        if not fits or isinstance(answer, Search | Update | Share):
-            raise ProtocolError(
-                f"agent {i!r} answered {type(part).__name__} with an unfit {type(answer).__name__}"
-            )
-
-
-def _fits(search: Search, costs: Costs) -> bool:
-    count = len(search.etas)
-    return (
-        len(costs.values) == count
-        and (0 if costs.slopes is None else len(costs.slopes)) == count * search.slopes
-    )
+    state: Any
+    g: Vector
+    exact: bool  # no gradient is rounded, and none comes from a model
+    row: Row
+    reason: str | None
 
 
 def iterate(
@@ -153,50 +73,89 @@ def iterate(
     max_iterations: int,
     f_star: float | None = None,
     gap_tol: float | None = None,
+    rules: Rules = RULES,
 ) -> Generator[Progress, None, Outcome]:
     """Play rounds until the gradient norm is at most `tol` (or f - f_star at most `gap_tol`).
 
-    Convergence is declared only where every agent answered at theta^t.
+    Convergence is declared only where every agent answered at theta^t; one that stays silent ends the run.
     """
-    wire = Wire(algorithm, problem, transport, progress.traffic)
+    scale = max((abs(row.f) for row in progress.rows), default=0.0)
+    wire = Wire(algorithm, problem, transport, progress.traffic, rules, progress.sites, scale)
+    run = _Run(algorithm, problem, wire, Goal(tol, max_iterations, f_star, gap_tol))
     clock = time.perf_counter() - progress.seconds
-    while True:
-        state = wire.play(algorithm.observe(problem, progress.state))
-        g, exact = gradient(problem, state), not algorithm.lossy
-        if np.linalg.norm(g) <= tol and not exact and not state.silent(problem):
-            state, g, exact = _confirmed(wire, algorithm, problem, state)
-        row = _row(problem, state, progress, g, f_star)
-        reason = _reason(problem, state, row, tol, max_iterations, gap_tol, exact)
-        if reason is None and exact and _stalled(progress.rows, row):
-            reason = ROUNDING
-        if reason is None:
-            after, info = wire.play(algorithm.step(problem, state))
-            if info.stopped and not exact:  # perhaps only the rounded gradient is to blame
-                state, g, exact = _confirmed(wire, algorithm, problem, state)
-                row = _row(problem, state, progress, g, f_star)
-                reason = _reason(problem, state, row, tol, max_iterations, gap_tol, exact)
-                after, info = (after, info) if reason else wire.play(algorithm.step(problem, state))
-            stuck = np.array_equal(after.theta, state.theta) and not state.silent(problem)
-            reason = reason or info.stopped or (ROUNDING if stuck else None)
-        seconds = time.perf_counter() - clock
-        if reason is not None:  # what was asked for this decision belongs to the last row
-            row = replace(row, seconds=seconds, **_counts(wire.traffic, problem))
-            return Outcome(
-                state, (*progress.rows, row), g, reason in (CONVERGED, CLOSE_ENOUGH), reason, exact
-            )
-        progress.rows.append(row)
-        rounds = progress.rounds + info.rounds
-        progress = Progress(after, wire.traffic, progress.rows, info, rounds, seconds)
-        yield progress
+    try:
+        while (seen := run.observed(progress)).reason is None:
+            seen, after, info = run.stepped(seen, progress)
+            if seen.reason is not None:
+                break
+            progress.rows.append(seen.row)
+            progress = Progress(
+                after, wire.traffic, progress.rows, info, progress.rounds + info.rounds,
+                time.perf_counter() - clock, dict(wire.sites), tuple(wire.refusals), not run.doubtful(seen),
+            )  # fmt: skip
+            yield progress
+    except SilenceError as silence:
+        seen = run.abandoned(progress, silence)
+    # what was asked for this decision belongs to the last row
+    row = replace(seen.row, seconds=time.perf_counter() - clock, **_counts(wire.traffic, problem))
+    return Outcome(
+        seen.state, (*progress.rows, row), seen.g, seen.reason in (CONVERGED, CLOSE_ENOUGH),
+        seen.reason or "", seen.exact, dict(wire.sites), tuple(wire.refusals),
+    )  # fmt: skip
 
 
-def _confirmed(
-    wire: Wire, algorithm: Algorithm[Any], problem: Problem, state: State[Any]
-) -> tuple[Any, Vector, bool]:
-    """The state with exact gradients, where all agents sent them."""
-    exact = wire.play(algorithm.confirm(problem, state))
-    state = state if exact is None else exact
-    return state, gradient(problem, state), exact is not None
+class _Run:
+    """The two halves of a round as they are played, and how one ends that cannot be."""
+
+    def __init__(self, algorithm: Algorithm[Any], problem: Problem, wire: Wire, goal: Goal) -> None:
+        self._algorithm, self._problem, self._wire, self._goal = algorithm, problem, wire, goal
+        self._last: Seen | None = None
+
+    def observed(self, progress: Progress) -> Seen:
+        """theta^t as those see it who answered; as all see it before convergence is declared."""
+        self._last = None
+        flow = self._algorithm.observe(self._problem, progress.state)
+        state = self._wire.play(flow, progress.state.known)
+        seen = self._seen(state, progress, exact=not self._algorithm.lossy)
+        if seen.row.grad_norm <= self._goal.tol and self.doubtful(seen):
+            seen = self._confirmed(seen, progress)
+        stalled = not self.doubtful(seen) and _stalled(progress.rows, seen.row)
+        return replace(seen, reason=seen.reason or (ROUNDING if stalled else None))
+
+    def stepped(self, seen: Seen, progress: Progress) -> tuple[Seen, Any, Info]:
+        """The state at theta^{t+1}; where no step was found, rounding or a model may be to blame."""
+        after, info = self._stepped(seen)
+        if info.stopped and self.doubtful(seen):
+            seen = self._confirmed(seen, progress)
+            after, info = (after, info) if seen.reason else self._stepped(seen)
+        stuck = np.array_equal(after.theta, seen.state.theta) and not seen.state.silent(self._problem)
+        reason = seen.reason or info.stopped or (ROUNDING if stuck else None)
+        return replace(seen, reason=reason), after, info
+
+    def abandoned(self, progress: Progress, silence: SilenceError) -> Seen:
+        """What was seen last, with models for the silent; nothing where one of them never answered."""
+        if len(progress.state.known) < len(self._problem.agents) and self._last is None:
+            raise silence
+        seen = self._last or self._seen(progress.state, progress, exact=False)
+        return replace(seen, exact=False, reason=str(silence))
+
+    def _seen(self, state: Any, progress: Progress, exact: bool) -> Seen:
+        g = gradient(self._problem, state)
+        row = _row(self._problem, state, progress, g, self._goal.f_star)
+        self._last = Seen(state, g, exact, row, _reason(self._problem, state, row, self._goal, exact))
+        return self._last
+
+    def _stepped(self, seen: Seen) -> tuple[Any, Info]:
+        return self._wire.play(self._algorithm.step(self._problem, seen.state), seen.state.known)
+
+    def doubtful(self, seen: Seen) -> bool:
+        """Whether a gradient was rounded or comes from a model."""
+        return not seen.exact or bool(seen.state.silent(self._problem))
+
+    def _confirmed(self, seen: Seen, progress: Progress) -> Seen:
+        """With exact answers of all agents."""
+        flow = self._algorithm.confirm(self._problem, seen.state)
+        return self._seen(self._wire.play(flow, seen.state.known), progress, exact=True)
 
 
 CONVERGED = "the gradient norm is at most tol"
@@ -204,20 +163,18 @@ ROUNDING = "the gradient is at rounding level, above tol: no algorithm can do be
 CLOSE_ENOUGH = "f - f_star is at most gap_tol"
 
 
-def _reason(
-    problem: Problem, state: State[Any], row: Row, tol: float, max_iterations: int, gap_tol: float | None,
-    exact: bool,
-) -> str | None:  # fmt: skip
+def _reason(problem: Problem, state: State[Any], row: Row, goal: Goal, exact: bool) -> str | None:
     """Why the run ends here, if it does."""
-    if row.grad_norm <= tol and exact and not state.silent(problem):
+    everyone = not state.silent(problem)
+    if row.grad_norm <= goal.tol and exact and everyone:
         return CONVERGED
     rounding = 32 * np.finfo(float).eps * _cancelled(problem, state)
-    if row.grad_norm <= rounding and exact and not state.silent(problem):
+    if row.grad_norm <= rounding and exact and everyone:
         return ROUNDING
-    if gap_tol is not None and row.gap is not None and row.gap <= gap_tol and not state.silent(problem):
+    if goal.gap_tol is not None and row.gap is not None and row.gap <= goal.gap_tol and everyone:
         return CLOSE_ENOUGH
-    if row.iteration >= max_iterations:
-        return f"max_iterations = {max_iterations} reached"
+    if row.iteration >= goal.max_iterations:
+        return f"max_iterations = {goal.max_iterations} reached"
     return None
 
 

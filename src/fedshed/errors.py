@@ -21,5 +21,9 @@ class ProtocolError(Error):
     """An agent answered with something the algorithm cannot use, or did not answer at all."""
 
 
+class DisclosureError(Error):
+    """A site's disclosure policy forbids the answer; the message names the rule, not what broke it."""
+
+
 class SingularError(Error):
     """The pooled curvature is singular: the model has no unique solution."""

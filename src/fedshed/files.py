@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_atomically(path: str | Path, data: bytes) -> Path:
-    """Write to a temporary file beside `path`, flush it to disk, then rename it."""
+    """Write to a temporary file beside `path`, flush it to disk, then rename it, and flush the folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -17,6 +17,18 @@ def write_atomically(path: str | Path, data: bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        _flush_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename last through a loss of power, where folders can be flushed."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

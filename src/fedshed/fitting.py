@@ -13,13 +13,14 @@ import numpy as np
 
 from fedshed.algorithm import Algorithm
 from fedshed.algorithms import Budget
-from fedshed.engine import ROUNDING, Progress, Traffic
+from fedshed.engine import ROUNDING, Progress
 from fedshed.inference import Inference, infer
 from fedshed.model import Model, Run
 from fedshed.objectives import contrasts
 from fedshed.preparation import Plan, Study, prepare
 from fedshed.solving import Result, optimize, pose
 from fedshed.transports import InProcess, Transport
+from fedshed.wire import Traffic
 
 
 def fit(

@@ -7,9 +7,10 @@ part by part.  So an exchange can carry a line search and the next update togeth
 from __future__ import annotations
 
 from math import isfinite
+from typing import Annotated
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from fedshed.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 
@@ -75,6 +76,12 @@ class Costs(Message, frozen=True):
 
 class Undefined(Message, frozen=True):
     """No answer: cost, gradient or curvature overflow at a trial point, which the search will reject."""
+
+
+class Declined(Message, frozen=True):
+    """The site will not or cannot answer this request, and says why."""
+
+    why: Annotated[str, Meta(max_length=2000)]
 
 
 class Eigenpairs(Message, frozen=True):

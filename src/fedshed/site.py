@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from fedshed.algorithm import Agent, AgentId, Algorithm
 from fedshed.arrays import Scalars, Vector
 from fedshed.codec import Codec, Decoder, Reply, encode
-from fedshed.errors import ProtocolError, SingularError
-from fedshed.messages import Costs, Message, Search, Undefined
+from fedshed.errors import CodecError, Error, ProtocolError, SingularError
+from fedshed.messages import Costs, Declined, Message, Search, Undefined
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.base import Rows
 
 
 def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
     """The wire format of an algorithm: its own messages, and those of the line search."""
-    return Codec((Search, Costs, Undefined, *algorithm.messages), n, algorithm.precision)
+    return Codec((Search, Costs, Undefined, Declined, *algorithm.messages), n, algorithm.precision)
 
 
 class Site:
@@ -27,7 +27,7 @@ class Site:
     def __init__(
         self, name: AgentId, objective: Objective, algorithm: Algorithm[Any], codec: Codec | None = None
     ) -> None:
-        self._name, self._objective, self._algorithm = name, objective, algorithm
+        self.name, self.objective, self.algorithm = name, objective, algorithm
         self._codec = codec or codec_of(algorithm, objective.dim)  # sites of one process may share one
         self._listens = algorithm.precision.lossy and type(algorithm).sent is not Algorithm.sent
         self._cache: Any = None
@@ -35,8 +35,8 @@ class Site:
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request; the cache changes only if all parts were answered."""
         request = self._codec.decode_request(payload)
-        counter = _HessianCounter(self._objective, getattr(self._cache, "theta_k", None))
-        agent, cache, trial = Agent(self._name, counter), self._cache, None
+        counter = _HessianCounter(self.objective, getattr(self._cache, "theta_k", None))
+        agent, cache, trial = Agent(self.name, counter), self._cache, None
         answers: list[Message] = []
         for part in request.parts:
             if isinstance(part, Search):
@@ -50,17 +50,32 @@ class Site:
         encoded = self._codec.encode_reply(reply, accuracy)
         if self._listens:  # what the Master sees is what the agent must go on from
             for answer in self._codec.decode_reply(encoded).parts:
-                cache = self._algorithm.sent(cache, answer)
+                cache = self.algorithm.sent(cache, answer)
         self._cache = cache
         return encoded
+
+    def answer(self, payload: bytes) -> bytes:
+        """The encoded reply, whatever happens: what cannot be answered is declined, with the reason."""
+        try:
+            return self.handle(payload)
+        except Error as error:
+            return self.declined(payload, str(error))
+
+    def declined(self, payload: bytes, why: str) -> bytes:
+        """The reply to a request that is not answered; nothing for one that cannot be read."""
+        try:
+            request = self._codec.decode_request(payload)
+        except CodecError:
+            return b""
+        return self._codec.encode_reply(Reply(request.run, request.number, 0, [Declined(why[:2000])]))
 
     def _costs(self, search: Search) -> Costs:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""
         with np.errstate(over="ignore", invalid="ignore"):
-            values = self._objective.along(search.theta, search.direction, search.etas)
+            values = self.objective.along(search.theta, search.direction, search.etas)
             slopes = None
             if search.slopes:
-                slopes = self._objective.slopes_along(search.theta, search.direction, search.etas)
+                slopes = self.objective.slopes_along(search.theta, search.direction, search.etas)
                 slopes = np.where(np.isfinite(slopes), slopes, np.inf)
         return Costs(np.where(np.isfinite(values), values, np.inf), slopes)
 
@@ -71,13 +86,11 @@ class Site:
         located = _located(part, trial)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                return self._algorithm.respond(agent, cache, located, mine)
+                return self.algorithm.respond(agent, cache, located, mine)
         except (ValueError, ArithmeticError, SingularError) as error:
             if located is not part:
                 return cache, Undefined()
-            raise ProtocolError(
-                f"site {self._name!r} cannot answer {type(part).__name__}: {error}"
-            ) from error
+            raise ProtocolError(f"site {self.name!r} cannot answer {type(part).__name__}: {error}") from error
 
     @property
     def kernel(self) -> str | None:
@@ -95,7 +108,7 @@ class Site:
 
     def load(self, saved: bytes) -> None:
         """Take a saved cache back."""
-        self._cache = Decoder(Optional[self._algorithm.cache], self._objective.dim)(saved)
+        self._cache = Decoder(Optional[self.algorithm.cache], self.objective.dim)(saved)
 
 
 def _located(part: Any, trial: Vector | None) -> Any:

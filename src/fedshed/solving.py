@@ -19,7 +19,7 @@ from fedshed.arrays import Vector
 from fedshed.certificate import Certificate, certify
 from fedshed.checkpoint import Checkpoint, Settings
 from fedshed.datasets import Federation
-from fedshed.engine import Outcome, Progress, Traffic, Wire, iterate
+from fedshed.engine import Outcome, Progress, iterate
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel, coefficient_names, local_objectives
 from fedshed.precision import Precision
@@ -28,7 +28,9 @@ from fedshed.separation import separating
 from fedshed.site import Site, codec_of
 from fedshed.start import NullStart
 from fedshed.trace import Trace
-from fedshed.transports import InProcess, Transport
+from fedshed.transports import InProcess, Transport, opened
+from fedshed.watching import Begin, Observer
+from fedshed.wire import Contact, Refusal, Traffic, Wire
 
 Watch = Callable[[Progress], None]
 
@@ -43,6 +45,8 @@ class Result(Struct, frozen=True):
     trace: Trace
     columns: tuple[str, ...]
     algorithm: str = ""  # which, and why it was chosen
+    sites: dict[str, Contact] = {}  # when each site last answered, and the bytes to and from it
+    refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
 
 
 def optimize(
@@ -61,6 +65,8 @@ def optimize(
     f_star: float | None = None,
     gap_tol: float | None = None,
     seed: int = 0,
+    quorum: int = 1,
+    patience: int = 20,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
@@ -76,13 +82,17 @@ def optimize(
     at the intercept of the model without columns, for one exchange of a few sums more. `tol` is on the norm
     of the global gradient, `gap_tol` on f - f_star. `transport` makes a transport from the sites (default:
     all in this process). `checkpoint` names a file from which `resume` goes on; `watch` is called after
-    every round.
+    every round: a function, or an `Observer` such as `RunLog(folder)` for `fedshed watch folder`.
+
+    A site that does not answer in time counts with the Master's model of it where the algorithm has one, as
+    long as `quorum` sites answer; else it is asked again.  One that gives no usable answer in `patience`
+    exchanges in a row ends the run, which is then not converged (docs/faults.md).
     """
     objectives, problem = pose(federation, loss, l2, intercept)
     settings = Settings(
         loss, problem.l2, intercept, checks.tolerance(tol),
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
-        checks.gap_tolerance(gap_tol, f_star),
+        checks.gap_tolerance(gap_tol, f_star), checks.rules(quorum, patience, len(federation.sites)),
     )  # fmt: skip
     chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, problem.n)
     chosen = checks.with_precision(chosen, precision)
@@ -108,6 +118,8 @@ def resume(
     algorithm: Algorithm[Any] | None = None,
     max_iterations: int | None = None,
     tol: float | None = None,
+    quorum: int | None = None,
+    patience: int | None = None,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -118,6 +130,13 @@ def resume(
         settings = replace(settings, max_iterations=checks.whole(max_iterations, "max_iterations"))
     if tol is not None:
         settings = replace(settings, tol=checks.tolerance(tol))
+    old = settings.rules
+    rules = checks.rules(
+        old.quorum if quorum is None else quorum,
+        old.patience if patience is None else patience,
+        len(federation.sites),
+    )
+    settings = replace(settings, rules=rules)
     objectives, problem = pose(federation, settings.loss, settings.l2, settings.intercept)
     progress = replace(progress, state=chosen.reminded(progress.state))
     saver = Checkpoint(path, chosen, settings, data)
@@ -154,8 +173,9 @@ def _null_start(
 ) -> tuple[Vector, Traffic]:
     """The start at the model without columns, and the exchange it took."""
     sites = {name: Site(name, objective, NullStart()) for name, objective in objectives.items()}
-    wire = Wire(NullStart(), problem, connect(sites), Traffic())
-    return wire.play(NullStart().flow(problem)), wire.traffic
+    with opened(connect(sites)) as transport:
+        wire = Wire(NullStart(), problem, transport, Traffic())
+        return wire.play(NullStart().flow(problem)), wire.traffic
 
 
 def _run(
@@ -169,21 +189,36 @@ def _run(
     watch: Watch | None,
 ) -> Result:
     codec = codec_of(algorithm, problem.n)
-    transport = connect({i: Site(i, objective, algorithm, codec) for i, objective in objectives.items()})
-    checks.reachable(transport, problem.agents)
-    problem = replace(problem, stateless=transport.stateless)
-    run = iterate(
-        algorithm, problem, transport, progress,
-        tol=settings.tol, max_iterations=settings.max_iterations,
-        f_star=settings.f_star, gap_tol=settings.gap_tol,
-    )  # fmt: skip
-    with threadpool_limits(1):  # the same bits on any machine with this BLAS
+    sites = {name: Site(name, objective, algorithm, codec) for name, objective in objectives.items()}
+    with opened(connect(sites)) as transport, threadpool_limits(1):  # the same bits wherever this BLAS is
+        checks.reachable(transport, problem.agents)
+        problem = replace(problem, stateless=transport.stateless)
+        run = iterate(
+            algorithm, problem, transport, progress,
+            tol=settings.tol, max_iterations=settings.max_iterations,
+            f_star=settings.f_star, gap_tol=settings.gap_tol, rules=settings.rules,
+        )  # fmt: skip
+        if isinstance(watch, Observer):
+            watch.begin(_begin(algorithm, problem, settings))
         outcome = _watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
     if not problem.l2.all() and (names := separating(objectives, problem, theta)):
         converged, reason = False, SEPARATED.format(", ".join(names[:5]) + ", ..." * (len(names) > 5))
-    return Result(theta, converged, reason, certificate, Trace(outcome.rows), problem.columns)
+    result = Result(
+        theta, converged, reason, certificate, Trace(outcome.rows), problem.columns,
+        sites=outcome.sites, refusals=outcome.refusals,
+    )  # fmt: skip
+    if isinstance(watch, Observer):
+        watch.end(result)
+    return result
+
+
+def _begin(algorithm: Algorithm[Any], problem: Problem, settings: Settings) -> Begin:
+    return Begin(
+        type(algorithm).__name__, problem.loss, problem.n, problem.p, settings.tol, settings.max_iterations,
+        float(problem.l2.min()), settings.rules.patience,
+    )  # fmt: skip
 
 
 def _watched(
@@ -203,7 +238,7 @@ def _watched(
                 watch(progress)
     finally:
         if saver:
-            saver.save_at_the_end(progress)
+            saver.save_if_possible(progress)
 
 
 SEPARATED = (

@@ -8,7 +8,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed.algorithm import Flow, Info, Problem, State, advance, gradient
-from fedshed.algorithms.gradients import GradientAlgorithm, Scale, mean_scale, with_smoothness
+from fedshed.algorithms.gradients import (
+    GradientAlgorithm,
+    LocalSmoothness,
+    Scale,
+    mean_scale,
+    with_smoothness,
+)
 from fedshed.arrays import Vector
 from fedshed.errors import ConfigError
 from fedshed.messages import Message
@@ -29,6 +35,7 @@ class _FirstOrder(GradientAlgorithm[MomentumState], frozen=True):
 
     step_size: float = 1.0
     state: ClassVar[type[MomentumState]] = MomentumState
+    first: ClassVar[type[Message]] = LocalSmoothness
 
     def __post_init__(self) -> None:
         if not 0 < self.step_size < np.inf:

@@ -6,7 +6,7 @@ learning rate 1, and the full initial Hessian (docs/paper.md 16).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,11 +23,11 @@ from fedshed.algorithm import (
     Replies,
     State,
     gradient,
+    unlike,
 )
 from fedshed.algorithms.newton import PackedHessian
 from fedshed.arrays import Gradient, Matrix, Packed, Scalars, Vector, pack, unpack
 from fedshed.channels import Channel, Constant
-from fedshed.errors import ProtocolError
 from fedshed.linalg import DensePlusRidge
 from fedshed.linesearch import LineSearch, TwoExchange
 from fedshed.messages import LocalHessian, Message, Update
@@ -87,7 +87,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         known = dict(state.known)
         for i, (local,) in replies.items():
             old = known[i].curvature if i in known else None
-            known[i] = Known(state.theta, local.loss, local.gradient, self._estimate(i, old, local))
+            known[i] = Known(state.theta, local.loss, local.gradient, self._estimate(old, local))
         return replace(state, known=known)
 
     def step(self, problem: Problem, state: State[Estimate]) -> Flow[tuple[State[Estimate], Info]]:
@@ -113,15 +113,22 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         new = estimate.corrected(self.rate)
         return Learnt(new.version, new.packed if problem.stateless or estimate.lost else None)
 
-    def _estimate(self, i: AgentId, old: Estimate | None, local: LocalHessian | Correction) -> Estimate:
+    def _estimate(self, old: Estimate | None, local: LocalHessian | Correction) -> Estimate:
         if isinstance(local, LocalHessian):
             return _unchanged(0, local.hessian, len(local.gradient))
-        if old is None:
-            raise ProtocolError(f"agent {i!r} sent a correction before its first Hessian")
+        assert old is not None  # the first answer is a Hessian: see `refusal`
         new = old.corrected(self.rate)
         if local.version != new.version:
             return replace(new, lost=True)
         return replace(new, values=local.values, vectors=local.vectors, lost=False)
+
+    def refusal(self, problem: Problem, part: Update, mine: Learnt | None, answer: Any) -> str | None:
+        """First a Hessian, then corrections of the version asked for (-1: the agent lost it)."""
+        if mine is None:
+            return unlike(answer, LocalHessian)
+        if isinstance(answer, Correction) and answer.version not in (mine.version, -1):
+            return f"it corrects version {answer.version}; asked for was {mine.version}"
+        return unlike(answer, Correction)
 
     def sent(self, cache: Estimate | None, answer: Message) -> Estimate | None:
         """The correction as the Master sees it is the one that both sides apply."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedshed.algorithm import Agent, Ask, Flow, Info, Problem, Replies, State, gradient
+from fedshed.algorithm import Agent, Ask, Flow, Info, Problem, Replies, State, gradient, unlike
 from fedshed.algorithms.gradients import GradientAlgorithm
 from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.linalg import DensePlusRidge
@@ -51,6 +51,14 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
         step = yield from self.line_search(self, problem, state, g, direction)
         info = Info(step.eta, 2 + self.line_search.rounds, renewed=len(replies), stopped=step.stopped)
         return step.state, info
+
+    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+        """A direction for a Solve, a cost and a gradient for an Update."""
+        return (
+            unlike(answer, Direction)
+            if isinstance(part, Solve)
+            else super().refusal(problem, part, mine, answer)
+        )
 
     def respond(self, agent: Agent, cache: None, part: Any, mine: Any) -> tuple[None, Message]:
         """f_i and g_i, or the local Newton direction."""

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithm import Agent, Algorithm, Ask, Known, Problem, Replies, State
+from fedshed.algorithm import Agent, Algorithm, Ask, Known, Problem, Replies, State, unlike
 from fedshed.arrays import Gradient, Scalars, Vector
 from fedshed.messages import Local, Message, Update
 from fedshed.objectives import Point
@@ -47,6 +47,7 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
     """Asks every agent for f_i and g_i at theta^t; subclasses step, and may ask for a scale at t = 1."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalScale, LocalSmoothness)
+    first: ClassVar[type[Message]] = Local  # the answer at t = 1
     cache = None
 
     def ask(self, problem: Problem, state: S) -> Ask:
@@ -63,6 +64,10 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
                 scale = Scale(np.atleast_1d(local.scale))
             known[i] = Known(state.theta, local.loss, local.gradient, scale)
         return replace(state, known=known)
+
+    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+        """The scale comes with the first answer, and only with it."""
+        return unlike(answer, self.first if part.t == 1 else Local)
 
     def respond(self, agent: Agent, cache: None, part: Any, mine: Any) -> tuple[None, Message]:
         """f_i and g_i, and the scale at the start."""

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed.algorithm import Flow, Info, Problem, State, gradient
-from fedshed.algorithms.gradients import GradientAlgorithm, Scale, mean_scale, with_diagonal
+from fedshed.algorithms.gradients import GradientAlgorithm, LocalScale, Scale, mean_scale, with_diagonal
 from fedshed.arrays import Matrix, Vector
 from fedshed.linesearch import LineSearch, TwoExchange
 from fedshed.messages import Message
@@ -36,6 +36,7 @@ class Lbfgs(GradientAlgorithm[LbfgsState], frozen=True, tag=True):
     memory: int = 20
     line_search: LineSearch = TwoExchange()
     state: ClassVar[type[LbfgsState]] = LbfgsState
+    first: ClassVar[type[Message]] = LocalScale
 
     def step(self, problem: Problem, state: LbfgsState) -> Flow[tuple[LbfgsState, Info]]:
         """Remember the newest secant, then go along -B g."""

@@ -29,13 +29,13 @@ from fedshed.algorithm import (
     advance,
     cost,
     gradient,
+    unlike,
 )
 from fedshed.algorithms import pen_coding as coding
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.pen_coding import Copy, First, Forgot, Frame, Innovation, Mine, Move, Start, Whole
 from fedshed.arrays import Matrix, Vector, pack, unpack
 from fedshed.channels import Channel
-from fedshed.errors import ProtocolError
 from fedshed.linesearch import SMALLEST_STEP
 from fedshed.messages import Local, Message, Update
 from fedshed.objectives.base import gram
@@ -160,17 +160,12 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         frame = coding.moved(coding.changed(state.frame, move.change), move)
         replies: dict[AgentId, Sequence[Any]] = {}
         forgot = set(problem.agents) if problem.stateless else set(state.lost)
-        for _ in range(3):  # an agent that forgot its copy is sent the Master's
-            rest = [i for i in problem.agents if i not in replies]
-            if not rest:
-                break
+        while rest := [i for i in problem.agents if i not in replies]:
+            # an agent that forgot its copy is sent the Master's
             each = {i: self._mine(state, i, whole=i in forgot) for i in rest}
             answers = yield from self.collect(Ask((move,), each), problem, state)
             forgot |= {i for i, (answer,) in answers.items() if isinstance(answer, Forgot)}
             replies |= {i: parts for i, parts in answers.items() if not isinstance(parts[0], Forgot)}
-        if len(replies) < len(problem.agents):
-            missing = sorted(set(problem.agents) - set(replies))
-            raise ProtocolError(f"agents {missing} forgot the copy that was just sent to them")
         return self._learnt(problem, state, frame, move, replies)
 
     def _learnt(
@@ -209,6 +204,15 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         """2 (sum_i p_i^2 e_i / n)^(1/2): the spectral radius of a random symmetric matrix of that energy."""
         energy = sum(problem.p[i] ** 2 * e for i, e in zip(problem.agents, errors, strict=True))
         return 2 * float(np.sqrt(energy / problem.n))
+
+    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+        """Each part has its own kind of answer, which can be decoded."""
+        if isinstance(part, Update):
+            return unlike(answer, Local)
+        if isinstance(answer, Forgot) and isinstance(part, Move):
+            return None if mine.whole is None else "it forgot the copy that was sent with the request"
+        why = unlike(answer, First if isinstance(part, Start) else Innovation)
+        return why or coding.undecodable(part, answer, problem.n)
 
     @property
     def lossy(self) -> bool:

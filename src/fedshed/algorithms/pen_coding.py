@@ -238,6 +238,20 @@ def corrected(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     return Copy(digest, W, prediction.g + decode_steps(answer.gradient, n))
 
 
+def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str | None:
+    """Why an answer cannot be made a copy of, if it cannot."""
+    try:
+        if isinstance(answer, First):
+            copy = decoded_first(answer, n)
+        else:
+            assert isinstance(part, Move)
+            copy = corrected(Copy(0, np.zeros((n, n)), np.zeros(n)), part, answer)
+    except CodecError as error:
+        return str(error)
+    finite = np.isfinite(copy.W).all() and np.isfinite(copy.g).all()
+    return None if finite and getattr(answer, "error", 0.0) >= 0 else "its copy would not be finite"
+
+
 # --- parts ------------------------------------------------------------------------------------------
 
 

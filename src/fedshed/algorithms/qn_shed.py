@@ -86,6 +86,13 @@ class QnShed(Shed, frozen=True, tag=True):
         vectors = pairs.vectors / np.where(norms > 0, norms, 1.0)
         return Eigenpairs(pairs.k, pairs.start, pairs.values, vectors, pairs.rho, pairs.last)
 
+    def refusal(self, problem: Problem, part: Update, mine: Share, answer: Any) -> str | None:
+        """A whole Hessian must be the one asked for, as eigenpairs must."""
+        if not isinstance(answer, LocalWhole):
+            return super().refusal(problem, part, mine, answer)
+        fits = mine.more and answer.k == mine.k
+        return None if fits else f"it sent the whole Hessian of k={answer.k}; asked for was k={mine.k}"
+
     # --- at an agent -----------------------------------------------------------------------------
 
     def respond(

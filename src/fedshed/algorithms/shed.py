@@ -28,7 +28,6 @@ from fedshed.algorithm import (
 )
 from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.channels import Channel, Constant
-from fedshed.errors import ProtocolError
 from fedshed.linalg import Automatic, Kernel, Leading, LowRankPlusDiagonal, leading
 from fedshed.linalg.solve import Factor, cholesky_of
 from fedshed.linesearch import FullStep, LineSearch, TwoExchange
@@ -157,7 +156,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
             share, old = self._share(problem, state, i), known.get(i)
             if i in replies:
                 local = replies[i][0]
-                held = _held(i, old.curvature if old else None, share, self.pairs_of(i, local), state)
+                held = _held(old.curvature if old else None, share, self.pairs_of(i, local), state)
                 known[i] = Known(state.theta, local.loss, local.gradient, held)
             elif old and share.k == state.t:
                 known[i] = replace(old, curvature=replace(old.curvature, owed=True))
@@ -206,6 +205,17 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         """The eigenpairs of an answer."""
         pairs: Eigenpairs | None = local.pairs
         return pairs
+
+    def refusal(self, problem: Problem, part: Update, mine: Share, answer: Any) -> str | None:
+        """Eigenpairs must be those asked for: of the Hessian of iteration k, after the pairs held."""
+        pairs = getattr(answer, "pairs", None)
+        if pairs is None:
+            first = mine.more and mine.k == part.t
+            return "it sent no eigenpairs of its Hessian when it was first asked for them" if first else None
+        if not mine.more or (pairs.k, pairs.start) != (mine.k, mine.have):
+            asked = f"those after {mine.have} of k={mine.k}" if mine.more else "none"
+            return f"it sent the eigenpairs after {pairs.start} of k={pairs.k}; asked for were {asked}"
+        return None
 
     def _share(self, problem: Problem, state: State[Held], i: AgentId) -> Share:
         """Renew, or go on after the pairs held; an agent that missed a renewal renews as soon as it can."""
@@ -312,12 +322,11 @@ def _near(problem: Problem, held: Sequence[Held]) -> Factor:
     return factor
 
 
-def _held(i: AgentId, old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:
+def _held(old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:
     """The Master's copy after a reply to `share`."""
     if pairs is not None and pairs.k == state.t == share.k and pairs.start == 0:
         return Held(pairs.k, state.theta, pairs.values, pairs.vectors, pairs.rho, pairs.last, state.t)
-    if old is None:
-        raise ProtocolError(f"agent {i!r} sent no eigenpairs of its Hessian when it was first asked for them")
+    assert old is not None  # the first answer has pairs: see `refusal`
     if pairs is None:
         return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))
     return old.extended(pairs, state.t)

@@ -1,6 +1,12 @@
 """The command line: one module for each command or family of commands."""
 
-from fedshed.cli import compare, fit, listings, reproduce  # noqa: F401  their import registers the commands
+from fedshed.cli import (  # noqa: F401  their import registers the commands
+    compare,
+    fit,
+    listings,
+    reproduce,
+    watch,
+)
 from fedshed.cli.app import app
 
 __all__ = ["app", "main"]

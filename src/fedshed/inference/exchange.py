@@ -10,13 +10,14 @@ import numpy as np
 from fedshed.algorithm import Agent, AgentId, Algorithm, Ask, Flow, Problem, State
 from fedshed.algorithms.newton import Newton
 from fedshed.arrays import Packed, Scalars, Vector, pack
-from fedshed.engine import ROUNDING, Outcome, Progress, Traffic, Wire, iterate
+from fedshed.engine import ROUNDING, Outcome, Progress, iterate
 from fedshed.errors import ProtocolError
 from fedshed.linesearch import Fused
 from fedshed.messages import Message
 from fedshed.objectives.base import gram
 from fedshed.trace import Row
 from fedshed.transports import Transport
+from fedshed.wire import Traffic, Wire
 
 NO_TRAFFIC = Traffic()
 

@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 from fedshed.algorithm import Algorithm, Problem
 from fedshed.arrays import Vector
 from fedshed.certificate import certificate
-from fedshed.engine import Traffic
 from fedshed.errors import SingularError
 from fedshed.inference.covariance import Curvatures, cluster_covariance
 from fedshed.inference.exchange import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
@@ -22,7 +21,8 @@ from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
 from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
 from fedshed.objectives import LOSSES, LinearModel
 from fedshed.site import Site
-from fedshed.transports import InProcess, Transport
+from fedshed.transports import InProcess, Transport, opened
+from fedshed.wire import Traffic
 
 Connect = Callable[[Mapping[str, Site]], Transport]
 
@@ -55,11 +55,13 @@ def gather(
     objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector, connect: Connect = InProcess
 ) -> Evidence:
     """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
-    sites, traffic = inspect_sites(_connected(connect, objectives, Inspection()), problem, theta)
+    with opened(_connected(connect, objectives, Inspection())) as transport:
+        sites, traffic = inspect_sites(transport, problem, theta)
     nulls = {name: objective.null() for name, objective in objectives.items()}
     start = LOSSES[problem.loss].null_levels(np.sum([site.moments for site in sites.values()], axis=0))
     small = null_problem(problem, len(start))
-    least, traffic = null_loss(_connected(connect, nulls, NULL), small, start, traffic)
+    with opened(_connected(connect, nulls, NULL)) as transport:
+        least, traffic = null_loss(transport, small, start, traffic)
     return Evidence(sites, least, traffic)
 
 

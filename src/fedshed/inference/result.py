@@ -12,8 +12,8 @@ from scipy.special import ndtr, ndtri
 
 from fedshed.arrays import Matrix, Vector, pack, unpack
 from fedshed.certificate import Certificate
-from fedshed.engine import Traffic
 from fedshed.errors import ConfigError
+from fedshed.wire import Traffic
 
 FEW_SITES = 10
 Numbers = tuple[float, ...]

@@ -92,6 +92,7 @@ class LinearModel:
     A row of weight 2 is the row twice.
     """
 
+    labelled: ClassVar[bool] = True  # y holds classes, whose rows a disclosure policy counts
     canonical: ClassVar[bool] = True  # the link is, so the expected information is the Hessian
 
     def __init__(

@@ -14,6 +14,8 @@ from fedshed.objectives.base import LinearModel
 class Poisson(LinearModel):
     """Counts: l(z, y) = exp(z) - y z (McCullagh and Nelder 1989, chapter 6)."""
 
+    labelled: ClassVar[bool] = False
+
     def recedes(self, direction: Vector, negligible: float) -> bool:
         """Rows with a count stay, rows without one fall: their mean can go to 0 for ever."""
         z = self.linear(direction)
@@ -59,6 +61,7 @@ class Poisson(LinearModel):
 class Gamma(LinearModel):
     """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), dispersion apart."""
 
+    labelled: ClassVar[bool] = False
     canonical: ClassVar[bool] = False
 
     def null_moments(self) -> Scalars:

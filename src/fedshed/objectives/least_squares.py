@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from fedshed.arrays import Scalars, Vector
@@ -10,6 +12,8 @@ from fedshed.objectives.base import LinearModel
 
 class LeastSquares(LinearModel):
     """Linear regression with quadratic cost; its Hessian X'X/N does not depend on theta."""
+
+    labelled: ClassVar[bool] = False
 
     def null_moments(self) -> Scalars:
         """The sum of y - offset, and of weights."""

@@ -12,7 +12,6 @@ from threadpoolctl import threadpool_limits
 from fedshed import checks
 from fedshed.algorithm import Algorithm, Ask, Flow, Problem
 from fedshed.datasets import Federation
-from fedshed.engine import Traffic, Wire
 from fedshed.errors import DataError, ProtocolError
 from fedshed.messages import Message
 from fedshed.preparation import formulas, scaling
@@ -33,6 +32,7 @@ from fedshed.preparation.plan import Plan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
 from fedshed.transports import InProcess, Transport
+from fedshed.wire import Traffic, Wire
 
 M = TypeVar("M", bound=Message)
 

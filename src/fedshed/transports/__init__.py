@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
 from fedshed.transports.faults import Faulty, Stateless
@@ -26,4 +27,13 @@ class Transport(Protocol):
         ...
 
 
-__all__ = ["Faulty", "InProcess", "Stateless", "Transport"]
+@contextmanager
+def opened(transport: Transport) -> Iterator[Transport]:
+    """A transport that has something to close is closed at the end, however it comes."""
+    with ExitStack() as stack:
+        if isinstance(transport, AbstractContextManager):
+            stack.enter_context(transport)
+        yield transport
+
+
+__all__ = ["Faulty", "InProcess", "Stateless", "Transport", "opened"]

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from fedshed.errors import ConfigError
-from fedshed.site import Site
+
+
+class Handler(Protocol):
+    """What answers at a site."""
+
+    def handle(self, payload: bytes) -> bytes:
+        """The encoded reply to an encoded request."""
+        ...
+
+    def forget(self) -> None:
+        """Lose what is only a cache."""
+        ...
 
 
 class InProcess:
@@ -18,7 +30,7 @@ class InProcess:
 
     stateless = False
 
-    def __init__(self, sites: Mapping[str, Site], workers: int = 1) -> None:
+    def __init__(self, sites: Mapping[str, Handler], workers: int = 1) -> None:
         if workers < 1:
             raise ConfigError(f"workers must be a whole number >= 1, not {workers}")
         self.sites, self._workers = dict(sites), workers

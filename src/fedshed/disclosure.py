@@ -1,0 +1,155 @@
+"""What a site lets out: a policy of plain rules, and the gate that keeps to it (docs/privacy.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fedshed.audit import Audit
+from fedshed.errors import ConfigError, DisclosureError, Error
+from fedshed.messages import Message
+from fedshed.objectives.base import Rows
+from fedshed.site import Site, codec_of
+
+
+class Objection(Struct, frozen=True):
+    """A rule that a table or an answer breaks; the detail is for the site's own eyes."""
+
+    rule: str
+    detail: str
+
+
+class Policy(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rules of one site; what breaks one of them is not answered at all."""
+
+    min_rows: int = 10
+    min_rows_per_class: int = 5
+    min_rows_per_level: int = 5  # of a column with two levels
+    max_parameters_per_row: float = 0.2
+    max_scalars: int = 1_000_000  # numbers released in one study
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not 0 < value < np.inf:
+                raise ConfigError(f"the disclosure policy's {name} must be a number above 0, not {value!r}")
+
+    def objections(
+        self, X: Rows, y: NDArray[Any], labelled: bool, parameters: int, columns: Sequence[str] = ()
+    ) -> list[Objection]:
+        """Every rule that a table breaks: its rows, the rows of a class, of a level, parameters per row."""
+        rows = X.shape[0]
+        found = []
+        if rows < self.min_rows:
+            found.append(Objection(f"at least {self.min_rows} rows (min_rows)", f"there are {rows}"))
+        if parameters > self.max_parameters_per_row * rows:
+            most = f"at most {self.max_parameters_per_row:g} parameters a row (max_parameters_per_row)"
+            found.append(Objection(most, f"{parameters} parameters for {rows} rows"))
+        if labelled and (fewest := _fewest(y)) < self.min_rows_per_class:
+            least = f"at least {self.min_rows_per_class} rows of each class (min_rows_per_class)"
+            found.append(Objection(least, f"one class has {fewest}"))
+        least = (
+            f"at least {self.min_rows_per_level} rows at each of a column's two levels (min_rows_per_level)"
+        )
+        for j, fewest in _two_levels(X):
+            if fewest < self.min_rows_per_level:
+                name = columns[j] if j < len(columns) else f"column {j}"
+                found.append(Objection(least, f"{name} has {fewest} rows at one level"))
+        return found
+
+    def exceeded(self, released: int, more: int) -> list[Objection]:
+        """The ceiling, where `more` scalars would go beyond it."""
+        if released + more <= self.max_scalars:
+            return []
+        most = f"at most {self.max_scalars} numbers released in a study (max_scalars)"
+        return [Objection(most, f"{released} are released, and {more} more were asked for")]
+
+
+class Gate:
+    """The one way out of a site: what no rule forbids leaves, once it is on record; all else is refused."""
+
+    def __init__(self, policy: Policy, audit: Audit, study: str) -> None:
+        self.policy, self._audit, self._study = policy, audit, study
+
+    def release(self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = ()) -> bytes:
+        """The reply, which gives away `count` numbers; DisclosureError names the rule that forbids it."""
+        broken = objections or self.policy.exceeded(self._audit.released(self._study), count)
+        rules = "; ".join(dict.fromkeys(one.rule for one in broken))
+        details = "; ".join(one.detail for one in broken)
+        self._audit.append(self._study, what, reply, count, rules, details)
+        if broken:
+            raise DisclosureError(f"its disclosure policy demands {rules}")
+        return reply
+
+
+class Guarded:
+    """A site behind its gate: over any transport it answers as the site would, or not at all."""
+
+    def __init__(self, site: Site, gate: Gate, columns: Sequence[str] = ()) -> None:
+        self._site, self._gate = site, gate
+        self._codec = codec_of(site.algorithm, site.objective.dim)
+        self._objections = objections(gate.policy, site.objective, columns)
+
+    def handle(self, payload: bytes) -> bytes:
+        """The encoded reply, if the policy allows it."""
+        what = _kinds(self._codec.decode_request(payload).parts)
+        try:
+            if self._objections:
+                return self._gate.release(what, b"", 0, self._objections)
+            reply = self._site.handle(payload)
+            parts = self._codec.decode_reply(reply).parts
+            return self._gate.release(f"{what} -> {_kinds(parts)}", reply, sum(map(scalars, parts)))
+        except DisclosureError as error:
+            raise DisclosureError(f"site {self._site.name!r}: {error}") from None
+
+    def answer(self, payload: bytes) -> bytes:
+        """The encoded reply, whatever happens: what is refused is declined, with the rule."""
+        try:
+            return self.handle(payload)
+        except Error as error:
+            return self._site.declined(payload, str(error))
+
+    def forget(self) -> None:
+        """Lose the cache, as a restarted process would; the record stays."""
+        self._site.forget()
+
+
+def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> list[Objection]:
+    """The rules that a site's table breaks, as its objective has it."""
+    return policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
+
+
+def _kinds(parts: Sequence[Message]) -> str:
+    return "+".join(type(part).__name__ for part in parts)
+
+
+def scalars(message: Message) -> int:
+    """How many numbers a message gives away: entries of arrays, floats, and each byte of coded parts."""
+    total = 0
+    for value in (getattr(message, name) for name in message.__struct_fields__):
+        if isinstance(value, Message):
+            total += scalars(value)
+        elif isinstance(value, np.ndarray):
+            total += value.size
+        else:
+            total += len(value) if isinstance(value, bytes) else isinstance(value, float)
+    return total
+
+
+def _fewest(values: NDArray[Any]) -> int:
+    """Rows of the rarest value."""
+    return int(np.unique(values, return_counts=True)[1].min(initial=len(values)))
+
+
+def _two_levels(X: Rows) -> Iterator[tuple[int, int]]:
+    """The columns with exactly two values, and how many rows have the rarer one."""
+    by_column: Any = X if isinstance(X, np.ndarray) else X.tocsc()
+    for j in range(X.shape[1]):
+        column = by_column[:, [j]] if isinstance(X, np.ndarray) else by_column[:, [j]].toarray()
+        counts = np.unique(column, return_counts=True)[1]
+        if len(counts) == 2:
+            yield j, int(counts.min())

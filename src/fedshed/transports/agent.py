@@ -1,0 +1,132 @@
+"""A site as a process of its own: `python -m fedshed.transports.agent FOLDER`.
+
+The folder holds the site's card and rows, which never leave it.  The process connects to the Master, answers,
+and connects again when the connection is lost; it ends when its standard input does, so no site outlives
+whoever started it.  It keeps nothing: killed and started again it is the same site.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Union
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from threadpoolctl import threadpool_limits
+
+from fedshed.audit import Audit
+from fedshed.checkpoint import BUILT_IN, raw
+from fedshed.codec import Decoder
+from fedshed.disclosure import Gate, Guarded, Policy
+from fedshed.errors import CodecError, ConfigError, ProtocolError
+from fedshed.files import write_atomically
+from fedshed.inference.exchange import Inspection
+from fedshed.objectives import LinearModel
+from fedshed.objectives.build import LOSSES
+from fedshed.site import Site
+from fedshed.start import NullStart
+from fedshed.transports import frames
+
+RETRY_SECONDS = 0.05
+
+
+class Card(Struct, frozen=True):
+    """Who a site is, where it finds the Master, what it computes, and what it lets out."""
+
+    name: str
+    token: bytes
+    address: str  # the file with the Master's host and port
+    loss: str
+    algorithm: msgspec.Raw
+    policy: Policy | None = None
+    study: str = ""
+
+
+def write_site(
+    folder: str | Path, site: Site, token: bytes, address: str | Path, policy: Policy | None = None,
+    study: str = "",
+) -> None:  # fmt: skip
+    """A site's card and rows as files, without pickle."""
+    model: Any = site.objective
+    loss = next((name for name, kind in LOSSES.items() if kind is type(model)), None)
+    if loss is None:
+        raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(LOSSES)}")
+    card = Card(site.name, token, str(Path(address).resolve()), loss, raw(site.algorithm), policy, study)
+    write_atomically(Path(folder) / "card", msgspec.msgpack.encode(card))
+    os.chmod(Path(folder) / "card", 0o600)
+    np.savez(Path(folder) / "rows.npz", **_as_arrays(model))
+
+
+def read_site(folder: str | Path) -> tuple[Card, Site | Guarded]:
+    """The site of a folder."""
+    card = msgspec.msgpack.decode((Path(folder) / "card").read_bytes(), type=Card)
+    with np.load(Path(folder) / "rows.npz", allow_pickle=False) as arrays:
+        model = _from_arrays(LOSSES[card.loss], dict(arrays))
+    try:
+        algorithm = Decoder(Union[BUILT_IN, NullStart, Inspection], model.dim)(bytes(card.algorithm))
+    except CodecError as error:
+        raise ConfigError(f"site processes need one of fedshed's own algorithms: {error}") from error
+    site = Site(card.name, model, algorithm)
+    if card.policy is None:
+        return card, site
+    return card, Guarded(site, Gate(card.policy, Audit(Path(folder) / "audit.jsonl"), card.study))
+
+
+def _as_arrays(model: Any) -> dict[str, Any]:
+    X, rest = model.X, {name: getattr(model, name, None) for name in ("y", "weights", "offset", "classes")}
+    dense = isinstance(X, np.ndarray)
+    rows = {"X": X} if dense else {name: getattr(X, name) for name in ("data", "indices", "indptr", "shape")}
+    return {name: value for name, value in {**rows, **rest}.items() if value is not None}
+
+
+def _from_arrays(kind: type[LinearModel], arrays: dict[str, Any]) -> LinearModel:
+    from scipy.sparse import csr_array
+
+    if (X := arrays.get("X")) is None:
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        X = csr_array(parts, shape=tuple(arrays["shape"]))
+    more: dict[str, Any] = {"classes": int(arrays["classes"])} if "classes" in arrays else {}
+    return kind(X, arrays["y"], arrays.get("weights"), arrays.get("offset"), **more)
+
+
+def serve(site: Site | Guarded, card: Card, connection: socket.socket) -> None:
+    """Answer the newest request, again and again; those that were overtaken while it was away are left."""
+    hello = msgspec.msgpack.encode((card.name, card.token))
+    connection.sendall(frames.frame(0, hello))
+    while True:
+        number, request = frames.receive(connection)
+        while select.select([connection], [], [], 0)[0]:
+            number, request = frames.receive(connection)
+        connection.sendall(frames.frame(number, site.answer(request)))
+
+
+def run(folder: str | Path) -> None:
+    """Connect and serve for ever."""
+    card, site = read_site(folder)
+    while True:
+        try:
+            host, port = Path(card.address).read_text().split()
+            with socket.create_connection((host, int(port)), timeout=5.0) as connection:
+                connection.settimeout(None)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                serve(site, card, connection)
+        except (OSError, ValueError, ProtocolError):
+            time.sleep(RETRY_SECONDS)
+
+
+def _end_with_standard_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    with threadpool_limits(1):
+        run(sys.argv[1])

@@ -1,0 +1,101 @@
+"""What is not believed: why a site's answer cannot be used, from what was asked and what it said before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from fedshed.algorithm import Algorithm, Ask, Known, Problem
+from fedshed.arrays import Vector
+from fedshed.codec import Reply
+from fedshed.messages import Costs, Declined, Search, Share, Undefined, Update
+
+MOST_HESSIANS = 1000
+SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported
+
+
+class Claim(Struct, frozen=True):
+    """f_i(theta) and perhaps g_i(theta) as a site reports them; each entry of g is within `error`."""
+
+    theta: Vector
+    f: float
+    g: Vector | None = None
+    error: float = 0.0
+
+
+def unusable(
+    algorithm: Algorithm[Any], problem: Problem, ask: Ask, mine: Any, reply: Reply,
+    known: Known[Any] | None, scale: float,
+) -> str | None:  # fmt: skip
+    """Why this reply to `ask` cannot be used, if it cannot."""
+    if not 0 <= reply.hessians <= MOST_HESSIANS:
+        return f"it says it computed {reply.hessians} Hessians for one request"
+    if declined := next((part for part in reply.parts if isinstance(part, Declined)), None):
+        return f"it declined: {declined.why}"
+    if len(reply.parts) != len(ask.parts):
+        return f"it answered {len(reply.parts)} of {len(ask.parts)} parts"
+    for part, answer in zip(ask.parts, reply.parts, strict=True):
+        if why := _unfit(part, answer):
+            return why
+        if not isinstance(answer, Costs | Undefined) and (
+            why := algorithm.refusal(problem, part, mine, answer)
+        ):
+            return why
+    return contradiction(known, claims(ask.parts, reply.parts), scale, algorithm.lossy) if known else None
+
+
+def _unfit(part: Any, answer: Any) -> str | None:
+    """Each part has an answer of its kind: costs to a search, one for each step size."""
+    if isinstance(answer, Undefined):
+        fits = getattr(part, "theta", part) is None  # only at a trial point
+    elif isinstance(part, Search):
+        fits = isinstance(answer, Costs) and _complete(part, answer)
+    else:
+        fits = not isinstance(answer, Costs | Search | Update | Share)
+    return None if fits else f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
+
+
+def _complete(search: Search, costs: Costs) -> bool:
+    slopes = 0 if costs.slopes is None else len(costs.slopes)
+    return len(costs.values) == len(search.etas) and slopes == len(search.etas) * search.slopes
+
+
+def claims(parts: Sequence[Any], answers: Sequence[Any]) -> Iterator[Claim]:
+    """Every finite cost and every gradient in a reply, and where it was taken."""
+    trial: Vector | None = None
+    for part, answer in zip(parts, answers, strict=True):
+        if isinstance(part, Search):
+            trial = part.theta + part.direction
+            points = (part.theta + eta * part.direction for eta in part.etas)
+            yield from (Claim(*one) for one in zip(points, answer.values, strict=True) if one[1] < np.inf)
+        elif isinstance(g := getattr(answer, "gradient", None), np.ndarray):
+            theta = trial if part.theta is None else part.theta
+            accuracy = getattr(part, "accuracy", 0.0)
+            if theta is not None:
+                yield Claim(theta, answer.loss, g if accuracy >= 0 else None, accuracy)
+
+
+def contradiction(known: Known[Any], said: Iterator[Claim], scale: float, lossy: bool) -> str | None:
+    """A convex cost lies above its tangents: f(b) >= f(a) + g(a)'(b - a), for any two of its answers.
+
+    A tangent whose gradient was rounded on its way by an unknown amount says nothing.
+    """
+    before = Claim(known.w, known.f, None if lossy else known.g)
+    for now in said:
+        if _below(now, before, scale) or _below(before, now, scale):
+            return f"its costs and gradients contradict each other (cost {now.f:.6g}, before {known.f:.6g})"
+    return None
+
+
+def _below(point: Claim, tangent: Claim, scale: float) -> bool:
+    """Whether a cost lies below a tangent by more than rounding explains."""
+    if tangent.g is None:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        s = point.theta - tangent.theta
+        size = max(scale, abs(point.f), abs(tangent.f), float(np.abs(tangent.g) @ np.abs(s)))
+        slack = SLACK * size + tangent.error * float(np.abs(s).sum())
+        return bool(np.isfinite(slack) and point.f < tangent.f + tangent.g @ s - slack)

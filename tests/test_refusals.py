@@ -1,0 +1,227 @@
+"""Answers that are not believed: refused by name, the round goes on without them, and the run says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import fedshed
+from conftest import CASES, federation_for, make_federation
+from fedshed import Fused
+from fedshed.algorithms import build
+from fedshed.codec import encode
+from fedshed.messages import Costs, Declined, Eigenpairs, Local, Message, Undefined
+from fedshed.objectives import local_objectives
+from fedshed.site import codec_of
+from fedshed.transports import InProcess
+
+L2 = 1e-3
+
+
+def forging(name, forge, exchanges, site="middle"):
+    """A transport on which one site's reply is forged in these exchanges: forge(reply) -> reply or bytes."""
+
+    class Forges(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            codec = codec_of(build(name), 6)
+            for i, data in super().exchange(payloads):
+                if i == site and self.count in exchanges:
+                    forged = forge(codec.decode_reply(data))
+                    data = forged if isinstance(forged, bytes) else codec.encode_reply(forged)
+                yield i, data
+
+    return Forges
+
+
+def each_part(change):
+    """A forgery of every part of a reply."""
+    return lambda reply: replace(reply, parts=[change(part) for part in reply.parts])
+
+
+def with_fields(message, **fields):
+    """A message with other fields, as a site would encode it: unchecked."""
+    values = [fields.get(name, getattr(message, name)) for name in message.__struct_fields__]
+    return [type(message).__name__, *values]
+
+
+def raw(change):
+    """A reply whose parts are encoded without any check."""
+    return lambda r: encode([r.run, r.number, r.hessians, [change(part) for part in r.parts]])
+
+
+def pairs_with(**changes):
+    """Local answers whose eigenpairs say something else."""
+
+    def change(part):
+        if not isinstance(part, Local) or part.pairs is None:
+            return part
+        fields = {name: getattr(part.pairs, name) for name in Eigenpairs.__struct_fields__}
+        fields |= {name: value(fields[name]) for name, value in changes.items()}
+        return Local(part.loss, part.gradient, Eigenpairs(**fields))
+
+    return each_part(change)
+
+
+FORGERIES = {
+    "nan-gradient": raw(lambda p: with_fields(p, gradient=np.full(6, np.nan), values=np.full(8, np.nan))),
+    "nan-loss": raw(lambda p: with_fields(p, loss=np.nan, values=np.array([np.nan] * 8))),
+    "wrong-shape": raw(lambda p: with_fields(p, gradient=np.zeros(5), values=np.zeros(3))),
+    "wrong-k": pairs_with(k=lambda k: k + 1),
+    "a-hole": pairs_with(start=lambda start: start + 1),
+    "no-parts": lambda reply: replace(reply, parts=[]),
+    "undefined-where-it-may-not-be": each_part(lambda part: Undefined()),
+    "costs-for-an-update": each_part(lambda part: Costs(np.zeros(8))),
+    "declined": lambda reply: replace(reply, parts=[Declined("not today")]),
+    "noise": lambda reply: b"noise",
+    "nothing": lambda reply: b"",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES)
+@pytest.mark.parametrize("exchanges", [{1}, {3}, {1, 2, 3}], ids=str)
+def test_a_forged_answer_is_refused_by_name_and_the_run_converges(forgery, exchanges):
+    federation = make_federation("logistic")
+    disturbed = forging("fib-shed", forgery, exchanges)
+    result = fedshed.optimize(federation, algorithm="fib-shed", l2=L2, transport=disturbed, tol=1e-10)
+    assert result.converged, result.reason
+    np.testing.assert_allclose(result.theta, fedshed.optimum(federation, l2=L2)[0], atol=1e-8)
+    assert {refusal.site for refusal in result.refusals} == {"middle"}
+    assert {refusal.exchange for refusal in result.refusals} <= exchanges
+    assert result.sites["middle"].refused == len(result.refusals)
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES)
+def test_a_site_that_only_forges_ends_the_run_which_keeps_its_result(forgery):
+    federation = make_federation("logistic")
+    disturbed = forging("fib-shed", forgery, range(7, 10_000))
+    result = fedshed.optimize(federation, algorithm="fib-shed", l2=L2, transport=disturbed, patience=4)
+    assert not result.converged
+    assert "'middle'" in result.reason
+    assert "could not be used" in result.reason
+    assert np.isfinite(result.theta).all()
+    assert result.trace[-1].f < result.trace[0].f
+    assert result.certificate.bound is None  # a bound needs the gradient of every site
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_every_algorithm_refuses_answers_of_another_kind(case):
+    """Whatever of an algorithm's own messages a site sends instead of the right one: refused or used."""
+    name, loss = case
+    federation = federation_for(case)
+    n = federation.dim
+    algorithm = build(name)
+    codec = codec_of(algorithm, n)
+    seen: dict[type[Message], Message] = {}
+
+    class Swaps(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            for i, data in super().exchange(payloads):
+                reply = codec.decode_reply(data)
+                seen.update({type(part): part for part in reply.parts})
+                if i == "middle" and 2 <= self.count <= 9:
+                    kinds = [kind for kind in seen.values() if type(kind) is not type(reply.parts[0])]
+                    if kinds:
+                        reply = replace(reply, parts=[kinds[self.count % len(kinds)], *reply.parts[1:]])
+                        data = codec.encode_reply(reply)
+                yield i, data
+
+    result = fedshed.optimize(
+        federation, algorithm=name, loss=loss, l2=1e-2, transport=Swaps, max_iterations=3000, tol=1e-8
+    )
+    if len(seen) > 1:
+        assert result.refusals
+    assert result.converged, result.reason
+
+
+# --- a gradient that contradicts its losses ---------------------------------------------------------------
+
+
+def grown(part):
+    """A gradient twenty times as steep as the costs allow."""
+    return replace(part, gradient=20 * part.gradient) if hasattr(part, "gradient") else part
+
+
+def flattered(part):
+    """Costs lower than any tangent."""
+    if isinstance(part, Costs):
+        return replace(part, values=part.values - 10)
+    return replace(part, loss=part.loss - 10) if hasattr(part, "loss") else part
+
+
+@pytest.mark.parametrize("line_search", [None, Fused()])
+@pytest.mark.parametrize(
+    ("algorithm", "lie"),
+    [("fib-shed", grown), ("newton", grown), ("giant", grown), ("fib-shed", flattered), ("lbfgs", flattered)],
+)
+def test_a_gradient_that_contradicts_the_losses_is_refused_by_name(algorithm, lie, line_search):
+    """f(b) >= f(a) + g(a)'(b - a) for a convex f: who begins to lie contradicts himself."""
+    federation = federation_for((algorithm, "logistic"))
+    codec = codec_of(build(algorithm, line_search=line_search), federation.dim)
+
+    class Lies(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            for i, data in super().exchange(payloads):
+                reply = codec.decode_reply(data)
+                if i == "large" and self.count > 1:
+                    reply = replace(reply, parts=[lie(part) for part in reply.parts])
+                yield i, codec.encode_reply(reply)
+
+    result = fedshed.optimize(
+        federation, algorithm=algorithm, l2=L2, transport=Lies, line_search=line_search, patience=5
+    )
+    assert not result.converged
+    assert "'large'" in result.reason
+    assert "contradict" in result.reason
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e3, 1e8])
+@pytest.mark.parametrize("loss", ["least-squares", "logistic"])
+def test_rounding_is_never_taken_for_a_contradiction(loss, scale):
+    """Columns and targets in very different units, far starts, down to the last digit: nothing is refused."""
+    base = make_federation("least-squares")
+    units = scale ** np.linspace(-1, 1, 6)
+    tables = {
+        site: (table.X * units, table.y * scale if loss == "least-squares" else table.y > 0)
+        for site, table in base.tables.items()
+    }
+    federation = fedshed.Federation.from_sites(tables)
+    for name in ("fib-shed", "newton", "qn-shed", "lbfgs"):
+        start = np.random.default_rng(1).normal(size=6) / units
+        result = fedshed.optimize(
+            federation,
+            loss=loss,
+            algorithm=name,
+            l2=1e-6 * units**2,
+            theta0=start,
+            tol=0.0,
+            max_iterations=60,
+        )
+        assert result.refusals == ()
+
+
+def test_what_a_site_says_of_honest_rows_is_never_a_contradiction():
+    """Any two answers of one convex cost agree, wherever they are taken; of two costs they need not."""
+    from fedshed.algorithm import Known
+    from fedshed.trust import Claim, contradiction
+
+    objectives = local_objectives(make_federation("logistic"), "logistic")
+    rng = np.random.default_rng(0)
+    caught = 0
+    for _ in range(200):
+        a, b = rng.normal(size=(2, 6)) * 10 ** rng.uniform(-6, 2)
+        p, q, other = (objectives["large"].at(a), objectives["large"].at(b), objectives["small"].at(b))
+        known = Known(a, p.value, p.gradient, None)
+        assert contradiction(known, iter([Claim(b, q.value, q.gradient)]), 1.0, lossy=False) is None
+        lie = Claim(b, other.value, other.gradient)
+        caught += contradiction(known, iter([lie]), 1.0, lossy=False) is not None
+    assert caught > 50
