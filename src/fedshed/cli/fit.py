@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +17,14 @@ from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedshed.engine import Progress
+    from fedshed.inference import Summary
     from fedshed.model import Model
     from fedshed.preparation import Study
 
 _NONE, _ALL = "none", "all others"
-Tables = Annotated[
-    list[Path], typer.Argument(help="CSV or Parquet files: one, with --site, or one for each site.")
+NaValues = Annotated[
+    str, option("Marks of missing values in CSV files, with commas; nothing always is one.", _NONE)
 ]
-NaValues = Annotated[str, option("Marks of missing values in CSV files, with commas.", "empty")]
 Header = Annotated[str | None, option("Column names of CSV files without a header, with commas.", _NONE)]
 
 
@@ -31,7 +32,8 @@ Header = Annotated[str | None, option("Column names of CSV files without a heade
     epilog="Example: fedshed fit claims.csv --site region --family poisson --target n --exposure years"
 )
 def fit(
-    tables: Tables,
+    context: typer.Context,
+    tables: list[Path],
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = "",
     family: Annotated[str, option("linear, logistic, poisson, gamma or multinomial.")] = "logistic",
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None,
@@ -51,7 +53,7 @@ def fit(
     missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse",
     na_values: NaValues = "",
     header: Header = None,
-    study: Annotated[Path | None, option("A TOML file with all of the above instead.", _NONE)] = None,
+    study: Annotated[Path | None, option("A TOML file that says what the options above do.", _NONE)] = None,
     algorithm: Annotated[str, option("See `fedshed algorithms`.")] = "auto",
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
     max_iterations: Annotated[int, option("Stop after so many.")] = 500,
@@ -60,8 +62,12 @@ def fit(
     out: Annotated[Path, option("Folder for model, plot and trace.")] = Path("results/fit"),
     as_json: Json = False,
 ) -> None:
-    """Fit one model to the tables of all sites: coefficients, standard errors, and how the sites differ."""
+    """Fit one model to the tables of all sites: coefficients, standard errors, and how the sites differ.
+
+    TABLES are CSV (also .gz, .bz2, .xz) or Parquet files: one with --site, or one for each site.
+    """
     from fedshed.fitting import fit as run
+    from fedshed.inference import FewSitesWarning
     from fedshed.preparation import read_study, study_of
     from fedshed.preparation.reading import read_sites
 
@@ -72,21 +78,25 @@ def fit(
         "offset": offset, "exposure": exposure, "l2": l2, "standardize": standardize, "intercept": intercept,
         "missing": missing,
     }  # fmt: skip
+    if study:
+        _check_said_once(context, study)
     asked = read_study(study) if study else study_of(given)
     check_folder(out)
     frames = read_sites(
-        tables, site=_site(asked, tables), na_values=na_values.split(","), header=_list(header)
+        tables, site=_site(asked, tables), na_values=_marks(na_values), header=_list(header), keep=True
     )
+    _check_errors(level, robust, len(frames))
     with _watching(tol) as watch:
         model = run(frames, asked, algorithm=algorithm, tol=tol, max_iterations=max_iterations, watch=watch)
-    files = _write(out, model, robust, level)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
+        summary = model.summary(robust=robust, level=level)
+        text, rows = str(summary), summary.to_rows()
+        files = _write(out, model, summary)
     if as_json:
-        print_json(
-            {"coefficients": model.coefficients, "run": model.run, "files": [str(path) for path in files]}
-        )
+        print_json({"coefficients": rows, "run": model.run, "files": [str(path) for path in files]})
     else:
-        typer.echo(model.summary(robust=robust, level=level))
-        typer.echo("\n".join(f"wrote {path}" for path in files))
+        typer.echo("\n".join([text, *(f"wrote {path}" for path in files)]))
     if not model.converged:
         typer.echo(f"not converged: {model.run.reason}", err=True)
         raise typer.Exit(1)
@@ -94,37 +104,48 @@ def fit(
 
 @app.command(epilog="Example: fedshed predict results/fit/model.json new.csv --out predictions.csv")
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model that `fedshed fit` wrote.")],
-    table: Annotated[Path, typer.Argument(help="A CSV or Parquet file with the columns of the model.")],
+    model: Path,
+    table: Path,
     out: Annotated[Path | None, option("Write a CSV file instead of printing.", "print")] = None,
+    missing: Annotated[
+        str, option("Rows with missing values: refuse, or predict nothing (empty).")
+    ] = "refuse",
     na_values: NaValues = "",
     header: Header = None,
 ) -> None:
-    """Predict: a column `prediction`, and one for the probability of each class; rows in their order."""
+    """Predict: a column `prediction`, and one for the probability of each class; rows in their order.
+
+    MODEL is what `fedshed fit` wrote, TABLE a CSV or Parquet file with the columns of the model.
+    """
     from fedshed.files import write_atomically
     from fedshed.model import Model
     from fedshed.preparation.reading import read_table
 
+    if missing not in ("refuse", "empty"):
+        raise ConfigError(f"--missing {missing}: write refuse or empty")
     fitted = Model.load(model)
-    text = _predictions(fitted, read_table(table, na_values=na_values.split(","), header=_list(header)))
+    frame = read_table(table, na_values=_marks(na_values), header=_list(header))
+    text = _predictions(fitted, frame, missing == "empty")
     if out is None:
         typer.echo(text, nl=False)
     else:
         typer.echo(f"wrote {write_atomically(out, text.encode())}")
 
 
-def _predictions(model: Model, frame: Any) -> str:
+def _predictions(model: Model, frame: Any, empty: bool) -> str:
+    """Predictions as CSV; if asked for, an empty line where a row is not complete."""
     import csv
     import io
 
     labels = model.plan.classes or ()
-    columns = [model.predict(frame).tolist()]
-    if labels:
-        columns += model.predict_proba(frame).T.tolist()
+    complete = model.plan.complete(frame).tolist() if empty else [True] * len(frame)
+    known = frame.filter(complete) if not all(complete) else frame
+    columns = [model.predict(known).tolist(), *(model.predict_proba(known).T.tolist() if labels else [])]
+    found = zip(*columns, strict=True)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["prediction", *(f"p[{label}]" for label in labels)])
-    writer.writerows(zip(*columns, strict=True))
+    writer.writerows(next(found) if there else [""] * len(columns) for there in complete)
     return file.getvalue()
 
 
@@ -140,6 +161,29 @@ def _number(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
+
+
+def _marks(text: str) -> list[str]:
+    """The marks of missing values; an empty field always is one."""
+    return ["", *text.split(",")]
+
+
+def _check_said_once(context: typer.Context, study: Path) -> None:
+    """Refuse an option that the study says: it would be ignored."""
+    from fedshed.preparation import Study
+
+    for name in (*Study.__struct_fields__, "reference"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"--{name} and --study {study}: say it in the file, or give options only")
+
+
+def _check_errors(level: float, robust: bool, sites: int) -> None:
+    """What the errors need is found out before the work, not after it."""
+    if not 0 < level < 1:
+        raise ConfigError(f"--level must lie between 0 and 1, not {level}")
+    if robust and sites < 2:
+        raise ConfigError("--robust clusters errors by site and needs at least two; leave it out")
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
@@ -173,18 +217,19 @@ def _watching(tol: float) -> Iterator[Callable[[Progress], None] | None]:
         yield show
 
 
-def _write(out: Path, model: Model, robust: bool, level: float) -> list[Path]:
+def _write(out: Path, model: Model, summary: Summary) -> list[Path]:
     from fedshed.experiments.coefficients import draw
     from fedshed.experiments.figure import save
     from fedshed.files import write_atomically
 
+    study, figure = model.plan.study, None
+    if model.inference.model_covariance is not None:
+        title = f"{study.target}: {study.family}, {len(model.inference.sites)} sites"
+        figure = draw(model.inference, title, summary.level, summary.robust)
     paths = [
         model.save(out / "model.json"),
-        write_atomically(out / "summary.txt", f"{model.summary(robust=robust, level=level)}\n".encode()),
+        write_atomically(out / "summary.txt", f"{summary}\n".encode()),
     ]
     if model.trace is not None:
         paths.append(write_atomically(out / "trace.csv", model.trace.to_csv().encode()))
-    if model.inference.model_covariance is not None:
-        title = f"{model.plan.study.target}: {model.plan.study.family}, {len(model.inference.sites)} sites"
-        paths += save(draw(model.inference, title, level, robust), out, "coefficients")
-    return paths
+    return paths + (save(figure, out, "coefficients") if figure else [])

@@ -49,6 +49,14 @@ class Summary(Struct, frozen=True):
         table = self.inference.table(self.level, self.robust)
         return pd.DataFrame(table, columns=list(self.columns), index=list(self.inference.names))
 
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The table of coefficients as plain data, one dict a coefficient."""
+        table = self.inference.table(self.level, self.robust).tolist()
+        return [
+            {"name": name, **dict(zip(self.columns, row, strict=True))}
+            for name, row in zip(self.inference.names, table, strict=True)
+        ]
+
     def __str__(self) -> str:
         table = self._coefficients()
         width = max(WIDTH, *map(len, table))

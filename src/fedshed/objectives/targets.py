@@ -27,7 +27,7 @@ def common_classes(loss: str, labels: Iterable[NDArray[Any]]) -> tuple[Any, ...]
     if loss == "logistic" and len(classes) > 2:
         raise DataError(
             f"the logistic loss needs exactly two classes over all sites, found {len(classes)} ({shown}); "
-            "use loss='multinomial', keep two, or code one against the rest"
+            "use 'multinomial', keep two, or code one against the rest"
         )
     return tuple(classes)
 

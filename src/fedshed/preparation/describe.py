@@ -41,7 +41,7 @@ def _typed(study: Study, name: str, frame: Frame) -> Column:
     if name == study.target:
         return event(study, column)
     in_formula = formulas.of(study).categories if study.formula else ()
-    if name in study.categories or name in in_formula:
+    if name in study.categories or name in in_formula or name == study.site:
         return column.as_category()
     if name not in study.beside:
         _check_text(name, column)

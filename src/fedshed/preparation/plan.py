@@ -48,8 +48,15 @@ class Plan(Struct, frozen=True):
         """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         read = {name: data.column(name) for name in self.columns}
-        _refuse_missing(read)
+        _refuse_missing(read, "fill them in or leave out those rows (predict --missing empty)")
         return self._scaled(designs.build(self, read, data.rows).X)
+
+    def complete(self, frame: Any) -> NDArray[np.bool_]:
+        """Which rows of a frame have all that a prediction needs."""
+        data = frame if isinstance(frame, Frame) else Frame(frame)
+        needed = (*self.columns, *(c for c in (self.study.offset, self.study.exposure) if c))
+        read = {name: data.column(name) for name in needed}
+        return complete_rows(read) if read else np.ones(data.rows, dtype=np.bool_)
 
     def offset(self, frame: Any) -> NDArray[np.float64] | None:
         """The offset of every row of a frame (log exposure), if the model has one."""
@@ -125,7 +132,7 @@ class Plan(Struct, frozen=True):
 def complete(study: Study, read: dict[str, Column]) -> dict[str, Column]:
     """The rows without a missing value, where the study drops the others; else an error if there are any."""
     if study.missing == "refuse":
-        _refuse_missing(read)
+        _refuse_missing(read, "fill them in, drop them (missing = 'drop'), or leave out the column")
         return read
     kept = complete_rows(read)
     if not kept.any():
@@ -139,13 +146,10 @@ def complete_rows(read: dict[str, Column]) -> NDArray[np.bool_]:
     return kept
 
 
-def _refuse_missing(read: dict[str, Column]) -> None:
+def _refuse_missing(read: dict[str, Column], remedy: str) -> None:
     for name, column in read.items():
         if lost := int(column.missing.sum()):
-            raise DataError(
-                f"column {name!r} is missing in {lost} of {len(column.values)} rows; fill them in, drop "
-                "them (missing = 'drop'), or leave out the column"
-            )
+            raise DataError(f"column {name!r} is missing in {lost} of {len(column.values)} rows; {remedy}")
 
 
 def _most_missing(read: dict[str, Column]) -> str:

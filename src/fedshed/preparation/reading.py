@@ -22,15 +22,17 @@ def read_sites(
     site: str | None = None,
     na_values: Sequence[str] = EMPTY,
     header: Sequence[str] | None = None,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """A table for each site: those of the column `site`, or one file each, named by the file.
 
     `na_values` are the marks for missing values in CSV files; `header` names the columns of files without.
+    `keep` leaves the column `site` in the tables.
     """
     tables: dict[str, Any] = {}
     for path in map(Path, paths):
         table = read_table(path, na_values=na_values, header=header)
-        found = {_stem(path): table} if site is None else _located(path, table, site)
+        found = {_stem(path): table} if site is None else _located(path, table, site, keep)
         if twice := sorted(set(found) & set(tables)):
             raise DataError(f"{path}: site {twice[0]!r} is in another file too; give each site one table")
         tables |= found
@@ -56,21 +58,21 @@ def read_table(
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def split(table: Any, column: str) -> dict[str, Any]:
-    """The rows of each site, by a column that names it, without that column."""
+def split(table: Any, column: str, keep: bool = False) -> dict[str, Any]:
+    """The rows of each site, by a column that names it; without that column unless it is to be kept."""
     sites = Frame(table).column(column).as_category()
     if lost := int(sites.missing.sum()):
         raise DataError(f"column {column!r} names no site in {lost} rows; fill it in or drop those rows")
     frame = nw.from_native(table, eager_only=True)
+    kept = frame if keep else frame.drop(column)
     return {
-        level: frame.drop(column).filter((sites.values == j).tolist()).to_native()
-        for j, level in enumerate(sites.levels)
+        level: kept.filter((sites.values == j).tolist()).to_native() for j, level in enumerate(sites.levels)
     }
 
 
-def _located(path: Path, table: Any, site: str) -> Mapping[str, Any]:
+def _located(path: Path, table: Any, site: str, keep: bool) -> Mapping[str, Any]:
     try:
-        return split(table, site)
+        return split(table, site, keep)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 

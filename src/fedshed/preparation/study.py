@@ -22,7 +22,8 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """A model and its columns; `columns` and `formula` exclude each other, and so do `offset` and `exposure`.
 
     Without either, every column is a predictor but target, site, weight, offset and exposure.  Text and
-    booleans are categories; `categories` names columns of numbers that are to be read as such.
+    booleans are categories; `categories` names columns of numbers that are to be read as such.  `site` may be
+    named among columns or in the formula: every site then has an intercept of its own.
     `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
     `standardize` it applies to the standardised coefficients.
     """
@@ -113,8 +114,8 @@ def _one_way_to_say_it(study: Study) -> None:
 
 
 def _no_column_twice(study: Study) -> None:
-    special = [c for c in (*study.beside, study.site) if c]
-    named = [*special, *(study.columns or ())]
+    predictors = [c for c in study.columns or () if c != study.site]  # a site may have its own intercept
+    named = [*(c for c in (*study.beside, study.site) if c), *predictors]
     twice = sorted({c for c in named if named.count(c) > 1})
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")
