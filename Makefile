@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test lint format quick figures bench ci clean help
+.PHONY: demo test tutorials lint format quick figures bench ci clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,6 +25,9 @@ demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in
 test: $(VENV)/.dev  ## all tests; warnings are errors
 	$(BIN)/python -m pytest -n 2
 
+tutorials: $(VENV)/.dev  ## the pages of docs/tutorials print what they show; UPDATE=1 writes it into them
+	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) docs/tutorials/*.md
+
 lint: $(VENV)/.dev  ## formatting, lint, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -43,7 +46,7 @@ figures: $(VENV)/.user  ## every figure of the paper and the page of claims (nee
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-ci: lint test demo quick  ## what .ci/run runs
+ci: lint test tutorials demo quick  ## what .ci/run runs
 
 clean:  ## remove what was made
 	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache
