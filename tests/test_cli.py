@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
 import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 import fedshed
+from calls import call, strict_json
 from fedshed.algorithms import ALGORITHMS
-from fedshed.cli import app
 from fedshed.datasets import names
 from fedshed.experiments import Study
 from fedshed.trace import COLUMNS
 
 SMALL = ("--agents", "4", "--algorithms", "fib-shed,fib-shed+,newton", "--max-iterations", "8")
 FILES = {"trace.csv", "trace.json", "comparison.png", "comparison.svg"}
-
-
-def call(*arguments):
-    """One command; an unexpected exception is the test's failure, not a hidden exit code."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def strict_json(text):
-    """JSON without NaN or Infinity, which Python's reader would let pass."""
-
-    def refuse(constant):
-        pytest.fail(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 def rows_without_seconds(path):

@@ -1,0 +1,335 @@
+"""`fedshed fit` and `fedshed predict`: files in, a model out, and one line where that cannot be."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import fedshed
+from calls import call, strict_json
+from fedshed.experiments import coefficients
+
+FILES = {"model.json", "summary.txt", "trace.csv", "coefficients.png", "coefficients.svg"}
+SIZES = {"aachen": 30, "bonn": 60, "celle": 140}
+
+
+def people(rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    age, smoker = rng.normal(50, 9, rows).round(1), rng.random(rows) < 0.4
+    z = 0.05 * (age - 50) + 0.8 * smoker - 0.3 * seed
+    return pd.DataFrame(
+        {
+            "age": age,
+            "smoker": np.where(smoker, "yes", "no"),
+            "years": rng.uniform(0.1, 2, rows).round(3),
+            "visits": rng.poisson(np.exp(0.3 * z)),
+            "ill": np.where(rng.random(rows) < 1 / (1 + np.exp(-z)), "yes", "no"),
+        }
+    )
+
+
+@pytest.fixture
+def frames():
+    return {site: people(rows, k) for k, (site, rows) in enumerate(SIZES.items())}
+
+
+@pytest.fixture
+def files(frames, tmp_path):
+    """A CSV file for each site."""
+    for site, frame in frames.items():
+        frame.to_csv(tmp_path / f"{site}.csv", index=False)
+    return [tmp_path / f"{site}.csv" for site in frames]
+
+
+ILL = ("--target", "ill", "--columns", "age,smoker")
+
+
+def written(folder):
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+# --- a fit ---------------------------------------------------------------------------------------
+
+
+def test_a_fit_prints_its_summary_and_says_where_its_files_are(files, tmp_path):
+    out = tmp_path / "out"
+    result = call("fit", *files, *ILL, "--out", out)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert written(out) == FILES
+    said = {line.removeprefix("wrote ") for line in result.stdout.splitlines() if line.startswith("wrote ")}
+    assert said == {str(out / name) for name in FILES}
+    model = fedshed.Model.load(out / "model.json")
+    assert result.stdout.startswith(f"{model.summary()}\n")
+    assert (out / "summary.txt").read_text() == f"{model.summary()}\n"
+    assert list(model.inference.sites) == list(SIZES)
+
+
+def test_the_command_is_the_function(frames, files, tmp_path):
+    call("fit", *files, *ILL, "--l2", "0.01", "--standardize", "--out", tmp_path)
+    study = fedshed.Study(
+        family="logistic", target="ill", columns=("age", "smoker"), l2=0.01, standardize=True
+    )
+    model = fedshed.fit(frames, study)
+    found = fedshed.Model.load(tmp_path / "model.json")
+    assert (found.plan, found.inference, found.run) == (model.plan, model.inference, model.run)
+
+
+def test_json_holds_the_table_and_is_all_there_is_on_stdout(files, tmp_path):
+    result = call("fit", *files, *ILL, "--out", tmp_path / "out", "--json", "--level", "0.9")
+    assert (result.exit_code, result.stderr) == (0, "")
+    report = strict_json(result.stdout)
+    frame = fedshed.Model.load(tmp_path / "out" / "model.json").summary(level=0.9).to_frame()
+    table = pd.DataFrame(report["coefficients"]).set_index("name")
+    pd.testing.assert_frame_equal(table, frame, check_names=False, check_exact=True)
+    assert report["run"]["converged"] is True
+    assert {path.rsplit("/", 1)[-1] for path in report["files"]} == FILES
+
+
+@pytest.mark.parametrize("kind", ["parquet", "polars", "csv.gz"])
+def test_any_file_gives_the_same_model(frames, files, tmp_path, kind):
+    call("fit", *files, *ILL, "--out", tmp_path / "expected")
+    whole = pd.concat([frame.assign(hospital=site) for site, frame in frames.items()], ignore_index=True)
+    path = tmp_path / f"all.{'parquet' if kind == 'polars' else kind}"
+    if kind == "csv.gz":
+        whole.to_csv(path, index=False)
+    elif kind == "polars":
+        pl.from_pandas(whole).write_parquet(path)
+    else:
+        whole.to_parquet(path)
+    result = call("fit", path, "--site", "hospital", *ILL, "--out", tmp_path / "found")
+    assert result.exit_code == 0
+    one, other = (fedshed.Model.load(tmp_path / name / "model.json") for name in ("expected", "found"))
+    assert one.inference == other.inference
+
+
+def test_one_table_without_a_site_column_is_said_to_be_one_site(files, tmp_path):
+    result = call("fit", files[2], *ILL, "--out", tmp_path)
+    assert result.exit_code == 0
+    assert "celle.csv is one site" in result.stderr
+
+
+@pytest.mark.parametrize("how", [("--formula", "ill ~ age + C(hospital)"), ("--columns", "age,hospital")])
+@pytest.mark.parametrize("names", [{}, {"aachen": 3, "bonn": 1, "celle": 2}])
+def test_each_site_may_have_its_own_intercept(frames, tmp_path, how, names):
+    """The column of sites, of text or numbers, is a category of the model if it is asked for."""
+    whole = pd.concat([frame.assign(hospital=names.get(site, site)) for site, frame in frames.items()])
+    whole.to_csv(tmp_path / "all.csv", index=False)
+    result = call(
+        "fit", tmp_path / "all.csv", "--site", "hospital", "--target", "ill", *how, "--out", tmp_path
+    )
+    assert result.exit_code == 0, result.stderr
+    model = fedshed.Model.load(tmp_path / "model.json")
+    assert set(model.coefficients) == {"age", "intercept"} | {
+        f"hospital[{names.get(site, site)}]" for site in SIZES if names.get(site, site) not in ("aachen", 1)
+    }
+    found = np.array([(model.predict_proba(whole)[:, 1]), whole["ill"] == "yes"], dtype=float).T
+    for site in set(whole["hospital"]):  # with an intercept of its own a site's mean is fitted exactly
+        mine = found[whole["hospital"] == site].mean(axis=0)
+        np.testing.assert_allclose(mine[0], mine[1], atol=1e-8)
+
+
+def test_robust_errors_of_few_sites_are_a_note_of_the_summary_and_no_traceback(files, tmp_path):
+    result = call("fit", *files, *ILL, "--robust", "--out", tmp_path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "[1] robust errors are clustered by site, and 3 sites are few" in result.stdout
+
+
+def test_marks_of_missing_values_are_besides_nothing(frames, tmp_path):
+    frame = frames["celle"].astype(object)
+    frame.loc[3, "age"], frame.loc[5, "age"] = "?", None
+    frame.to_csv(tmp_path / "celle.csv", index=False)
+    given = ("fit", tmp_path / "celle.csv", *ILL, "--missing", "drop", "--out", tmp_path)
+    assert call(*given).exit_code == 2
+    assert call(*given, "--na-values", "?").exit_code == 0
+    assert fedshed.Model.load(tmp_path / "model.json").inference.rows == 138
+
+
+# --- a study in a file -----------------------------------------------------------------------------
+
+
+def test_a_study_in_a_file_is_the_options(files, tmp_path):
+    study = tmp_path / "study.toml"
+    study.write_text(
+        'family = "poisson"\nformula = "visits ~ age + smoker"\nexposure = "years"\n'
+        '[references]\nsmoker = "yes"\n'
+    )
+    options = ("--family", "poisson", "--formula", "visits ~ age + smoker", "--exposure", "years")
+    call("fit", *files, "--study", study, "--out", tmp_path / "a")
+    call("fit", *files, *options, "--reference", "smoker=yes", "--out", tmp_path / "b")
+    one, other = (fedshed.Model.load(tmp_path / name / "model.json") for name in "ab")
+    assert (one.plan, one.inference) == (other.plan, other.inference)
+
+
+@pytest.mark.parametrize("option", [("--family", "poisson"), ("--l2", "0.1"), ("--reference", "a=b")])
+def test_what_a_study_says_is_not_said_twice(files, tmp_path, option):
+    (tmp_path / "study.toml").write_text('family = "logistic"\ntarget = "ill"')
+    result = call("fit", *files, "--study", tmp_path / "study.toml", *option, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"{option[0]} and --study" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+# --- what goes wrong -------------------------------------------------------------------------------
+
+
+def test_a_fit_that_does_not_converge_says_so_everywhere_and_exits_1(files, tmp_path):
+    result = call("fit", *files, *ILL, "--max-iterations", "1", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert result.stderr == "not converged: max_iterations = 1 reached\n"
+    assert "NOT CONVERGED: max_iterations = 1 reached" in result.stdout
+    assert not fedshed.Model.load(tmp_path / "out" / "model.json").converged
+
+
+def test_separated_classes_are_named_and_exit_1(frames, tmp_path):
+    frame = frames["celle"].assign(mark=lambda f: (f["ill"] == "yes") * 1.0 + f["age"] / 1e4)
+    frame.to_csv(tmp_path / "celle.csv", index=False)
+    result = call(
+        "fit", tmp_path / "celle.csv", "--target", "ill", "--columns", "age,mark", "--out", tmp_path
+    )
+    assert result.exit_code == 1
+    assert "not converged: separated" in result.stderr
+    assert "mark" in result.stderr
+    assert "l2 > 0" in result.stderr
+    assert "NOT CONVERGED" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "il"), "did you mean 'ill'?"),
+        ((), "names no target"),
+        ((*ILL, "--family", "logit"), "Invalid enum value 'logit'"),
+        ((*ILL, "--level", "95"), "--level must lie between 0 and 1"),
+        ((*ILL, "--algorithm", "nwton"), "did you mean 'newton'?"),
+        ((*ILL, "--l2", "-1"), "l2 must be"),
+        ((*ILL, "--reference", "smoker"), "write COLUMN=LEVEL"),
+        ((*ILL, "--reference", "smoker=maybe"), "does not occur at any site"),
+        ((*ILL, "--site", "hospital"), "no column 'hospital'"),
+        ((*ILL, "--missing", "ignore"), "Invalid enum value 'ignore'"),
+        ((*ILL, "--study", "absent.toml"), "--target and --study"),
+        (("--study", "absent.toml"), "no such file"),
+        (("--formula", "ill ~ __import__('os')"), "unknown function"),
+        (("--target", "age", "--family", "logistic"), "exactly two classes"),
+        (("--target", "visits", "--family", "gamma", "--columns", "age"), "'visits' is 0 or negative"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2_and_nothing_is_written(files, tmp_path, arguments, message):
+    result = call("fit", *files, *arguments, "--out", tmp_path / "new")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_robust_errors_of_one_site_are_refused_before_the_work(files, tmp_path):
+    result = call("fit", files[0], *ILL, "--robust", "--out", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "needs at least two" in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_is_absent_or_no_table_is_named(files, tmp_path):
+    (tmp_path / "bad.parquet").write_text("no")
+    for path in ("absent.csv", "bad.parquet"):
+        result = call("fit", tmp_path / path, *ILL, "--out", tmp_path / "new")
+        assert result.exit_code == 2
+        assert path in result.stderr
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_out_before_the_work(files, tmp_path):
+    result = call("fit", *files, *ILL, "--out", files[0] / "folder")
+    assert result.exit_code == 2
+    assert "not a folder that can be written to" in result.stderr
+
+
+def test_a_figure_that_fails_leaves_nothing_half_written(files, tmp_path, monkeypatch):
+    def fail(*_):
+        raise fedshed.ConfigError("no figure")
+
+    monkeypatch.setattr(coefficients, "draw", fail)
+    assert call("fit", *files, *ILL, "--out", tmp_path / "new").exit_code == 2
+    assert not written(tmp_path / "new")
+
+
+# --- predictions -----------------------------------------------------------------------------------
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_predictions_are_those_of_the_model_in_the_order_of_the_rows(frames, files, tmp_path):
+    call("fit", *files, *ILL, "--out", tmp_path)
+    result = call("predict", tmp_path / "model.json", files[1])
+    found, model = rows_of(result.stdout), fedshed.Model.load(tmp_path / "model.json")
+    assert list(found[0]) == ["prediction", "p[no]", "p[yes]"]
+    assert [row["prediction"] for row in found] == model.predict(frames["bonn"]).tolist()
+    p = [[float(row["p[no]"]), float(row["p[yes]"])] for row in found]
+    np.testing.assert_array_equal(p, model.predict_proba(frames["bonn"]))
+    again = call("predict", tmp_path / "model.json", files[1], "--out", tmp_path / "deep" / "p.csv")
+    assert again.stdout == f"wrote {tmp_path / 'deep' / 'p.csv'}\n"
+    assert (tmp_path / "deep" / "p.csv").read_text() == result.stdout
+
+
+def test_predictions_of_counts_grow_with_the_exposure_and_need_no_target(frames, files, tmp_path):
+    options = ("--family", "poisson", "--target", "visits", "--columns", "age", "--exposure", "years")
+    call("fit", *files, *options, "--out", tmp_path)
+    new = frames["bonn"][["age", "years"]]
+    for name, table in (("once", new), ("twice", new.assign(years=2 * new["years"]))):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    one, two = (
+        [float(row["prediction"]) for row in rows_of(call("predict", tmp_path / "model.json", path).stdout)]
+        for path in (tmp_path / "once.csv", tmp_path / "twice.csv")
+    )
+    np.testing.assert_allclose(two, 2 * np.array(one), rtol=1e-12)
+    new[["age"]].to_csv(tmp_path / "none.csv", index=False)
+    result = call("predict", tmp_path / "model.json", tmp_path / "none.csv")
+    assert result.exit_code == 2
+    assert "'years'" in result.stderr
+
+
+def test_rows_that_are_not_complete_are_refused_or_left_empty(frames, files, tmp_path):
+    call("fit", *files, *ILL, "--out", tmp_path)
+    full = call("predict", tmp_path / "model.json", files[1]).stdout.splitlines()
+    frame = frames["bonn"].copy()
+    frame.loc[[2, 7], "age"], frame.loc[7, "smoker"] = np.nan, None
+    frame.to_csv(tmp_path / "holes.csv", index=False)
+    refused = call("predict", tmp_path / "model.json", tmp_path / "holes.csv")
+    assert refused.exit_code == 2
+    assert "'age' is missing in 2 of 60 rows" in refused.stderr
+    assert "--missing empty" in refused.stderr
+    found = call("predict", tmp_path / "model.json", tmp_path / "holes.csv", "--missing", "empty").stdout
+    full[3] = full[8] = ",,"
+    assert found.splitlines() == full
+
+
+def test_wrong_predictions_are_one_line(files, tmp_path):
+    call("fit", *files, *ILL, "--out", tmp_path)
+    (tmp_path / "no.json").write_text("{}")
+    (tmp_path / "other.csv").write_text("age,smoker\n50,perhaps\n")
+    model, good = tmp_path / "model.json", files[0]
+    for given, message in (
+        ((tmp_path / "absent.json", good), "No such file"),
+        ((tmp_path / "no.json", good), "schema None"),
+        ((files[0], good), "is not a model"),
+        ((model, tmp_path / "absent.csv"), "no such file"),
+        ((model, tmp_path / "other.csv"), "level 'perhaps'"),
+        ((model, good, "--missing", "drop"), "refuse or empty"),
+    ):
+        result = call("predict", *given, "--out", tmp_path / "new.csv")
+        assert result.exit_code == 2, given
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "new.csv").exists()
+
+
+def test_help_says_what_the_arguments_are():
+    assert "one with --site, or one for each site" in " ".join(call("fit", "--help").stdout.split())
+    assert "MODEL is what `fedshed fit` wrote" in " ".join(call("predict", "--help").stdout.split())
