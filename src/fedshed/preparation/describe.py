@@ -55,7 +55,7 @@ def _check_text(name: str, column: Column) -> None:
         raise DataError(
             f"column {name!r} is text, though {len(column.levels) - len(wrong)} of its {len(column.levels)} "
             f"values are numbers ({wrong[0][:20]!r} is not); name the mark for missing values in na_values, "
-            "correct the slip, or list the column under categories"
+            "correct the slip, or list the column under categories (in a formula: C())"
         )
 
 

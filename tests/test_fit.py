@@ -1,0 +1,320 @@
+"""`fedshed.fit`, from the tables of the sites to their summary, against other software on the pooled rows."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+from msgspec.structs import replace
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+import fedshed
+from fedshed import DataError, SingularError, Study
+from fedshed.datasets.files import content, find
+from fedshed.preparation import read_sites, split
+
+FAMILIES = {
+    "linear": sm.families.Gaussian(),
+    "logistic": sm.families.Binomial(),
+    "poisson": sm.families.Poisson(),
+    "gamma": sm.families.Gamma(sm.families.links.Log()),
+}
+TIGHT = {"tol": 1e-11}
+log = np.log  # statsmodels' formulas look functions up here
+
+
+def located(relative):
+    """A data file, or a skip with the sentence that says how to get it."""
+    try:
+        return find(relative)
+    except DataError as error:
+        pytest.skip(str(error))
+
+
+def raw(relative):
+    located(relative)
+    return pd.read_csv(io.BytesIO(content(relative)))
+
+
+def pooled(tables):
+    return pd.concat(tables.values(), ignore_index=True)
+
+
+def theirs(study, tables):
+    """statsmodels' GLM of the same formula, weights and offset."""
+    data = pooled(tables)
+    offset = np.log(data[study.exposure]) if study.exposure else data[study.offset] if study.offset else None
+    data["target"] = (
+        (data[study.target] == data[study.target].max()) if study.classified else data[study.target]
+    )
+    data["target"] = data["target"].astype(float)
+    right = study.formula.partition("~")[2]
+    model = smf.glm(
+        f"target ~ {right}", data, family=FAMILIES[study.family], offset=offset,
+        freq_weights=data[study.weight] if study.weight else None,
+    )  # fmt: skip
+    return model.fit(tol=1e-14, maxiter=100)
+
+
+def agree(model, fitted):
+    """Coefficients, errors and deviance, by name."""
+    names = {_short(name): value for name, value in fitted.params.items()}
+    errors = {_short(name): value for name, value in fitted.bse.items()}
+    ours = dict(zip(map(_short, model.inference.names), model.inference.std_err(), strict=True))
+    assert set(ours) == set(names)
+    for name, value in zip(ours, model.inference.coef, strict=True):
+        np.testing.assert_allclose(value, names[name], rtol=1e-6, atol=1e-9 * errors[name], err_msg=name)
+        np.testing.assert_allclose(ours[name], errors[name], rtol=1e-6, err_msg=name)
+    np.testing.assert_allclose(model.inference.deviance, fitted.deviance, rtol=1e-8)
+
+
+def _short(name):
+    """`C(cp)[T.2.0]` is `cp[2]` in ours."""
+    for wrapped in ("C(cp)", "C(restecg)", "C(type)", "C(livch)", "C(VehPower)", "C(level)", "C(site)"):
+        name = name.replace(wrapped, wrapped[2:-1])
+    return name.replace("[T.", "[").replace(".0]", "]").replace(" ", "").replace("Intercept", "intercept")
+
+
+# --- real data, unequal sites ------------------------------------------------------------------------
+
+
+def heart():
+    header = [
+        *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
+        *("slope", "ca", "thal", "num"),
+    ]
+    paths = [
+        located(f"heart/processed.{name}.data") for name in ("cleveland", "hungarian", "switzerland", "va")
+    ]
+    used = ["age", "sex", "cp", "trestbps", "restecg", "thalach", "exang", "oldpeak", "num"]
+    tables = {
+        site: table.select(used).to_pandas().dropna()
+        for site, table in read_sites(paths, na_values=["?"], header=header).items()
+    }
+    return {
+        site: table.assign(disease=np.where(table["num"] > 0, "yes", "no")) for site, table in tables.items()
+    }
+
+
+def claims(rows=30_000):
+    data = raw("fremtpl2/freMTPL2freq.csv.xz")
+    return split(data.sample(rows, random_state=0), "Region")
+
+
+def severities():
+    amounts = raw("fremtpl2/freMTPL2sev.csv.xz")
+    return split(amounts.merge(raw("fremtpl2/freMTPL2freq.csv.xz"), on="IDpol"), "Region")
+
+
+REAL = {
+    "heart": (
+        heart, "logistic", "disease ~ age + sex + C(cp) + trestbps + C(restecg) + thalach + exang + oldpeak",
+    ),
+    "medpar": (
+        lambda: split(raw("silos/medpar.csv.xz"), "provnum"), "poisson", "los ~ hmo + white + C(type)",
+    ),
+    "contraception": (
+        lambda: split(raw("silos/Contraception.csv.xz"), "district"), "logistic",
+        "use ~ age + I(age**2) + urban + C(livch)",
+    ),
+    "exam": (
+        lambda: split(raw("silos/Exam.csv.xz"), "school"), "linear",
+        "normexam ~ standLRT * sex + schavg + schgend + vr + intake",
+    ),
+    "claims": (claims, "poisson", "ClaimNb ~ BonusMalus + log(Density) + Area + C(VehPower) + VehGas"),
+    "severities": (severities, "gamma", "ClaimAmount ~ BonusMalus + log(Density) + Area + VehGas"),
+}  # fmt: skip
+
+
+@cache
+def real(name):
+    """The tables of the sites with a column of weights and one of offsets, and the study."""
+    load, family, formula = REAL[name]
+    rng = np.random.default_rng(0)
+    tables = {
+        site: table.assign(
+            w=rng.integers(1, 4, len(table)).astype(float), o=0.3 * rng.normal(size=len(table))
+        )
+        for site, table in load().items()
+    }
+    assert len({len(table) for table in tables.values()}) > 3
+    exposure = "Exposure" if name == "claims" else None
+    return tables, Study(family=family, formula=formula, exposure=exposure)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_tables_give_the_pooled_model(name):
+    tables, study = real(name)
+    model = fedshed.fit(tables, study, **TIGHT)
+    assert model.converged
+    agree(model, theirs(study, tables))
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("name", REAL)
+def test_weights_and_offsets_whatever_the_scale_of_the_fit(name, standardize):
+    tables, study = real(name)
+    study = replace(study, weight="w", offset=None if study.exposure else "o", standardize=standardize)
+    model = fedshed.fit(tables, study, **TIGHT)
+    assert model.converged
+    agree(model, theirs(study, tables))
+
+
+def test_some_hospitals_of_medpar_have_one_row():
+    tables, _ = real("medpar")
+    assert len(tables) == 54
+    assert min(len(table) for table in tables.values()) == 1
+
+
+def digits(columns):
+    """Digits at three unequal sites; `columns` of the 8 x 8 pixels are summed."""
+    X, y = load_digits(return_X_y=True)
+    X = np.add.reduceat(X.reshape(-1, 8, 8), range(0, 8, 8 // columns), axis=2).sum(axis=1)
+    frame = pd.DataFrame(X / 16, columns=[f"x{j}" for j in range(columns)]).assign(digit=y)
+    return {"a": frame[:60], "b": frame[60:400], "c": frame[400:]}
+
+
+def test_digits_give_the_pooled_multinomial_model():
+    tables = digits(4)
+    model = fedshed.fit(tables, Study(family="multinomial", target="digit"), **TIGHT)
+    data = pooled(tables)
+    X = sm.add_constant(data.drop(columns="digit"))
+    fitted = sm.MNLogit(data["digit"], X).fit(method="newton", disp=0, maxiter=100, tol=1e-13)
+    order = ["const", "x0", "x1", "x2", "x3"]
+    place = {name: j for j, name in enumerate(model.inference.names)}
+    against = np.zeros((9, 5, len(place)))  # statsmodels compares each class with the first
+    for k in range(1, 10):
+        for j, name in enumerate(order):
+            column = "intercept" if name == "const" else name
+            against[k - 1, j, place[f"{column} [{k}]"]] = 1.0
+            against[k - 1, j, place[f"{column} [0]"]] = -1.0
+    coded = model.inference.transformed(against.reshape(45, -1), [str(j) for j in range(45)])
+    np.testing.assert_allclose(coded.coef, fitted.params.loc[order].to_numpy().T.ravel(), rtol=1e-6)
+    np.testing.assert_allclose(coded.std_err(), fitted.bse.loc[order].to_numpy().T.ravel(), rtol=1e-6)
+    np.testing.assert_allclose(model.inference.deviance, -2 * fitted.llf, rtol=1e-8)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_digits_with_a_ridge_are_scikit_learns(weighted):
+    tables = {site: frame.assign(w=1.0 + frame.index % 3) for site, frame in digits(8).items()}
+    study = Study(family="multinomial", target="digit", l2=1e-3, columns=tuple(f"x{j}" for j in range(8)))
+    model = fedshed.fit(tables, replace(study, weight="w") if weighted else study, **TIGHT)
+    data = pooled(tables)
+    weights = data["w"] if weighted else np.ones(len(data))
+    rival = LogisticRegression(C=1 / (1e-3 * weights.sum()), solver="newton-cg", tol=1e-13, max_iter=1000)
+    rival.fit(data[list(study.columns)], data["digit"], sample_weight=weights)
+    ours = model.inference.coef.reshape(10, 9)
+    np.testing.assert_allclose(ours[:, :8], rival.coef_, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(ours[:, 8], rival.intercept_ - rival.intercept_.mean(), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        model.predict_proba(data), rival.predict_proba(data[list(study.columns)]), atol=1e-8
+    )
+
+
+# --- awkward sites: as pooled, or a sentence that says what to do ------------------------------------
+
+SITES = {"one row": 1, "one class": 25, "constant": 60, "own level": 120}
+
+
+def awkward(family, seed=0):
+    """Sites of one row, of one class (or one count), with a constant column, and with a level of its own."""
+    rng = np.random.default_rng(seed)
+    tables = {}
+    for site, rows in SITES.items():
+        x = np.full(rows, 2.0) if site == "constant" else rng.normal(size=rows)
+        level = rng.choice(["a", "b", "c"] if site == "own level" else ["a", "b"], rows)
+        z = 0.5 * x + 0.4 * (level == "b") - 0.6 * (level == "c") + 0.2
+        y = {
+            "linear": z + rng.normal(size=rows),
+            "logistic": np.where(rng.random(rows) < 1 / (1 + np.exp(-z)), "yes", "no"),
+            "poisson": rng.poisson(np.exp(z)) + 0.0,
+            "gamma": rng.gamma(2.0, np.exp(z) / 2),
+        }[family]
+        tables[site] = pd.DataFrame(
+            {"x": x, "level": level, "y": y[:1].repeat(rows) if site == "one class" else y}
+        )
+    return tables
+
+
+def of(family, **more):
+    return Study(family=family, formula="y ~ x + level", **more)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("standardize", [False, True])
+def test_awkward_sites_are_as_pooled(family, standardize):
+    tables = awkward(family)
+    model = fedshed.fit(tables, of(family, standardize=standardize), **TIGHT)
+    assert model.converged
+    assert "level[c]" in model.coefficients
+    agree(model, theirs(of(family), tables))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_intercept_for_each_site_is_that_of_pooled_dummies(family):
+    tables = {site: table.assign(site=site) for site, table in awkward(family).items() if len(table) > 50}
+    study = Study(family=family, formula="y ~ x + level + C(site)")
+    agree(fedshed.fit(tables, study, **TIGHT), theirs(study, tables))
+
+
+def test_fractional_counts_are_rates_as_in_pooled_training():
+    tables = {site: table.assign(y=table["y"] / 3) for site, table in awkward("poisson").items()}
+    agree(fedshed.fit(tables, of("poisson"), **TIGHT), theirs(of("poisson"), tables))
+
+
+def test_negative_counts_are_refused_with_site_column_and_remedy():
+    tables = awkward("poisson")
+    tables["constant"].loc[3, "y"] = -1.0
+    with pytest.raises(DataError, match=r"'constant'.*'y' is negative in 1 of 60 rows.*correct or drop"):
+        fedshed.fit(tables, of("poisson"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_collinear_columns_are_named_and_a_ridge_is_a_way_out(family):
+    tables = {site: table.assign(twice=2 * table["x"]) for site, table in awkward(family).items()}
+    study = Study(family=family, formula="y ~ x + twice + level")
+    with pytest.raises(SingularError, match=r"x.*twice.*(drop|leave out|l2 > 0)"):
+        fedshed.fit(tables, study)
+    assert fedshed.fit(tables, replace(study, l2=1e-3)).converged
+
+
+@pytest.mark.parametrize("quasi", [False, True])
+@pytest.mark.parametrize("family", ["logistic", "multinomial", "poisson"])
+def test_perfect_separation_is_reported_as_such_and_a_ridge_is_a_way_out(family, quasi):
+    """Complete, or only along a level whose rows are all of one class (all 0 for counts)."""
+    tables = awkward("poisson" if family == "poisson" else "logistic")
+    for table in tables.values():
+        if quasi:
+            table.loc[table["level"] == "c", "y"] = 0.0 if family == "poisson" else "no"
+        elif family == "poisson":
+            table["y"] = 0.0
+        else:
+            table["x"] = np.where(table["y"] == "yes", 1.0, -1.0) * (1 + table["x"].abs())
+    model = fedshed.fit(tables, of(family))
+    assert not model.converged
+    assert "separated" in model.run.reason
+    assert "l2 > 0" in model.run.reason
+    assert ("level[c]" if quasi else "intercept" if family == "poisson" else "x") in model.run.reason
+    assert f"NOT CONVERGED: {model.run.reason}" in str(model.summary())
+    ridge = fedshed.fit(tables, of(family, l2=1e-2))
+    assert ridge.converged == (quasi or family != "poisson")  # no ridge holds the intercept of no events
+
+
+@pytest.mark.parametrize(
+    ("family", "y", "sentence"),
+    [
+        ("logistic", "yes", "1 class over all sites .yes.; check the target"),
+        ("gamma", 0.0, "an amount of the gamma family is positive; correct or drop"),
+        ("poisson", "many", "must be numbers; convert it or choose another"),
+    ],
+)
+def test_targets_no_model_can_have_are_refused(family, y, sentence):
+    tables = {site: table.assign(y=y) for site, table in awkward("linear").items()}
+    with pytest.raises(DataError, match=sentence):
+        fedshed.fit(tables, of(family))
