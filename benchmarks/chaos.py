@@ -46,9 +46,10 @@ SIZES = {"ajax": 12, "bern": 25, "cork": 60, "delft": 140, "essen": 400}
 ALGORITHMS = ("fib-shed", "newton", "qn-shed", "shed-periodic", "pen")
 N, L2, TOL = 6, 1e-2, 1e-11
 DEADLINE = 0.2  # seconds a site has to answer
-TROUBLE = 6.0  # seconds of killing and stalling
-LIMIT = 120.0  # seconds a run may take
+TROUBLE = 6.0  # seconds of killing and stalling; stalling goes on until the Master was killed twice
+LIMIT = 300.0  # seconds a run may take
 AWAY = (0.05, 0.6)  # seconds until a killed site is started again; starting takes a second or so
+APART = 0.5  # seconds between two kills
 STALL = (0.25, 0.9)  # seconds a site stands still: longer than the deadline
 PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
 MARKS = ("<!-- chaos -->\n", "<!-- /chaos -->\n")
@@ -209,10 +210,10 @@ class Trouble:
         self._sites, self._rng = sites, np.random.default_rng((seed, 3))
         self._dead: dict[str, float] = {}  # until when
         self._still: dict[str, float] = {}
-        self._next = 0.0
+        self._next = self._kill = 0.0
         self.kills = self.stalls = 0
 
-    def tick(self, now: float, more: bool) -> None:
+    def tick(self, now: float, more: bool, deadly: bool) -> None:
         """What is over ends; something new begins, about three times a second."""
         for i in [i for i, until in self._dead.items() if now >= until or not more]:
             del self._dead[i]
@@ -223,12 +224,12 @@ class Trouble:
         well = [i for i in self._sites if i not in self._dead and i not in self._still]
         if more and now >= self._next and len(well) > 1:
             self._next = now + self._rng.exponential(0.3)
-            self._strike(str(self._rng.choice(well)), now)
+            self._strike(str(self._rng.choice(well)), now, deadly and now >= self._kill)
 
-    def _strike(self, i: str, now: float) -> None:
-        if self._rng.random() < 0.4:
+    def _strike(self, i: str, now: float, deadly: bool) -> None:
+        if self._rng.random() < 0.5 and deadly:
             self._sites[i].kill()
-            self._dead[i] = now + self._rng.uniform(*AWAY)
+            self._dead[i], self._kill = now + self._rng.uniform(*AWAY), now + APART
             self.kills += 1
         else:
             os.kill(self._sites[i].pid, signal.SIGSTOP)
@@ -262,7 +263,7 @@ def run(seed: int, trouble: float = TROUBLE) -> Report:
         monkey, boss = Trouble(sites, seed), Master(folder, seed)
         try:
             while boss.tick(now := time.monotonic() - clock) and now < LIMIT:
-                monkey.tick(now, more=now < trouble or boss.killed < 2)
+                monkey.tick(now, more=now < trouble or boss.killed < 2, deadly=now < trouble)
                 time.sleep(0.01)
         finally:
             boss.end()
