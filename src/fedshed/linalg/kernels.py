@@ -57,12 +57,12 @@ class Tridiagonal(Struct, frozen=True, tag=True):
 class Subspace(Struct, frozen=True, tag=True):
     """Randomised subspace iteration (Halko, Martinsson and Tropp 2011, Algorithm 4.4): approximate.
 
-    Ritz values never exceed the eigenvalues.  It starts from fixed random columns: vectors of an earlier
-    Hessian would save a pass, but what an agent answers must not depend on what it remembers.
+    Ritz values never exceed the eigenvalues.  It starts from fixed random columns, not from the vectors of an
+    earlier Hessian: what an agent answers must not depend on what it remembers.
     """
 
-    passes: int = 2
-    extra: int = 6
+    passes: int = 1
+    extra: int = 12
     look_ahead: ClassVar[int] = 7  # a few more cost a few more: drawing them again is no loss
 
     def short_side(self, F: Rows, count: int) -> Pairs:
