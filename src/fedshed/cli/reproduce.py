@@ -20,6 +20,9 @@ def reproduce(
     out: Annotated[Path, option("Folder for the figures.")] = Path("results/figures"),
     results: Annotated[Path | None, option("With 'all': write the page of claims here.", "none")] = None,
     jobs: Annotated[int, option("Processes.")] = 2,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Figures only, no HTML beside them.")
+    ] = False,
 ) -> None:
     """Reproduce the paper's figures; runs are cached by content, so a stopped call goes on where it was."""
     from fedshed.experiments.plan import load, names, select
@@ -34,7 +37,7 @@ def reproduce(
         raise ConfigError("--results needs the runs of all experiments: fedshed reproduce all --results FILE")
     check_folder(out)
     with counter() as show:
-        paths = run(chosen, out, cache_folder(), quick=quick, jobs=jobs, on_run=show)
+        paths = run(chosen, out, cache_folder(), quick=quick, jobs=jobs, on_run=show, report=not no_report)
     if results is not None:
         from fedshed.experiments.claims import page
         from fedshed.files import write_atomically

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedshed.channels import Rayleigh
 from fedshed.datasets import load
 from fedshed.datasets.loaders import DATASETS
 from fedshed.errors import ConfigError
-from fedshed.experiments.compare import Comparison, OnRow, compare
+from fedshed.experiments.compare import Comparison, OnProgress, OnResult, OnRow, compare
 from fedshed.linesearch import Fused, LineSearch, TwoExchange
 from fedshed.names import closest
 
@@ -52,13 +53,31 @@ class Study(Struct, frozen=True, kw_only=True):
             study = replace(study, agents=own.agents)
         return study if self.algorithms is not None else replace(study, algorithms=defaults(study.loss))
 
-    def run(self, on_row: OnRow | None = None) -> Comparison:
+    def run(
+        self,
+        on_row: OnRow | None = None,
+        watch: OnProgress | None = None,
+        on_result: OnResult | None = None,
+    ) -> Comparison:
         """Load the data and compare."""
         chosen = asdict(self.resolved())
         budget, line_search = as_budget(chosen.pop("budget")), as_line_search(chosen.pop("line_search"))
         where = {key: chosen.pop(key) for key in ("agents", "partition", "target")}
         federation = load(chosen.pop("dataset"), seed=self.seed, **where)
-        return compare(federation, budget=budget, line_search=line_search, on_row=on_row, **chosen)
+        return compare(
+            federation, budget=budget, line_search=line_search, on_row=on_row, watch=watch,
+            on_result=on_result, **chosen,
+        )  # fmt: skip
+
+    def command(self) -> str:
+        """The command line that makes this comparison again."""
+        words = ["fedshed", "compare"]
+        for name, value in asdict(self).items():
+            if value is None or value is False:
+                continue
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+        return shlex.join(words)
 
     def title(self, comparison: Comparison) -> str:
         """The data and the problem in one line."""

@@ -1,0 +1,203 @@
+"""The report's data: exact answers however long the trace, names that stay text, one file without links."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedshed.cli import app
+from fedshed.experiments import Study
+from fedshed.report import Agent, Run, page, payload, write
+from fedshed.report.page import embedded
+from fedshed.report.thin import MOST_POINTS, TARGETS, spread, thinned
+from fedshed.trace import Trace
+from reports import EVIL, FIT, STUDY, bumpy, compared, report, rows
+
+
+@pytest.fixture(scope="module")
+def done():
+    return compared()
+
+
+def data_in(text: str):
+    """The data of a page, as a browser reads it."""
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert len(found) == 1
+    return json.loads(found[0])
+
+
+# Thinning
+
+
+@pytest.mark.parametrize("length", [1, 2, MOST_POINTS, MOST_POINTS + 1, 10_000])
+@pytest.mark.parametrize("column", ["gap", "grad_norm"])
+def test_a_thinned_trace_gives_the_same_answer_to_every_target(length, column):
+    whole = rows(bumpy(length))
+    few = thinned(whole)
+
+    def first(trace, target):
+        return next((row for row in trace if getattr(row, column) < target), None)
+
+    assert [first(few, target) for target in TARGETS] == [first(whole, target) for target in TARGETS]
+    assert len(few) <= MOST_POINTS + 2 * len(TARGETS)
+    assert (few[0], few[-1]) == (whole[0], whole[-1])
+
+
+def test_a_thinned_trace_keeps_renewals_where_they_are_few():
+    whole = rows(bumpy(10_000), renewed=lambda t: 3 * (t % 97 == 1))
+    assert [row for row in thinned(whole) if row.renewed] == [row for row in whole if row.renewed]
+
+
+def test_answers_skip_what_is_not_a_number():
+    gaps = bumpy(5000)
+    gaps[::3] = np.nan
+    few, whole = Trace(thinned(rows(gaps))), Trace(rows(gaps))
+    for target in TARGETS:
+        assert few.first_below(target) == whole.first_below(target)
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 5), (5, 5), (6, 5), (1000, 7), (3, 1)])
+def test_a_spread_has_both_ends_and_no_more_than_asked(count, most):
+    found = spread(count, most)
+    assert found[0] == 0
+    assert len(found) == len(set(found)) == min(count, most)
+    assert most == 1 or found[-1] == count - 1
+
+
+# What a comparison's report holds
+
+
+def test_the_traces_are_there_to_the_last_bit(done):
+    comparison, _, made = done
+    (problem,) = data_in(page(made))["problems"]
+    for run, (name, result) in zip(problem["runs"], comparison.results.items(), strict=True):
+        assert run["name"] == name
+        assert run["columns"]["gap"] == [row.gap for row in result.trace]
+        assert run["columns"]["uplink_bytes"] == [row.uplink_bytes for row in result.trace]
+
+
+def test_pairs_held_agree_with_the_trace(done):
+    """The most pairs held of one agent is q_max, and a new Hessian begins with few."""
+    comparison, recorders, _ = done
+    trace, held = comparison.results["fib-shed"].trace, recorders["fib-shed"].pairs()
+    assert held.agents == comparison.federation.sites
+    assert np.max(held.values, axis=0).tolist() == [trace[t].q_max for t in held.iterations]
+    renewals = [k for k, t in enumerate(held.iterations) if trace[t].renewed]
+    assert renewals
+    assert all(value[k] == 1 for value in held.values for k in renewals)
+
+
+def test_budgets_are_those_the_links_drew(done):
+    """On a new Hessian an agent sends exactly what its link carries."""
+    comparison, recorders, made = done
+    run = next(run for run in made.problems[0].runs if run.name == "gn-shed+")
+    trace, held = comparison.results["gn-shed+"].trace, recorders["gn-shed+"].pairs()
+    first = [k for k, t in enumerate(held.iterations) if trace[t].renewed]
+    most = min(len(comparison.federation.tables[site].y) for site in held.agents)  # the rank of a Hessian
+    for drawn, pairs in zip(run.budget.values, held.values, strict=True):
+        assert [pairs[k] for k in first] == [min(drawn[k], most) for k in first]
+
+
+def test_a_spectrum_falls_and_rho_is_what_follows(done):
+    _, recorders, made = done
+    for spectrum in recorders["fib-shed"].spectra():
+        for step, q in enumerate(spectrum.q):
+            values = spectrum.values[spectrum.hessian[step]][:q]
+            assert len(values) == q
+            assert list(values) == sorted(values, reverse=True)
+            assert spectrum.rho[step] <= values[-1]
+    whole = next(run for run in made.problems[0].runs if run.name == "fib-shed").spectra[0].whole
+    assert len(whole) == 64
+
+
+def test_an_algorithm_without_eigenpairs_has_no_map(done):
+    _, recorders, _ = done
+    assert recorders["newton"].pairs() is None
+    assert recorders["newton"].spectra() == ()
+
+
+def test_agents_have_their_rows_and_classes(done):
+    comparison, _, made = done
+    agents = made.problems[0].agents
+    assert {agent.name: agent.rows for agent in agents} == comparison.federation.rows
+    assert all(sum(agent.classes.values()) == agent.rows for agent in agents)
+
+
+def test_the_command_makes_the_same_study_again(monkeypatch, done):
+    seen = []
+
+    def run(study, *_, **__):
+        seen.append(study)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Study, "run", run)
+    _, *words = STUDY.command().split()
+    CliRunner().invoke(app, words)
+    assert seen[0] == STUDY
+    assert done[2].rerun.data == {"digits": done[0].federation.fingerprint()}
+
+
+# One file
+
+
+def test_names_cannot_leave_the_data(tmp_path):
+    made = report(Run(EVIL, rows([1.0])), agents=(Agent(EVIL, 3, {EVIL: 3}),), title=EVIL, fit=FIT)
+    text = write(tmp_path / "report.html", made).read_text()
+    assert "<script>document" not in text
+    found = data_in(text)
+    assert found["title"] == found["problems"][0]["runs"][0]["name"] == EVIL
+
+
+def test_a_placeholder_in_a_name_is_a_name():
+    name = "{{script}} {{data}}"
+    assert data_in(page(report(Run(name, rows([1.0])), title=name)))["title"] == name
+
+
+def test_what_is_not_finite_is_null():
+    columns = payload(report(Run("a", rows([np.nan, np.inf, 1.0]))))["problems"][0]["runs"][0]["columns"]
+    assert json.loads(embedded(columns))["gap"] == [None, None, 1.0]
+
+
+def test_ten_algorithms_of_a_thousand_iterations_are_written_in_two_seconds_and_six_megabytes(tmp_path):
+    runs = [Run(f"run {k}", rows(bumpy(1000, k))) for k in range(10)]
+    start = time.perf_counter()
+    path = write(tmp_path / "report.html", report(*runs))
+    assert time.perf_counter() - start < 2
+    assert path.stat().st_size < 6e6
+
+
+def test_the_plotting_library_is_the_one_that_is_named():
+    vendor = files("fedshed.report").joinpath("vendor")
+    library = vendor.joinpath("plotly-cartesian.min.js").read_bytes()
+    assert hashlib.sha256(library).hexdigest() in vendor.joinpath("README.md").read_text()
+    assert not re.search(rb"</script|<!--", library, re.IGNORECASE)
+
+
+# On the command line
+
+
+ARGUMENTS = ("compare", "--agents", "3", "--algorithms", "newton", "--max-iterations", "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "written"),
+    [((), "out/report.html"), (("--no-report",), None), (("--report", "{}/here.html"), "here.html")],
+)
+def test_compare_writes_the_report_beside_the_figure_unless_told_not_to(
+    tmp_path, monkeypatch, options, written
+):
+    monkeypatch.setattr("fedshed.experiments.figure.save", lambda *_: [])
+    options = [option.format(tmp_path) for option in options]
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--out", str(tmp_path / "out"), *options])
+    assert result.exit_code == 0
+    pages = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.html")]
+    assert pages == ([] if written is None else [written])
+    for path in pages:
+        assert len(data_in((tmp_path / path).read_text())["problems"][0]["runs"]) == 1
