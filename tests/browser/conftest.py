@@ -30,9 +30,10 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens an address and waits until all is drawn; errors, dialogs and foreign requests fail the test."""
-    contexts, wrong, allowed = [], [], []
+    contexts, wrong, allowed, expected = [], [], [], []
 
-    def go(address: str, size: str = "desktop", **options: Any) -> Any:
+    def go(address: str, size: str = "desktop", expected_errors: int = 0, **options: Any) -> Any:
+        expected.append(expected_errors)
         phone = {"is_mobile": True, "has_touch": True} if size == "phone" else {}
         context = browser.new_context(viewport=SIZES[size], **phone, **options)
         contexts.append(context)
@@ -49,7 +50,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     yield go
     for context in contexts:
         context.close()
-    assert wrong == []
+    assert len(wrong) == sum(expected), wrong
 
 
 def _foreign(url: str, allowed: list[str]) -> bool:

@@ -117,20 +117,20 @@ def compare(
     search.  `on_row` and `watch` are called with the name and the row or the whole progress after each
     iteration, `on_result` when an algorithm has ended.
     """
-    prepared = _prepared(algorithms, loss, budget, line_search, seed)
+    ready = prepared(algorithms, loss, budget, line_search, seed)
     _, f_star = optimum(federation, loss=loss, l2=l2, intercept=intercept)
     results: dict[str, Result] = {}
-    for name, algorithm in prepared.items():
+    for name, algorithm in ready.items():
         results[name] = optimize(
             federation, loss=loss, l2=l2, intercept=intercept, algorithm=algorithm, tol=tol,
             max_iterations=max_iterations, f_star=f_star, seed=seed, watch=_watch(name, on_row, watch),
         )  # fmt: skip
         if on_result is not None:
             on_result(name, results[name])
-    return Comparison(federation, results, f_star, target_gap, prepared)
+    return Comparison(federation, results, f_star, target_gap, ready)
 
 
-def _prepared(
+def prepared(
     names: Sequence[str], loss: str, budget: Budget, line_search: LineSearch | None, seed: int
 ) -> dict[str, Algorithm[Any]]:
     """Every algorithm ready to run, or the error of the first that cannot."""

@@ -10,12 +10,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fedshed import __version__
+from fedshed.algorithm import Algorithm
 from fedshed.algorithms import Budget
 from fedshed.channels import Rayleigh
-from fedshed.datasets import load
+from fedshed.datasets import Federation, load
 from fedshed.datasets.loaders import DATASETS
 from fedshed.errors import ConfigError
-from fedshed.experiments.compare import Comparison, OnProgress, OnResult, OnRow, compare
+from fedshed.experiments.compare import Comparison, OnProgress, OnResult, OnRow, compare, prepared
 from fedshed.linesearch import Fused, LineSearch, TwoExchange
 from fedshed.names import closest
 
@@ -44,6 +45,7 @@ class Study(Struct, frozen=True, kw_only=True):
     def resolved(self) -> Study:
         """The same study, with the data set's own settings and the loss's algorithms written out."""
         own = DATASETS[_known("data set", self.dataset, DATASETS)]
+        as_budget(self.budget), as_line_search(self.line_search)  # refused now, before the data is loaded
         fields = ("partition", "target", "loss")
         study = replace(self, **{name: getattr(own, name) for name in fields if getattr(self, name) is None})
         if study.agents is None and study.partition not in (
@@ -53,20 +55,36 @@ class Study(Struct, frozen=True, kw_only=True):
             study = replace(study, agents=own.agents)
         return study if self.algorithms is not None else replace(study, algorithms=defaults(study.loss))
 
-    def run(
+    def run(self, on_row: OnRow | None = None, watch: OnProgress | None = None) -> Comparison:
+        """Load the data and compare."""
+        study = self.resolved()
+        return study.compare(study.data(), on_row, watch)
+
+    def data(self) -> Federation:
+        """The rows, dealt to the agents."""
+        return load(
+            self.dataset, agents=self.agents, partition=self.partition, target=self.target, seed=self.seed
+        )
+
+    def prepared(self) -> dict[str, Algorithm[Any]]:
+        """The algorithms ready to run, or the error of the first that cannot."""
+        budget, line_search = as_budget(self.budget), as_line_search(self.line_search)
+        names = self.algorithms or defaults(self.loss)
+        return prepared(names, self.loss or "logistic", budget, line_search, self.seed)
+
+    def compare(
         self,
+        federation: Federation,
         on_row: OnRow | None = None,
         watch: OnProgress | None = None,
         on_result: OnResult | None = None,
     ) -> Comparison:
-        """Load the data and compare."""
-        chosen = asdict(self.resolved())
-        budget, line_search = as_budget(chosen.pop("budget")), as_line_search(chosen.pop("line_search"))
-        where = {key: chosen.pop(key) for key in ("agents", "partition", "target")}
-        federation = load(chosen.pop("dataset"), seed=self.seed, **where)
+        """Run the algorithms on these rows."""
         return compare(
-            federation, budget=budget, line_search=line_search, on_row=on_row, watch=watch,
-            on_result=on_result, **chosen,
+            federation, self.algorithms or defaults(self.loss), loss=self.loss or "logistic", l2=self.l2,
+            intercept=self.intercept, budget=as_budget(self.budget), tol=self.tol, seed=self.seed,
+            line_search=as_line_search(self.line_search), max_iterations=self.max_iterations,
+            on_row=on_row, watch=watch, on_result=on_result,
         )  # fmt: skip
 
     def command(self) -> str:

@@ -48,7 +48,7 @@ function curveLayout() {
   const columns = columnsOfPanels(), rows = Math.ceil(chosen.axes.length / columns);
   const layout = {
     grid: { rows, columns, pattern: "independent", ygap: 0.28, xgap: 0.12 },
-    height: 330 * rows + 20, shapes: targetLines(),
+    height: 330 * rows + 20, shapes: targetLines(), uirevision: [chosen.problem, chosen.measure, chosen.logX, chosen.logY, ...chosen.axes].join(),
   };
   chosen.axes.forEach((axis, panel) => {
     const number = panel ? String(panel + 1) : "";
