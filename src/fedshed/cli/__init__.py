@@ -1,6 +1,6 @@
 """The command line: one module for each command or family of commands."""
 
-from fedshed.cli import compare, fit, listings, reproduce, ui  # noqa: F401  importing registers
+from fedshed.cli import compare, doctor, fit, listings, reproduce, ui  # noqa: F401  importing registers
 from fedshed.cli.app import app
 
 __all__ = ["app", "main"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedshed.cli import complete
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_folder, option, print_json, print_rows, to_json
 
@@ -24,12 +25,16 @@ _OWN, _EACH, _USUAL = "the data set's own", "each algorithm's own", "SHED, its m
 
 @app.command(epilog="Example: fedshed compare --algorithms fib-shed,gn-shed,newton --budget 3 --l2 1e-4")
 def compare(
-    dataset: Annotated[str, option("Name, see `fedshed datasets`.")] = "digits",
-    algorithms: Annotated[str | None, option("Names with commas; + is a Rayleigh budget.", _USUAL)] = None,
+    dataset: Annotated[str, option("Name, see `fedshed datasets`.", complete=complete.datasets)] = "digits",
+    algorithms: Annotated[
+        str | None, option("Names with commas; + is a Rayleigh budget.", _USUAL, complete.algorithms)
+    ] = None,
     budget: Annotated[str | None, option("Eigenpairs a round, or 'rayleigh'; not for +.", _EACH)] = None,
     l2: Annotated[float, option("Ridge penalty.")] = 1e-5,
     agents: Annotated[int | None, option("Number of agents.", _OWN)] = None,
-    partition: Annotated[str | None, option("How rows are dealt, such as iid.", _OWN)] = None,
+    partition: Annotated[
+        str | None, option("How rows are dealt, such as iid.", _OWN, complete.partitions)
+    ] = None,
     target: Annotated[int | None, option("The class against the rest.", _OWN)] = None,
     loss: Annotated[str | None, option("Such as least-squares.", _OWN)] = None,
     intercept: Annotated[bool, option("Fit an intercept, not penalised.")] = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedshed.cli import complete
 from fedshed.cli.app import app
 from fedshed.cli.show import check_folder, counter, option, print_rows
 from fedshed.errors import ConfigError
@@ -15,7 +16,13 @@ from fedshed.errors import ConfigError
 
 @app.command(epilog="Example: fedshed reproduce fmnist-1e-5 --out figures")
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment, a family such as mnist, 'all', or 'list'.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment, a family such as mnist, 'all', or 'list'.",
+            autocompletion=complete.experiments,
+        ),
+    ],
     quick: Annotated[bool, option("On small embedded data, with few iterations.")] = False,
     out: Annotated[Path, option("Folder for the figures.")] = Path("results/figures"),
     results: Annotated[Path | None, option("With 'all': write the page of claims here.", "none")] = None,

@@ -18,9 +18,9 @@ WIDTH = 100  # of a table that goes into a pipe or a file
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-def option(text: str, default: str | bool = True) -> Any:
-    """An option with its help and what is said of its default."""
-    return typer.Option(help=text, show_default=default)
+def option(text: str, default: str | bool = True, complete: Callable[[str], list[str]] | None = None) -> Any:
+    """An option with its help, what is said of its default, and what the tab key offers."""
+    return typer.Option(help=text, show_default=default, autocompletion=complete)
 
 
 def check_folder(out: Path) -> None:

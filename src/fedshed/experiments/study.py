@@ -66,11 +66,14 @@ class Study(Struct, frozen=True, kw_only=True):
             self.dataset, agents=self.agents, partition=self.partition, target=self.target, seed=self.seed
         )
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return defaults(self.loss) if self.algorithms is None else self.algorithms
+
     def prepared(self) -> dict[str, Algorithm[Any]]:
         """The algorithms ready to run, or the error of the first that cannot."""
         budget, line_search = as_budget(self.budget), as_line_search(self.line_search)
-        names = self.algorithms or defaults(self.loss)
-        return prepared(names, self.loss or "logistic", budget, line_search, self.seed)
+        return prepared(self._names, self.loss or "logistic", budget, line_search, self.seed)
 
     def compare(
         self,
@@ -81,7 +84,7 @@ class Study(Struct, frozen=True, kw_only=True):
     ) -> Comparison:
         """Run the algorithms on these rows."""
         return compare(
-            federation, self.algorithms or defaults(self.loss), loss=self.loss or "logistic", l2=self.l2,
+            federation, self._names, loss=self.loss or "logistic", l2=self.l2,
             intercept=self.intercept, budget=as_budget(self.budget), tol=self.tol, seed=self.seed,
             line_search=as_line_search(self.line_search), max_iterations=self.max_iterations,
             on_row=on_row, watch=watch, on_result=on_result,
