@@ -14,8 +14,15 @@ from typer.testing import CliRunner
 
 from fedshed.cli import app
 from fedshed.experiments import Study
+from fedshed.experiments.plan import Figure, Panel
+from fedshed.experiments.plan import Problem as PlanProblem
+from fedshed.experiments.plan import Run as PlanRun
+from fedshed.experiments.reproduce import specs_of
+from fedshed.experiments.runs import execute
+from fedshed.experiments.style import look
 from fedshed.report import Agent, Run, page, payload, write
-from fedshed.report.page import embedded
+from fedshed.report.page import distinct, embedded
+from fedshed.report.sources import of_experiment
 from fedshed.report.thin import MOST_POINTS, TARGETS, spread, thinned
 from fedshed.trace import Trace
 from reports import EVIL, FIT, STUDY, bumpy, compared, report, rows
@@ -178,6 +185,34 @@ def test_the_plotting_library_is_the_one_that_is_named():
     library = vendor.joinpath("plotly-cartesian.min.js").read_bytes()
     assert hashlib.sha256(library).hexdigest() in vendor.joinpath("README.md").read_text()
     assert not re.search(rb"</script|<!--", library, re.IGNORECASE)
+
+
+def test_no_two_runs_of_a_problem_look_alike():
+    names = [f"d = {k}" for k in range(20)] + ["fib-shed", "fib-shed+", "pen", "auto"]
+    looks = distinct([Run(name, ()) for name in names])
+    assert len(set(looks)) == len(looks)
+    assert looks[-4:] == [look(name) for name in names[-4:]]
+
+
+def test_an_experiment_is_a_report_with_a_problem_for_each_panel(tmp_path):
+    plan = Figure("small", "A small experiment", "Fig. 0", "curves", tuple(
+        Panel(f"l2 = {l2:g}", PlanProblem("digits", l2, partition="iid", agents=4, target=1), PLANNED)
+        for l2 in (1e-1, 1e-2)
+    ))  # fmt: skip
+    records = {
+        panel.title: [execute(spec, tmp_path) for spec in specs_of(plan, panel)] for panel in plan.panels
+    }
+    made = of_experiment(plan, records, "fedshed reproduce small")
+    assert [problem.title for problem in made.problems] == ["l2 = 0.1", "l2 = 0.01"]
+    for problem, panel in zip(made.problems, plan.panels, strict=True):
+        assert [list(run.rows) for run in problem.runs] == [list(one.rows) for one in records[panel.title]]
+        assert problem.runs[0].pairs.of == (4, len(problem.runs[0].rows) - 1)
+        assert problem.runs[1].pairs is None
+        assert len(problem.agents) == problem.count == 4
+    assert set(made.rerun.data) == {"l2 = 0.1", "l2 = 0.01"}
+
+
+PLANNED = (PlanRun("fib-shed", max_iterations=4), PlanRun("newton", max_iterations=4))
 
 
 # On the command line

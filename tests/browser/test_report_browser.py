@@ -211,6 +211,12 @@ def test_a_model_has_its_coefficients_and_summary(show):
     assert "90 %" in page.locator("#fit-plot").text_content()
 
 
+def test_a_model_alone_is_a_report(visit, tmp_path):
+    made = Report("a fit", (), report().rerun, FIT)
+    page = visit(write(tmp_path / "fit.html", made).as_uri())
+    assert page.locator("nav a").all_text_contents() == ["Model", "Rerun"]
+
+
 def test_what_is_not_known_has_no_section(show):
     page = show(Run("a", rows([1.0, 0.1])))
     assert page.locator("nav a").all_text_contents() == ["Curves", "Costs", "Rerun"]

@@ -57,13 +57,15 @@ def compare(
         line_search=line_search,
     ).resolved()  # fmt: skip
     check_folder(out)
+    place = report or out / "report.html"
+    check_folder(place.parent, "--report")
     recorders: dict[str, Recorder] = defaultdict(_recorder)
     with _progress(study.algorithms or (), max_iterations) as show:
         comparison = study.run(show, lambda name, progress: recorders[name](progress))
     facts, title = study.report(comparison), study.title(comparison)
     files = _write(out, comparison, facts, title)
     if not no_report:
-        files.append(_write_report(report or out / "report.html", study, comparison, recorders))
+        files.append(_write_report(place, study, comparison, recorders))
     if as_json:
         print_json(facts | {"files": [str(path) for path in files]})
     else:

@@ -23,11 +23,11 @@ def option(text: str, default: str | bool = True, complete: Callable[[str], list
     return typer.Option(help=text, show_default=default, autocompletion=complete)
 
 
-def check_folder(out: Path) -> None:
+def check_folder(out: Path, name: str = "--out") -> None:
     """A folder that cannot be made or written to is found out before the work, not after it."""
     there = next(path for path in (out, *out.parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise ConfigError(f"--out {out}: {there} is not a folder that can be written to; name another")
+        raise ConfigError(f"{name} {out}: {there} is not a folder that can be written to; name another")
 
 
 def to_json(value: Any) -> bytes:

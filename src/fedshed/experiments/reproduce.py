@@ -33,7 +33,7 @@ def reproduce(
     )
     records = _run_all(specs, folder, jobs, on_run or (lambda *_: None))
     written = [_write(plan, _of(plan, records), out) for plan in plans]
-    drawable = [plan for plan in plans if report and plan.panels]
+    drawable = [plan for plan in plans if report and any(panel.runs for panel in plan.panels)]
     return written + [_report(plan, _of(plan, records), out, quick) for plan in drawable]
 
 

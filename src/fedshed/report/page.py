@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fedshed.experiments.style import Look, look
+from fedshed.experiments.style import PALETTE, Look, look
 from fedshed.files import write_atomically
 from fedshed.report.model import Problem, Report, Run
 from fedshed.report.thin import TARGETS, thinned
@@ -49,7 +50,7 @@ def payload(report: Report) -> dict[str, Any]:
     return {
         "title": report.title,
         "targets": TARGETS,
-        "problems": [_problem(problem) for problem in report.problems],
+        "problems": [_problem(problem) for problem in report.problems or (Problem("", (), 1),)],
         "fit": report.fit,
         "rerun": report.rerun,
     }
@@ -66,15 +67,24 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "title": problem.title,
         "count": problem.count,
         "agents": problem.agents,
-        "runs": [_run(run) for run in problem.runs],
+        "runs": [_run(run, look) for run, look in zip(problem.runs, distinct(problem.runs), strict=True)],
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def distinct(runs: Sequence[Run]) -> list[Look]:
+    """Each algorithm's own look; one that is taken already is replaced by the first that is free."""
+    looks: list[Look] = []
+    for run in runs:
+        own, free = look(run.name), (Look(colour, "8", dash) for dash in _DASHES for colour in PALETTE)
+        looks.append(next((one for one in (own, *free) if one not in looks), own))
+    return looks
+
+
+def _run(run: Run, look: Look) -> dict[str, Any]:
     rows = thinned(run.rows)
     return {
         "name": run.name,
-        "look": _look(look(run.name)),
+        "look": _words(look),
         "rows": len(run.rows),
         "columns": {name: [getattr(row, name) for row in rows] for name in COLUMNS},
         "ended": run.ended,
@@ -94,7 +104,7 @@ _SYMBOLS = {
 }  # fmt: skip
 
 
-def _look(look: Look) -> dict[str, str]:
+def _words(look: Look) -> dict[str, str]:
     """A look of the figures in the words of the page's library."""
     symbol = _SYMBOLS[look.marker]
     hollow = "-open" if look.hollow and not symbol.endswith("-open") else ""

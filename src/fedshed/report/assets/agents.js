@@ -30,7 +30,7 @@ function drawRows(agents) {
   }));
   draw("agents-plot", traces, {
     barmode: "stack", height: 300, bargap: many ? 0 : 0.2, showlegend: classes.length > 1,
-    legend: { orientation: "h", y: 1.15 }, yaxis: { title: { text: "rows" } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, yaxis: { title: { text: "rows" } },
     xaxis: many ? { title: { text: "agents" }, showticklabels: false } : { tickvals: x, ticktext: agents.map((a) => plain(a.name)) },
   });
   const row = (tag, cells) => element("tr", {}, ...cells.map((cell) => element(tag, tag === "th" ? { scope: "col" } : {}, cell)));

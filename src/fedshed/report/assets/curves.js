@@ -47,7 +47,7 @@ const columnsOfPanels = () => (byId("curves-plot").clientWidth < 640 || chosen.a
 function curveLayout() {
   const columns = columnsOfPanels(), rows = Math.ceil(chosen.axes.length / columns);
   const layout = {
-    grid: { rows, columns, pattern: "independent", ygap: 0.28, xgap: 0.12 },
+    grid: { rows, columns, pattern: "independent", ygap: 0.22, xgap: 0.12 },
     height: 330 * rows + 20, shapes: targetLines(), uirevision: [chosen.problem, chosen.measure, chosen.logX, chosen.logY, ...chosen.axes].join(),
   };
   chosen.axes.forEach((axis, panel) => {

@@ -37,7 +37,7 @@ function drawStep() {
     { x: numbers(held), y: positive(held), mode: "markers", name: `q = ${q} held`, marker: { color: mark, size: 7 }, hovertemplate: template },
     { x: [q + 1, n], y: [rho, rho].map((value) => (value > 0 ? value : null)), mode: "lines+markers", name: "ρ", line: { color: "#D55E00", width: 3 }, marker: { size: 5 }, hovertemplate: "ρ = %{y:.3g}<extra></extra>" },
   ], {
-    height: 380, showlegend: true, legend: { orientation: "h", y: 1.14 }, uirevision: run.name + spectrum.agent,
+    height: 380, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, uirevision: run.name + spectrum.agent,
     xaxis: { title: { text: "eigenvalue number" }, range: [0, n + 1] },
     yaxis: { type: "log", exponentformat: "power", title: { text: "eigenvalue" }, range: spectrumRange(spectrum) },
   });

@@ -11,7 +11,7 @@ const reaches = (run, target) => run.columns[chosen.measure].findIndex((value) =
 function costsOf(run) {
   const k = reaches(run, data.targets[chosen.target]), accuracies = run.columns[chosen.measure];
   const costs = COSTS.map((name) => [name, k < 0 ? null : AXES[name].values(run.columns, problem().count)[k]]);
-  return { run, name: run.name, ...Object.fromEntries(costs), last: accuracies[accuracies.length - 1] ?? null, ended: run.ended };
+  return { run, name: run.name, ...Object.fromEntries(costs), last: accuracies[accuracies.length - 1] ?? null, ended: run.converged ? "converged" : run.ended };
 }
 
 /** By the chosen column; what is unknown comes last, either way. */
