@@ -30,7 +30,7 @@ test: $(VENV)/.dev  ## all tests but those in a browser; warnings are errors
 	$(BIN)/python -m pytest -n 2 -m 'not browser'
 
 browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium (skipped where it is absent)
-	$(BIN)/python -m pytest -m browser -rs
+	$(BIN)/python -m pytest tests/browser -rs
 
 lint: $(VENV)/.dev  ## formatting, lint, strict types
 	$(BIN)/ruff format --check .
