@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedshed.algorithm import Known, State
+from fedshed.algorithms.shed import Held
 from fedshed.cli import app
+from fedshed.engine import Progress
 from fedshed.experiments import Study
 from fedshed.experiments.plan import Figure, Panel
 from fedshed.experiments.plan import Problem as PlanProblem
@@ -20,7 +23,7 @@ from fedshed.experiments.plan import Run as PlanRun
 from fedshed.experiments.reproduce import specs_of
 from fedshed.experiments.runs import execute
 from fedshed.experiments.style import look
-from fedshed.report import Agent, Run, page, payload, write
+from fedshed.report import Agent, Recorder, Run, page, payload, write
 from fedshed.report.page import distinct, embedded
 from fedshed.report.sources import of_experiment
 from fedshed.report.thin import MOST_POINTS, TARGETS, spread, thinned
@@ -174,10 +177,26 @@ def test_what_is_not_finite_is_null():
 
 def test_ten_algorithms_of_a_thousand_iterations_are_written_in_two_seconds_and_six_megabytes(tmp_path):
     runs = [Run(f"run {k}", rows(bumpy(1000, k))) for k in range(10)]
-    start = time.perf_counter()
+    start = time.process_time()
     path = write(tmp_path / "report.html", report(*runs))
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert path.stat().st_size < 6e6
+
+
+def test_the_largest_report_stays_below_six_megabytes():
+    """Ten algorithms, ten thousand iterations, a thousand agents, 799 eigenpairs in every round."""
+    recorder, names = Recorder(), [f"agent {i}" for i in range(1000)]
+    for t in range(1, 201):
+        values = np.geomspace(1, 1e-9, 799) * t
+        held = Held(t, np.zeros(0), values, np.zeros((0, 0)), 1e-9, True, t)
+        known = dict.fromkeys(names, Known(np.zeros(0), 0.0, np.zeros(0), held))
+        recorder(Progress(State(t, np.zeros(0), known), rows=[None] * t))
+    pairs, spectra = recorder.pairs(), recorder.spectra()
+    assert pairs.values[0] == (799,) * 100
+    trace = rows(bumpy(10_000))
+    runs = [Run(f"run {k}", trace, pairs=pairs, budget=pairs, spectra=spectra) for k in range(10)]
+    agents = tuple(Agent(name, 60_000, {"y=-1": 50_000, "y=1": 10_000}) for name in names)
+    assert len(page(report(*runs, agents=agents)).encode()) < 6e6
 
 
 def test_the_plotting_library_is_the_one_that_is_named():

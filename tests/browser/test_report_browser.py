@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -332,11 +330,17 @@ def test_every_control_is_reached_with_the_tab_key_and_has_a_name(done, visit):
 
 
 def test_ten_algorithms_of_a_thousand_iterations_open_in_two_seconds(visit, tmp_path):
+    """Seconds of the page's own thread, which other work on the machine does not lengthen."""
     runs = [Run(f"run {k}", rows(bumpy(1000, k), lambda t: t % 50 == 1)) for k in range(10)]
-    address = write(tmp_path / "report.html", report(*runs)).as_uri()
-    seconds = []
-    for _ in range(3):  # the best of three: the machine has other work
-        start = time.perf_counter()
-        visit(address)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 2
+    page = visit(write(tmp_path / "report.html", report(*runs)).as_uri())
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = _busy(session)
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert 0.1 < _busy(session) - before < 2
+
+
+def _busy(session):
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return next(one["value"] for one in metrics if one["name"] == "TaskDuration")

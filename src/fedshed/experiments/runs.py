@@ -115,7 +115,7 @@ def _make(spec: Spec, folder: Path) -> Record:
 def _solve(spec: Spec, folder: Path, step_size: float | None) -> Record:
     data, run = data_of(spec.problem), spec.run
     theta_star, f_star = reference(spec.problem, folder)
-    errors, recorder = [float(np.linalg.norm(theta_star))], Recorder()
+    errors, recorder = [float(np.linalg.norm(theta_star))], Recorder(spectra=1)
 
     def watch(progress: Progress) -> None:
         errors.append(float(np.linalg.norm(progress.state.theta - theta_star)))

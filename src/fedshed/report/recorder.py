@@ -15,7 +15,7 @@ from fedshed.report.model import Grid, Spectrum
 from fedshed.report.thin import spread
 
 MOST_AGENTS, MOST_ITERATIONS = 200, 100  # of a grid
-MOST_STEPS = 400  # of a spectrum
+MOST_STEPS, MOST_VALUES = 400, 3000  # of a spectrum: iterations, and eigenvalues over all of its Hessians
 
 
 class _Seen(NamedTuple):
@@ -73,9 +73,13 @@ def grid(agents: Sequence[str], iterations: Sequence[int], value: Callable[[int,
     )
 
 
-def _spectrum(agent: str, iterations: Sequence[int], seen: Sequence[_Seen]) -> Spectrum:
-    shown = spread(len(iterations), MOST_STEPS)
+def _spectrum(
+    agent: str, iterations: Sequence[int], seen: Sequence[_Seen], most: int = MOST_STEPS
+) -> Spectrum:
+    shown = spread(len(iterations), most)
     last = {seen[t].k: seen[t] for t in shown}  # pairs are only added: the last has all that were sent
+    if most > 2 and sum(len(one.values) for one in last.values()) > MOST_VALUES:
+        return _spectrum(agent, iterations, seen, most // 2)
     order = {k: index for index, k in enumerate(last)}
     return Spectrum(
         agent=agent,
@@ -88,5 +92,5 @@ def _spectrum(agent: str, iterations: Sequence[int], seen: Sequence[_Seen]) -> S
 
 
 def digits(value: float) -> float:
-    """Five digits: enough to draw."""
-    return float(f"{value:.5g}")
+    """Four digits: enough to draw."""
+    return float(f"{value:.4g}")

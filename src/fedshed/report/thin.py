@@ -8,7 +8,7 @@ import numpy as np
 
 from fedshed.trace import Row
 
-MOST_POINTS = 1500  # of one curve
+MOST_POINTS = 1200  # of one curve
 TARGETS: tuple[float, ...] = tuple(float(10.0 ** (k / 4)) for k in range(8, -65, -1))  # 100 down to 1e-16
 
 

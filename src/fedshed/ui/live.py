@@ -16,7 +16,7 @@ from fedshed.datasets import Federation
 from fedshed.engine import Progress
 from fedshed.errors import ConfigError, Error
 from fedshed.experiments import Study
-from fedshed.report import Problem, Recorder, Report, Rerun, Run, versions
+from fedshed.report import Agent, Problem, Recorder, Report, Rerun, Run, versions
 from fedshed.report.sources import agents_of, drawn
 from fedshed.solving import Result
 from fedshed.trace import Row
@@ -69,6 +69,8 @@ class Simulation:
         self._results: dict[str, Result] = {}
         self._algorithms: dict[str, Algorithm[Any]] = {}
         self._federation: Federation | None = None
+        self._agents: tuple[Agent, ...] = ()
+        self._data: dict[str, str] = {}
         self._idle = self._counted = 0.0  # seconds spent paused: all, and those in the last row
 
     # --- commands --------------------------------------------------------------------------------
@@ -118,10 +120,8 @@ class Simulation:
             rows.setdefault(name, []).append(row)
         runs = tuple(self._report_of(name, trace) for name, trace in rows.items())
         title = f"{self.study.dataset}: {self.study.loss}, l2 = {self.study.l2:g}"
-        agents = agents_of(self._federation) if self._federation else ()
-        data = {self.study.dataset: self._federation.fingerprint()} if self._federation else {}
-        problem = Problem(title, runs, max(1, len(agents)), agents)
-        rerun = Rerun(self.study.command(), self.study.seed, data, versions())
+        problem = Problem(title, runs, max(1, len(self._agents)), self._agents)
+        rerun = Rerun(self.study.command(), self.study.seed, self._data, versions())
         return Report(title, (problem,), rerun)
 
     def settings(self) -> dict[str, Any]:
@@ -142,9 +142,10 @@ class Simulation:
 
     def _run(self) -> None:
         try:
-            self._federation = self.study.data()
+            self._federation = data = self.study.data()
+            self._agents, self._data = agents_of(data), {self.study.dataset: data.fingerprint()}
             self._say("computing the pooled optimum")
-            self.study.compare(self._federation, watch=self._watch, on_result=self._ended)
+            self.study.compare(data, watch=self._watch, on_result=self._ended)
             self._end(DONE, "all algorithms have ended")
         except _StoppedError:
             self._end(STOPPED, STOPPED_BY_HAND)
