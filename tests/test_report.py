@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import time
 from importlib.resources import files
 
@@ -23,6 +24,7 @@ from fedshed.experiments.plan import Run as PlanRun
 from fedshed.experiments.reproduce import specs_of
 from fedshed.experiments.runs import execute
 from fedshed.experiments.style import look
+from fedshed.model import Model
 from fedshed.report import Agent, Recorder, Run, page, payload, write
 from fedshed.report.page import distinct, embedded
 from fedshed.report.sources import of_experiment
@@ -255,3 +257,31 @@ def test_compare_writes_the_report_beside_the_figure_unless_told_not_to(
     assert pages == ([] if written is None else [written])
     for path in pages:
         assert len(data_in((tmp_path / path).read_text())["problems"][0]["runs"]) == 1
+
+
+def test_fit_writes_its_model_into_a_report_that_says_how_to_make_it_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedshed.experiments.figure.save", lambda *_: [])
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{'abc'[k % 3]},{x:.3f},{int(x + rng.logistic() > 0)}" for k, x in enumerate(rng.normal(size=90))
+    ]
+    table = tmp_path / "my table.csv"
+    table.write_text("site,x,ill\n" + "\n".join(lines) + "\n")
+    words = ["fit", str(table), "--target", "ill", "--site", "site", "--no-intercept", "--level", "0.9"]
+    assert CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")]).exit_code == 0
+    found = data_in((tmp_path / "out" / "report.html").read_text())
+    (one,) = found["fit"]["coefficients"]
+    model = Model.load(tmp_path / "out" / "model.json")
+    assert [one["estimate"], one["standard_error"], one["p_value"], one["low"], one["high"]] == pytest.approx(
+        np.delete(model.inference.table(0.9), 2, axis=1)[0].tolist()
+    )
+    assert found["fit"]["summary"] == str(model.summary(level=0.9))
+    assert {agent["name"]: agent["rows"] for agent in found["problems"][0]["agents"]} == dict.fromkeys(
+        "abc", 30
+    )
+    assert found["rerun"]["data"] == {"my table.csv": hashlib.sha256(table.read_bytes()).hexdigest()}
+    again = shlex.split(found["rerun"]["command"])[1:]
+    assert sorted(again) == sorted([*words, "--out", str(tmp_path / "out")])
+    (tmp_path / "out" / "model.json").unlink()
+    assert CliRunner().invoke(app, again).exit_code == 0
+    assert Model.load(tmp_path / "out" / "model.json").coefficients == model.coefficients

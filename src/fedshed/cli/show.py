@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import msgspec
 import typer
+from click.core import ParameterSource
 
 from fedshed.errors import ConfigError
 
@@ -28,6 +31,26 @@ def check_folder(out: Path, name: str = "--out") -> None:
     there = next(path for path in (out, *out.parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
         raise ConfigError(f"{name} {out}: {there} is not a folder that can be written to; name another")
+
+
+def command_line() -> str:
+    """The command that is running, as it can be typed again: what was given, not the defaults."""
+    context = click.get_current_context()
+    words = ["fedshed", str(context.info_name)]
+    for parameter in context.command.params:
+        if context.get_parameter_source(str(parameter.name)) == ParameterSource.COMMANDLINE:
+            words += _typed(parameter, context.params[str(parameter.name)])
+    return shlex.join(words)
+
+
+def _typed(parameter: click.Parameter, value: Any) -> list[str]:
+    """One parameter as words of the command line."""
+    values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+    if not isinstance(parameter, click.Option):
+        return values
+    if parameter.is_flag:
+        return [(parameter.opts if value else parameter.secondary_opts)[0]]
+    return [word for one in values for word in (parameter.opts[0], one)]
 
 
 def to_json(value: Any) -> bytes:

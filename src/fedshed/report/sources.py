@@ -10,7 +10,18 @@ from msgspec.structs import replace
 
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
-from fedshed.report.model import Agent, Grid, Problem, Report, Rerun, Run, Spectrum, versions
+from fedshed.report.model import (
+    Agent,
+    Coefficient,
+    Fit,
+    Grid,
+    Problem,
+    Report,
+    Rerun,
+    Run,
+    Spectrum,
+    versions,
+)
 from fedshed.report.recorder import Recorder, digits, grid
 
 if TYPE_CHECKING:
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
     from fedshed.experiments import Comparison, Study
     from fedshed.experiments.plan import Figure
     from fedshed.experiments.runs import Record
+    from fedshed.model import Model
 
 MOST_EIGENVALUES = 2000  # of a whole spectrum that is computed for a picture
 
@@ -57,6 +69,23 @@ def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command
         hashes[panel.title] = data.fingerprint()
     seed = plan.panels[0].problem.seed if plan.panels else 0
     return Report(f"{plan.title} ({plan.paper})", tuple(problems), Rerun(command, seed, hashes, versions()))
+
+
+def of_model(model: Model, recorder: Recorder, rerun: Rerun, level: float, robust: bool = False) -> Report:
+    """The report of a fit: its coefficients with intervals, its summary, and its one run."""
+    inference, study = model.inference, model.plan.study
+    title = f"{study.target}: {study.family}, {len(inference.sites)} sites"
+    agents = tuple(Agent(name, site.rows) for name, site in inference.sites.items())
+    name = model.run.algorithm.partition(":")[0]
+    rows = () if model.trace is None else tuple(model.trace)
+    run = Run(name, rows, model.run.reason, model.converged, recorder.pairs(), None, recorder.spectra())
+    table = inference.table(level, robust).tolist()
+    coefficients = tuple(
+        Coefficient(column, estimate, error, low, high, p)
+        for column, (estimate, error, _, p, low, high) in zip(inference.names, table, strict=True)
+    )
+    fit = Fit(coefficients, str(model.summary(robust=robust, level=level)), level)
+    return Report(title, (Problem(title, (run,), len(agents), agents),), rerun, fit)
 
 
 def agents_of(federation: Federation) -> tuple[Agent, ...]:
