@@ -14,7 +14,7 @@ from fedshed.trace import Row
 NAMES = ("fib-shed", "gn-shed+", "newton", "lbfgs")
 STUDY = Study(agents=6, partition="two-class", l2=1e-3, algorithms=NAMES, max_iterations=40).resolved()
 RERUN = Rerun("fedshed compare", 0, {"digits": "0123"}, {"fedshed": "0"})
-EVIL = "<script>document.title='owned'</script>&amp;<b>\"'\u2028"
+EVIL = "<script>document.title='owned'</script>&amp;<b>\"'</script x><!--<script \u2028"
 
 
 def compared() -> tuple:

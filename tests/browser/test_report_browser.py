@@ -285,9 +285,9 @@ def test_a_script_in_a_name_is_read_and_not_run(show):
     for place in ("h1", "#legend button", "#table td[data-column=name]", "#table td[data-column=ended]"):
         assert page.locator(place).first.text_content().replace("\u2028", "") == visible
     for plot in ("#agents-plot", "#grid-plot", "#fit-plot"):
-        assert "<script>document.title" in page.locator(f"{plot} svg.main-svg").first.text_content()
+        assert '</script>&amp;<b>"' in page.locator(f"{plot} svg.main-svg").first.text_content()
     page.evaluate("Plotly.Fx.hover('curves-plot', [{curveNumber: 0, pointNumber: 1}], 'xy')")
-    assert "<script>document.title" in page.locator("#curves-plot .hovertext").first.text_content()
+    assert '</script>&amp;<b>"' in page.locator("#curves-plot .hovertext").first.text_content()
 
 
 # For everybody
