@@ -126,4 +126,4 @@ class _Whole:
 
 
 def _ended(record: Record) -> str:
-    return "reached the gap asked for" if record.converged else "stopped before"
+    return "reached its gap" if record.converged else f"stopped after {record.rows[-1].iteration} iterations"
