@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test tutorials lint format quick figures bench ci clean help
+.PHONY: demo test browser tutorials lint format quick figures bench ci clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,8 +22,15 @@ $(VENV)/.dev: $(VENV)/.user
 demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in results/demo
 	$(BIN)/fedshed compare --dataset digits --agents 20 --partition two-class --l2 1e-5 --out results/demo
 
-test: $(VENV)/.dev  ## all tests; warnings are errors
-	$(BIN)/python -m pytest -n 2
+$(VENV)/.browser: $(VENV)/.dev
+	$(PIP) -e '.[dev,ui,browser]'
+	touch $@
+
+test: $(VENV)/.dev  ## all tests but those in a browser; warnings are errors
+	$(BIN)/python -m pytest -n 2 -m 'not browser'
+
+browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium (skipped where it is absent)
+	$(BIN)/python -m pytest tests/browser -rs
 
 tutorials: $(VENV)/.dev  ## the pages of docs/tutorials print what they show; UPDATE=1 writes it into them
 	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) docs/tutorials/*.md
@@ -46,7 +53,7 @@ figures: $(VENV)/.user  ## every figure of the paper and the page of claims (nee
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-ci: lint test tutorials demo quick  ## what .ci/run runs
+ci: lint test browser tutorials demo quick  ## what .ci/run runs
 
 clean:  ## remove what was made
 	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache

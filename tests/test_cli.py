@@ -16,7 +16,7 @@ from fedshed.experiments import Study
 from fedshed.trace import COLUMNS
 
 SMALL = ("--agents", "4", "--algorithms", "fib-shed,fib-shed+,newton", "--max-iterations", "8")
-FILES = {"trace.csv", "trace.json", "comparison.png", "comparison.svg"}
+FILES = {"trace.csv", "trace.json", "comparison.png", "comparison.svg", "report.html"}
 
 
 def rows_without_seconds(path):

@@ -1,7 +1,8 @@
-"""Writing files so that nothing is ever half-written."""
+"""Files: written so that nothing is ever half-written, and told apart by a hash."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -21,6 +22,12 @@ def write_atomically(path: str | Path, data: bytes) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def file_hash(path: str | Path) -> str:
+    """The SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flush_folder(folder: Path) -> None:

@@ -2,9 +2,11 @@
 
 from fedshed.cli import (  # noqa: F401  their import registers the commands
     compare,
+    doctor,
     fit,
     listings,
     reproduce,
+    ui,
     watch,
 )
 from fedshed.cli.app import app

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_folder, option, print_json
+from fedshed.cli.show import Json, check_folder, command_line, option, print_json
 from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedshed.inference import Summary
     from fedshed.model import Model
     from fedshed.preparation import Study
+    from fedshed.report import Recorder
 
 _NONE, _ALL = "none", "all others"
 NaValues = Annotated[
@@ -59,17 +60,22 @@ def fit(
     max_iterations: Annotated[int, option("Stop after so many.")] = 500,
     robust: Annotated[bool, option("Errors clustered by site.")] = False,
     level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
-    out: Annotated[Path, option("Folder for model, plot and trace.")] = Path("results/fit"),
+    out: Annotated[Path, option("Folder for model, plot, trace and report.")] = Path("results/fit"),
+    report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
     as_json: Json = False,
 ) -> None:
     """Fit one model to the tables of all sites: coefficients, standard errors, and how the sites differ.
 
     TABLES are CSV (also .gz, .bz2, .xz) or Parquet files: one with --site, or one for each site.
     """
+    from fedshed.files import file_hash
     from fedshed.fitting import fit as run
     from fedshed.inference import FewSitesWarning
     from fedshed.preparation import read_study, study_of
     from fedshed.preparation.reading import read_sites
+    from fedshed.report import Recorder, Rerun, versions, write
+    from fedshed.report.sources import of_model
 
     given = {
         "family": family, "target": target, "formula": formula, "columns": _list(columns), "site": site,
@@ -82,17 +88,23 @@ def fit(
         _check_said_once(context, study)
     asked = read_study(study) if study else study_of(given)
     check_folder(out)
+    place = report or out / "report.html"
+    check_folder(place.parent, "--report")
     frames = read_sites(
         tables, site=_site(asked, tables), na_values=_marks(na_values), header=_list(header), keep=True
     )
     _check_errors(level, robust, len(frames))
-    with _watching(tol) as watch:
+    recorder = Recorder()
+    with _watching(tol, recorder) as watch:
         model = run(frames, asked, algorithm=algorithm, tol=tol, max_iterations=max_iterations, watch=watch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
         summary = model.summary(robust=robust, level=level)
         text, rows = str(summary), summary.to_rows()
         files = _write(out, model, summary)
+        if not no_report:
+            rerun = Rerun(command_line(), 0, {table.name: file_hash(table) for table in tables}, versions())
+            files.append(write(place, of_model(model, recorder, rerun, level, robust)))
     if as_json:
         print_json({"coefficients": rows, "run": model.run, "files": [str(path) for path in files]})
     else:
@@ -201,16 +213,17 @@ def _site(study: Study, tables: list[Path]) -> str | None:
 
 
 @contextmanager
-def _watching(tol: float) -> Iterator[Callable[[Progress], None] | None]:
-    """The rounds and the gradient norm on stderr if that is a terminal; silence elsewhere."""
+def _watching(tol: float, recorder: Recorder) -> Iterator[Callable[[Progress], None]]:
+    """Records; and shows the rounds and the gradient norm on stderr if that is a terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield recorder
         return
     from rich.console import Console
 
     with Console(stderr=True).status("sites agree on their columns") as status:
 
         def show(progress: Progress) -> None:
+            recorder(progress)
             norm = progress.rows[-1].grad_norm
             status.update(f"round {len(progress.rows)}: gradient norm {norm:.1e}, to {tol:.0e}")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import msgspec
 import typer
+from click.core import ParameterSource
 
 from fedshed.errors import ConfigError
 
@@ -18,16 +21,36 @@ WIDTH = 100  # of a table that goes into a pipe or a file
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-def option(text: str, default: str | bool = True) -> Any:
-    """An option with its help and what is said of its default."""
-    return typer.Option(help=text, show_default=default)
+def option(text: str, default: str | bool = True, complete: Callable[[str], list[str]] | None = None) -> Any:
+    """An option with its help, what is said of its default, and what the tab key offers."""
+    return typer.Option(help=text, show_default=default, autocompletion=complete)
 
 
-def check_folder(out: Path) -> None:
+def check_folder(out: Path, name: str = "--out") -> None:
     """A folder that cannot be made or written to is found out before the work, not after it."""
     there = next(path for path in (out, *out.parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise ConfigError(f"--out {out}: {there} is not a folder that can be written to; name another")
+        raise ConfigError(f"{name} {out}: {there} is not a folder that can be written to; name another")
+
+
+def command_line() -> str:
+    """The command that is running, as it can be typed again: what was given, not the defaults."""
+    context = click.get_current_context()
+    words = ["fedshed", str(context.info_name)]
+    for parameter in context.command.params:
+        if context.get_parameter_source(str(parameter.name)) == ParameterSource.COMMANDLINE:
+            words += _typed(parameter, context.params[str(parameter.name)])
+    return shlex.join(words)
+
+
+def _typed(parameter: click.Parameter, value: Any) -> list[str]:
+    """One parameter as words of the command line."""
+    values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+    if not isinstance(parameter, click.Option):
+        return values
+    if parameter.is_flag:
+        return [(parameter.opts if value else parameter.secondary_opts)[0]]
+    return [word for one in values for word in (parameter.opts[0], one)]
 
 
 def to_json(value: Any) -> bytes:

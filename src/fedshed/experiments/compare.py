@@ -13,12 +13,15 @@ from fedshed.algorithm import Algorithm
 from fedshed.algorithms import ALGORITHMS, Budget, build
 from fedshed.arrays import Vector
 from fedshed.datasets import Federation
+from fedshed.engine import Progress
 from fedshed.errors import ConfigError
 from fedshed.linesearch import FullStep, LineSearch
 from fedshed.solving import Result, Watch, optimize, optimum
 from fedshed.trace import COLUMNS, Row
 
 OnRow = Callable[[str, Row], None]
+OnProgress = Callable[[str, Progress], None]
+OnResult = Callable[[str, Result], None]
 KB = 1000.0  # bytes
 
 
@@ -49,6 +52,7 @@ class Comparison(Struct, frozen=True):
     results: dict[str, Result]
     f_star: float
     target_gap: float | None = None
+    algorithms: dict[str, Algorithm[Any]] = {}  # as they were run
 
     @property
     def agents(self) -> int:
@@ -104,25 +108,29 @@ def compare(
     seed: int = 0,
     target_gap: float | None = None,
     on_row: OnRow | None = None,
+    watch: OnProgress | None = None,
+    on_result: OnResult | None = None,
 ) -> Comparison:
     """Run every algorithm on the federation; one that is unknown or not for the loss is refused before that.
 
     `budget` is for the algorithms that take one and have no `+` in their name, `line_search` for those that
-    search.  `on_row` is called with the name and the row after each iteration.
+    search.  `on_row` and `watch` are called with the name and the row or the whole progress after each
+    iteration, `on_result` when an algorithm has ended.
     """
-    prepared = _prepared(algorithms, loss, budget, line_search, seed)
+    ready = prepared(algorithms, loss, budget, line_search, seed)
     _, f_star = optimum(federation, loss=loss, l2=l2, intercept=intercept)
-    results = {
-        name: optimize(
+    results: dict[str, Result] = {}
+    for name, algorithm in ready.items():
+        results[name] = optimize(
             federation, loss=loss, l2=l2, intercept=intercept, algorithm=algorithm, tol=tol,
-            max_iterations=max_iterations, f_star=f_star, seed=seed, watch=_watch(on_row, name),
-        )
-        for name, algorithm in prepared.items()
-    }  # fmt: skip
-    return Comparison(federation, results, f_star, target_gap)
+            max_iterations=max_iterations, f_star=f_star, seed=seed, watch=_watch(name, on_row, watch),
+        )  # fmt: skip
+        if on_result is not None:
+            on_result(name, results[name])
+    return Comparison(federation, results, f_star, target_gap, ready)
 
 
-def _prepared(
+def prepared(
     names: Sequence[str], loss: str, budget: Budget, line_search: LineSearch | None, seed: int
 ) -> dict[str, Algorithm[Any]]:
     """Every algorithm ready to run, or the error of the first that cannot."""
@@ -149,5 +157,11 @@ def _suited(name: str, algorithm: Algorithm[Any], loss: str) -> Algorithm[Any]:
     return algorithm
 
 
-def _watch(on_row: OnRow | None, name: str) -> Watch | None:
-    return None if on_row is None else lambda progress: on_row(name, progress.rows[-1])
+def _watch(name: str, on_row: OnRow | None, watch: OnProgress | None) -> Watch:
+    def told(progress: Progress) -> None:
+        if on_row is not None:
+            on_row(name, progress.rows[-1])
+        if watch is not None:
+            watch(name, progress)
+
+    return told

@@ -24,14 +24,17 @@ def reproduce(
     quick: bool = False,
     jobs: int = 2,
     on_run: OnRun | None = None,
+    report: bool = False,
 ) -> list[Path]:
-    """Write the figures of these experiments; a stopped call goes on where it was."""
+    """Write the figures of these experiments, and their reports; a stopped call goes on where it was."""
     plans = [load(name, quick) for name in names]
     specs = list(
         dict.fromkeys(spec for plan in plans for panel in plan.panels for spec in specs_of(plan, panel))
     )
     records = _run_all(specs, folder, jobs, on_run or (lambda *_: None))
-    return [_write(plan, _of(plan, records), out) for plan in plans]
+    written = [_write(plan, _of(plan, records), out) for plan in plans]
+    drawable = [plan for plan in plans if report and any(panel.runs for panel in plan.panels)]
+    return written + [_report(plan, _of(plan, records), out, quick) for plan in drawable]
 
 
 def specs_of(plan: Figure, panel: Panel) -> list[Spec]:
@@ -70,3 +73,11 @@ def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> 
     if plan.kind == "table":
         return write_atomically(out / f"{plan.name}.md", table(plan, records).encode())
     return write_atomically(out / f"{plan.name}.svg", rendered(draw(plan, records), "svg"))
+
+
+def _report(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path, quick: bool) -> Path:
+    from fedshed.report import write
+    from fedshed.report.sources import of_experiment
+
+    command = f"fedshed reproduce {plan.name}{' --quick' * quick}"
+    return write(out / f"{plan.name}.html", of_experiment(plan, records, command))

@@ -17,11 +17,14 @@ import fedshed
 from fedshed.algorithms import build
 from fedshed.algorithms.agd import GRID
 from fedshed.datasets import Federation
+from fedshed.engine import Progress
 from fedshed.experiments.plan import Problem, Run
 from fedshed.experiments.study import as_budget, as_line_search
 from fedshed.files import write_atomically
 from fedshed.precision import Bits, Exact
 from fedshed.renewal import Periodic
+from fedshed.report.model import Grid, Spectrum
+from fedshed.report.recorder import Recorder
 from fedshed.solving import optimize, optimum
 from fedshed.trace import Row, Trace
 
@@ -38,7 +41,7 @@ class Spec(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """What is kept of a run: its trace, ||theta^t - theta*||, and the step size the grid chose."""
+    """What is kept of a run: trace, ||theta^t - theta*||, the step size the grid chose, pairs held."""
 
     name: str
     rows: tuple[Row, ...]
@@ -48,6 +51,8 @@ class Record(Struct, frozen=True):
     f_star: float
     converged: bool
     step_size: float | None = None
+    pairs: Grid | None = None
+    spectra: tuple[Spectrum, ...] = ()
 
     @property
     def trace(self) -> Trace:
@@ -89,7 +94,7 @@ def federation(problem: Problem) -> Federation:
 
 def reference(problem: Problem, folder: Path) -> tuple[np.ndarray[Any, Any], float]:
     """theta* and f* of the pooled rows, kept with the hash of the data."""
-    data = federation(_data_only(problem))
+    data = data_of(problem)
     key = _hash([data.fingerprint(), problem.loss, problem.l2])
     path = folder / f"optimum-{key}.mp"
     try:
@@ -108,16 +113,22 @@ def _make(spec: Spec, folder: Path) -> Record:
 
 
 def _solve(spec: Spec, folder: Path, step_size: float | None) -> Record:
-    data, run = federation(_data_only(spec.problem)), spec.run
+    data, run = data_of(spec.problem), spec.run
     theta_star, f_star = reference(spec.problem, folder)
-    errors = [float(np.linalg.norm(theta_star))]
+    errors, recorder = [float(np.linalg.norm(theta_star))], Recorder(spectra=1)
+
+    def watch(progress: Progress) -> None:
+        errors.append(float(np.linalg.norm(progress.state.theta - theta_star)))
+        recorder(progress)
+
     result = optimize(
         data, loss=spec.problem.loss, l2=spec.problem.l2, algorithm=configured(run, spec.problem),
-        f_star=f_star, gap_tol=spec.gap or None, tol=0.0, max_iterations=run.max_iterations,
-        watch=lambda progress: errors.append(float(np.linalg.norm(progress.state.theta - theta_star))),
+        f_star=f_star, gap_tol=spec.gap or None, tol=0.0, max_iterations=run.max_iterations, watch=watch,
     )  # fmt: skip
-    agents, rows = len(data.sites), tuple(result.trace)
-    return Record(run.name, rows, tuple(errors), agents, data.dim, f_star, result.converged, step_size)
+    return Record(
+        run.name, tuple(result.trace), tuple(errors), len(data.sites), data.dim, f_star, result.converged,
+        step_size, recorder.pairs(), recorder.spectra(),
+    )  # fmt: skip
 
 
 def configured(run: Run, problem: Problem) -> Any:
@@ -125,7 +136,7 @@ def configured(run: Run, problem: Problem) -> Any:
     from fedshed.experiments.rho import with_optimal_step
 
     if run.algorithm == "shed-ls-next":
-        return with_optimal_step(federation(_data_only(problem)), problem)
+        return with_optimal_step(data_of(problem), problem)
     search = as_line_search(run.line_search)
     algorithm: Any = build(run.algorithm, as_budget(run.budget), search, seed=problem.seed)
     if run.renewal_period is not None:
@@ -144,6 +155,11 @@ def _tuned(spec: Spec, folder: Path) -> float:
         run = replace(spec.run, step_size=step_size, max_iterations=few)
         costs[step_size] = _solve(replace(spec, run=run), folder, step_size).rows[-1].f
     return min(costs, key=lambda step_size: costs[step_size])
+
+
+def data_of(problem: Problem) -> Federation:
+    """The data of a problem, loaded once for all of its ridges."""
+    return federation(_data_only(problem))
 
 
 def _data_only(problem: Problem) -> Problem:

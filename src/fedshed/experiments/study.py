@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +10,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fedshed import __version__
+from fedshed.algorithm import Algorithm
 from fedshed.algorithms import Budget
 from fedshed.channels import Rayleigh
-from fedshed.datasets import load
+from fedshed.datasets import Federation, load
 from fedshed.datasets.loaders import DATASETS
 from fedshed.errors import ConfigError
-from fedshed.experiments.compare import Comparison, OnRow, compare
+from fedshed.experiments.compare import Comparison, OnProgress, OnResult, OnRow, compare, prepared
 from fedshed.linesearch import Fused, LineSearch, TwoExchange
 from fedshed.names import closest
 
@@ -43,6 +45,7 @@ class Study(Struct, frozen=True, kw_only=True):
     def resolved(self) -> Study:
         """The same study, with the data set's own settings and the loss's algorithms written out."""
         own = DATASETS[_known("data set", self.dataset, DATASETS)]
+        as_budget(self.budget), as_line_search(self.line_search)  # refused now, before the data is loaded
         fields = ("partition", "target", "loss")
         study = replace(self, **{name: getattr(own, name) for name in fields if getattr(self, name) is None})
         if study.agents is None and study.partition not in (
@@ -52,13 +55,50 @@ class Study(Struct, frozen=True, kw_only=True):
             study = replace(study, agents=own.agents)
         return study if self.algorithms is not None else replace(study, algorithms=defaults(study.loss))
 
-    def run(self, on_row: OnRow | None = None) -> Comparison:
+    def run(self, on_row: OnRow | None = None, watch: OnProgress | None = None) -> Comparison:
         """Load the data and compare."""
-        chosen = asdict(self.resolved())
-        budget, line_search = as_budget(chosen.pop("budget")), as_line_search(chosen.pop("line_search"))
-        where = {key: chosen.pop(key) for key in ("agents", "partition", "target")}
-        federation = load(chosen.pop("dataset"), seed=self.seed, **where)
-        return compare(federation, budget=budget, line_search=line_search, on_row=on_row, **chosen)
+        study = self.resolved()
+        return study.compare(study.data(), on_row, watch)
+
+    def data(self) -> Federation:
+        """The rows, dealt to the agents."""
+        return load(
+            self.dataset, agents=self.agents, partition=self.partition, target=self.target, seed=self.seed
+        )
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return defaults(self.loss) if self.algorithms is None else self.algorithms
+
+    def prepared(self) -> dict[str, Algorithm[Any]]:
+        """The algorithms ready to run, or the error of the first that cannot."""
+        budget, line_search = as_budget(self.budget), as_line_search(self.line_search)
+        return prepared(self._names, self.loss or "logistic", budget, line_search, self.seed)
+
+    def compare(
+        self,
+        federation: Federation,
+        on_row: OnRow | None = None,
+        watch: OnProgress | None = None,
+        on_result: OnResult | None = None,
+    ) -> Comparison:
+        """Run the algorithms on these rows."""
+        return compare(
+            federation, self._names, loss=self.loss or "logistic", l2=self.l2,
+            intercept=self.intercept, budget=as_budget(self.budget), tol=self.tol, seed=self.seed,
+            line_search=as_line_search(self.line_search), max_iterations=self.max_iterations,
+            on_row=on_row, watch=watch, on_result=on_result,
+        )  # fmt: skip
+
+    def command(self) -> str:
+        """The command line that makes this comparison again."""
+        words = ["fedshed", "compare"]
+        for name, value in asdict(self).items():
+            if value is None or value is False:
+                continue
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+        return shlex.join(words)
 
     def title(self, comparison: Comparison) -> str:
         """The data and the problem in one line."""

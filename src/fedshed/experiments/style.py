@@ -13,6 +13,7 @@ from fedshed.channels import name_key
 BLACK, GREY = "#000000", "#777777"
 ORANGE, SKY, GREEN, BLUE = "#E69F00", "#56B4E9", "#009E73", "#0072B2"
 VERMILLION, PURPLE = "#D55E00", "#CC79A7"
+PALETTE = (ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY)
 
 
 class Look(Struct, frozen=True):
@@ -56,5 +57,4 @@ def look(name: str) -> Look:
     """The look of an algorithm; `+` is the same dashed and hollow, an unknown name always gets the same."""
     if name.endswith("+"):
         return replace(look(name.removesuffix("+")), line="--", hollow=True)
-    palette = (ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY)
-    return LOOKS.get(name) or Look(palette[name_key(name) % len(palette)], "8", "-.")
+    return LOOKS.get(name) or Look(PALETTE[name_key(name) % len(PALETTE)], "8", "-.")

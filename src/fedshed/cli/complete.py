@@ -1,0 +1,32 @@
+"""What the tab key offers: names that are known, looked up when it is pressed."""
+
+from __future__ import annotations
+
+
+def datasets(incomplete: str) -> list[str]:
+    """Data sets."""
+    from fedshed.datasets import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def algorithms(incomplete: str) -> list[str]:
+    """Algorithms, after those that are already named with commas."""
+    from fedshed.algorithms import ALGORITHMS
+
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in ALGORITHMS if name.startswith(last)]
+
+
+def partitions(incomplete: str) -> list[str]:
+    """Ways to deal rows to agents."""
+    from fedshed.datasets.partitions import PARTITIONS
+
+    return [name for name in PARTITIONS if name.startswith(incomplete)]
+
+
+def experiments(incomplete: str) -> list[str]:
+    """Experiments of the paper, and the words for all of them."""
+    from fedshed.experiments.plan import names
+
+    return [name for name in (*names(), "all", "list") if name.startswith(incomplete)]

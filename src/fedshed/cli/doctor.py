@@ -1,0 +1,27 @@
+"""`fedshed doctor`: what is installed and whether it works."""
+
+from __future__ import annotations
+
+import typer
+from msgspec.structs import asdict
+
+from fedshed.cli.app import app
+from fedshed.cli.show import Json, print_json
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed, which data is found, which BLAS computes, and whether a small fit is right."""
+    from fedshed.cli.findings import examine
+
+    findings = examine()
+    if as_json:
+        print_json([asdict(one) for one in findings])
+    else:
+        for one in findings:
+            mark = "ok" if one.ok else "FAILS" if one.needed else "missing"
+            typer.echo(f"{mark:8}{one.what}: {one.found}")
+            if not one.ok:
+                typer.echo(f"{'':8}  {one.remedy}")
+    if not all(one.ok for one in findings if one.needed):
+        raise typer.Exit(1)

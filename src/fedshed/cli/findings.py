@@ -1,0 +1,122 @@
+"""What `fedshed doctor` finds: packages, BLAS and threads, data, and whether a small fit is right."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from packaging.requirements import Requirement
+
+from fedshed import __version__
+from fedshed.errors import DataError
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Finding(Struct, frozen=True):
+    """One thing looked at: whether it is as it should be, what was found, and what can be done about it."""
+
+    what: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    needed: bool = True  # fedshed does not work without it
+
+
+def examine() -> list[Finding]:
+    """All findings, from what everything rests on to what only some need."""
+    system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    return [
+        Finding("fedshed", True, f"{__version__} on {system}, {os.cpu_count()} CPUs"),
+        *packages(),
+        *blas(),
+        *data(),
+        self_test(),
+    ]
+
+
+def packages() -> list[Finding]:
+    """What fedshed needs, then each of its extras."""
+    try:
+        wanted = [Requirement(text) for text in requires("fedshed") or ()]
+    except PackageNotFoundError:
+        return [Finding("packages", True, "not known: fedshed runs from its source tree, not installed")]
+    groups: dict[str, list[Requirement]] = {"": []}
+    for one in wanted:
+        groups.setdefault(_extra(one), []).append(one)
+    return [_group(extra, members) for extra, members in groups.items()]
+
+
+def _extra(requirement: Requirement) -> str:
+    """The extra a requirement belongs to; "" if it is always needed."""
+    marker = str(requirement.marker or "")
+    return marker.partition("extra == ")[2].strip("\"'") if "extra == " in marker else ""
+
+
+def _group(extra: str, members: list[Requirement]) -> Finding:
+    found = {one.name: _version(one.name) for one in members}
+    missing = [one.name for one in members if not _fits(one, found[one.name])]
+    said = ", ".join(f"{name} {have or 'missing'}" for name, have in found.items())
+    remedy = f"pip install 'fedshed[{extra}]'" if extra else "pip install --upgrade fedshed"
+    title = f"extra {extra}" if extra else "packages"
+    return Finding(title, not missing, said, remedy if missing else "", needed=not extra)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _fits(requirement: Requirement, have: str | None) -> bool:
+    return have is not None and requirement.specifier.contains(have, prereleases=True)
+
+
+def blas() -> list[Finding]:
+    """The libraries that compute, and their threads."""
+    import scipy.linalg  # noqa: F401  brings its own
+    from threadpoolctl import threadpool_info
+
+    pools: list[dict[str, Any]] = threadpool_info()
+    found = [f"{one['internal_api']} {one['version'] or '?'}, {one['num_threads']} threads" for one in pools]
+    given = ", ".join(f"{name}={os.environ[name]}" for name in THREADS if name in os.environ)
+    note = f" ({given})" if given else ""
+    return [Finding("BLAS", bool(found), "; ".join(dict.fromkeys(found)) + note + "; a run uses one thread")]
+
+
+def data() -> list[Finding]:
+    """The data sets that are here, and those that are not."""
+    from fedshed.datasets.files import cache, find
+    from fedshed.datasets.loaders import DATASETS
+
+    missing = []
+    for name, dataset in DATASETS.items():
+        try:
+            for file in dataset.files:
+                find(file)
+        except DataError:
+            missing.append(name)
+    folders = f"FEDSHED_DATA={os.environ.get('FEDSHED_DATA') or 'not set'}, cache {cache()}"
+    here = [name for name in DATASETS if name not in missing]
+    remedy = f"`fedshed datasets` says how to get {', '.join(missing)}" if missing else ""
+    return [Finding("data", not missing, f"{', '.join(here)} ({folders})", remedy, needed=False)]
+
+
+def self_test() -> Finding:
+    """A small fit across three sites, against the pooled optimum."""
+    from fedshed import Federation, optimize, optimum
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 4))
+    y = np.where(X @ [1.0, -1.0, 0.5, 0.0] + rng.logistic(size=90) > 0, 1, -1)
+    sites = Federation.from_arrays(X, y, sites=np.repeat(list("abc"), [10, 30, 50]))
+    theta, _ = optimum(sites, l2=1e-3)
+    result = optimize(sites, l2=1e-3, algorithm="fib-shed")
+    error = float(np.abs(result.theta - theta).max())
+    found = f"a fit across three sites is within {error:.0e} of the pooled one"
+    return Finding("self-test", result.converged and error < 1e-6, found, "please report this as a bug")

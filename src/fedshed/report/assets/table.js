@@ -1,0 +1,71 @@
+// Costs up to a target, recomputed as the slider moves, sorted by any column.
+
+const COSTS = ["iteration", "rounds", "exchanges", "kb_up", "kb_down", "vectors", "hessians", "seconds"];
+const HEADS = {
+  name: "algorithm", ...Object.fromEntries(COSTS.map((name) => [name, AXES[name].label])), last: "at the end", ended: "ended",
+};
+
+/** The first iterate below the target, as its index; -1 if there is none. */
+const reaches = (run, target) => run.columns[chosen.measure].findIndex((value) => value !== null && value < target);
+
+function costsOf(run) {
+  const k = reaches(run, data.targets[chosen.target]), accuracies = run.columns[chosen.measure];
+  const costs = COSTS.map((name) => [name, k < 0 ? null : AXES[name].values(run.columns, problem().count)[k]]);
+  return { run, name: run.name, ...Object.fromEntries(costs), last: accuracies[accuracies.length - 1] ?? null, ended: run.converged ? "converged" : run.ended };
+}
+
+/** By the chosen column; what is unknown comes last, either way. */
+function sorted(rows) {
+  const { column, down } = chosen.sort;
+  if (column === null) return rows;
+  const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b) : a - b) * (down ? -1 : 1);
+  const known = rows.filter((row) => row[column] !== null), unknown = rows.filter((row) => row[column] === null);
+  return [...known.sort((a, b) => compare(a[column], b[column])), ...unknown];
+}
+
+function drawTable() {
+  const target = data.targets[chosen.target], text = short(target);
+  byId("target-what").textContent = MEASURES[chosen.measure];
+  byId("target-value").textContent = text;
+  byId("target").setAttribute("aria-valuetext", `${MEASURES[chosen.measure]} below ${text}`);
+  const body = sorted(problem().runs.map(costsOf)).map((row) => element(
+    "tr", { "data-run": row.name, class: shown(row.run) ? null : "hidden-run" },
+    ...Object.keys(HEADS).map((column) => element("td", {
+      "data-column": column, "data-value": row[column] ?? "", class: column === "ended" ? "words" : null,
+    }, typeof row[column] === "string" ? row[column] : short(row[column]))),
+  ));
+  const focused = document.activeElement?.closest?.("#table th")?.dataset.column;
+  byId("table").replaceChildren(element("thead", {}, element("tr", {}, ...heads())), element("tbody", {}, ...body));
+  if (focused) byId("table").querySelector(`th[data-column="${focused}"] button`).focus();
+}
+
+function heads() {
+  const { column, down } = chosen.sort;
+  return Object.entries(HEADS).map(([name, text]) => element("th", {
+    scope: "col", "data-column": name, "aria-sort": name !== column ? "none" : down ? "descending" : "ascending",
+  }, element("button", { type: "button", onclick: () => sortBy(name) }, text)));
+}
+
+function sortBy(column) {
+  chosen.sort = { column, down: chosen.sort.column === column && !chosen.sort.down };
+  drawTable();
+}
+
+/** 1e-6, or the best that any run reaches. */
+function firstTarget() {
+  const wanted = data.targets.findIndex((target) => target <= 1.0001e-6);
+  const reached = (index) => problem().runs.some((run) => reaches(run, data.targets[index]) >= 0);
+  for (let index = wanted; index >= 0; index--) if (reached(index)) return index;
+  return wanted;
+}
+
+function setUpTable() {
+  const slider = byId("target");
+  slider.max = data.targets.length - 1;
+  slider.value = chosen.target = firstTarget();
+  slider.addEventListener("input", () => {
+    chosen.target = Number(slider.value);
+    drawTable();
+    Plotly.relayout("curves-plot", { shapes: targetLines() });
+  });
+}

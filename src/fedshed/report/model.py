@@ -1,0 +1,116 @@
+"""What a report shows, as plain data: problems with runs and agents, a fit, and how to make it again."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from msgspec import Struct
+
+from fedshed import __version__
+from fedshed.trace import Row
+
+
+class Grid(Struct, frozen=True):
+    """One whole number for each agent and iteration, as many of both as a screen can show."""
+
+    agents: tuple[str, ...]
+    iterations: tuple[int, ...]
+    values: tuple[tuple[int | None, ...], ...]  # by agent, by iteration
+    of: tuple[int, int]  # how many agents and iterations there were
+
+
+class Spectrum(Struct, frozen=True):
+    """What the Master held of one agent's Hessian as the run went on: q_t, rho_t, and the eigenvalues."""
+
+    agent: str
+    iterations: tuple[int, ...]
+    q: tuple[int, ...]
+    rho: tuple[float, ...]
+    hessian: tuple[int, ...]  # which of `values` was in use
+    values: tuple[tuple[float, ...], ...]  # eigenvalues of each Hessian that were sent
+    whole: tuple[float, ...] = ()  # all eigenvalues at the end of the run, where the rows are at hand
+
+
+class Run(Struct, frozen=True):
+    """One algorithm: its trace, how it ended, and what the Master held of each agent."""
+
+    name: str
+    rows: Sequence[Row]
+    ended: str = ""
+    converged: bool = False
+    pairs: Grid | None = None  # q_t^(i)
+    budget: Grid | None = None  # d_t^(i)
+    spectra: tuple[Spectrum, ...] = ()
+
+
+class Agent(Struct, frozen=True):
+    """One agent: its rows, and how many of each class."""
+
+    name: str
+    rows: int
+    classes: dict[str, int] = {}
+
+
+class Problem(Struct, frozen=True):
+    """Runs on the same data and cost, and who holds the data."""
+
+    title: str
+    runs: tuple[Run, ...]
+    count: int  # of agents: bytes are shown per agent
+    agents: tuple[Agent, ...] = ()
+
+
+class Coefficient(Struct, frozen=True):
+    """An estimate with its confidence interval; what was not computed is None."""
+
+    name: str
+    estimate: float
+    standard_error: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+
+
+class Fit(Struct, frozen=True):
+    """A fitted model: coefficients with intervals of this level, and the summary as text."""
+
+    coefficients: tuple[Coefficient, ...]
+    summary: str = ""
+    level: float = 0.95
+
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "msgspec", "constriction")
+
+
+def versions() -> dict[str, str]:
+    """The versions that numbers depend on."""
+    return {"fedshed": __version__, "Python": platform.python_version()} | {
+        name: found for name in PACKAGES if (found := _version(name))
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+class Rerun(Struct, frozen=True):
+    """How to make the same report again: the command, the seed, and what the data and the code were."""
+
+    command: str
+    seed: int
+    data: dict[str, str] = {}  # hash of the rows as dealt, by data set
+    versions: dict[str, str] = {}
+
+
+class Report(Struct, frozen=True):
+    """All that one page shows."""
+
+    title: str
+    problems: tuple[Problem, ...]
+    rerun: Rerun
+    fit: Fit | None = None

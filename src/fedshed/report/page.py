@@ -1,0 +1,116 @@
+"""One HTML file that needs no network: the data as JSON, the plotting library, and a little script."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fedshed.experiments.style import PALETTE, Look, look
+from fedshed.files import write_atomically
+from fedshed.report.model import Problem, Report, Run
+from fedshed.report.thin import TARGETS, thinned
+
+COLUMNS = (
+    "iteration", "rounds", "exchanges", "uplink_bytes", "downlink_bytes", "uplink_vectors", "hessians",
+    "seconds", "gap", "grad_norm", "eta", "q_max", "renewed",
+)  # fmt: skip
+SCRIPTS = ("base.js", "curves.js", "table.js", "agents.js", "spectrum.js", "fit.js", "main.js")
+
+
+def write(path: str | Path, report: Report) -> Path:
+    """Write the report to one self-contained file."""
+    return write_atomically(path, page(report).encode())
+
+
+def page(report: Report, live: dict[str, Any] | None = None) -> str:
+    """The report as HTML; `live` is what the script needs to follow a run that goes on."""
+    scripts = (*SCRIPTS[:-1], "live.js", SCRIPTS[-1]) if live else SCRIPTS
+    parts = {
+        "title": html.escape(report.title),
+        "connect": "'self'" if live else "'none'",
+        "style": _asset("report.css"),
+        "plotly": _asset("plotly-cartesian.min.js", "vendor"),
+        "data": embedded(payload(report) | {"live": live}),
+        "script": "\n".join(map(_asset, scripts)),
+    }
+    text = _asset("page.html")
+    before, *rest = text.split("{{")  # one pass: what is filled in is not searched again
+    filled = [parts[name] + after for name, after in (piece.split("}}", 1) for piece in rest)]
+    return before + "".join(filled)
+
+
+def payload(report: Report) -> dict[str, Any]:
+    """The data of a page: traces by column, thinned, with the look of each algorithm."""
+    return {
+        "title": report.title,
+        "targets": TARGETS,
+        "problems": [_problem(problem) for problem in report.problems or (Problem("", (), 1),)],
+        "fit": report.fit,
+        "rerun": report.rerun,
+    }
+
+
+def embedded(value: Any) -> str:
+    """JSON that is safe inside a script element: no tag and no comment can begin or end in it."""
+    text = msgspec.json.encode(value, enc_hook=lambda scalar: scalar.item()).decode()  # NumPy's
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "title": problem.title,
+        "count": problem.count,
+        "agents": problem.agents,
+        "runs": [_run(run, look) for run, look in zip(problem.runs, distinct(problem.runs), strict=True)],
+    }
+
+
+def distinct(runs: Sequence[Run]) -> list[Look]:
+    """Each algorithm's own look; one that is taken already is replaced by the first that is free."""
+    looks: list[Look] = []
+    for run in runs:
+        own, free = look(run.name), (Look(colour, "8", dash) for dash in _DASHES for colour in PALETTE)
+        looks.append(next((one for one in (own, *free) if one not in looks), own))
+    return looks
+
+
+def _run(run: Run, look: Look) -> dict[str, Any]:
+    rows = thinned(run.rows)
+    return {
+        "name": run.name,
+        "look": _words(look),
+        "rows": len(run.rows),
+        "columns": {name: [getattr(row, name) for row in rows] for name in COLUMNS},
+        "ended": run.ended,
+        "converged": run.converged,
+        "pairs": run.pairs,
+        "budget": run.budget,
+        "spectra": run.spectra,
+    }
+
+
+_DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+_SYMBOLS = {
+    "o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "<": "triangle-left",
+    ">": "triangle-right", "p": "pentagon", "*": "star", "D": "diamond", "d": "diamond-tall", "X": "x",
+    "P": "cross", "H": "hexagon2", "+": "cross-thin-open", "x": "x-thin-open", "1": "y-down-open",
+    "8": "octagon",
+}  # fmt: skip
+
+
+def _words(look: Look) -> dict[str, str]:
+    """A look of the figures in the words of the page's library."""
+    symbol = _SYMBOLS[look.marker]
+    hollow = "-open" if look.hollow and not symbol.endswith("-open") else ""
+    return {"color": look.color, "dash": _DASHES[look.line], "symbol": symbol + hollow}
+
+
+@cache
+def _asset(name: str, folder: str = "assets") -> str:
+    return files("fedshed.report").joinpath(folder, name).read_text(encoding="utf-8")
