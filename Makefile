@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test lint format quick figures bench ci clean help
+.PHONY: demo test engines lint format quick figures bench ci clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -19,11 +19,18 @@ $(VENV)/.dev: $(VENV)/.user
 	$(PIP) -e '.[dev]'
 	touch $@
 
+$(VENV)/.engines: $(VENV)/.dev
+	$(PIP) -e '.[dev,flower,nvflare]'
+	touch $@
+
 demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in results/demo
 	$(BIN)/fedshed compare --dataset digits --agents 20 --partition two-class --l2 1e-5 --out results/demo
 
 test: $(VENV)/.dev  ## all tests; warnings are errors
 	$(BIN)/python -m pytest -n 2
+
+engines: $(VENV)/.engines  ## deployments on Flower and NVFlare, over TLS on this machine
+	$(BIN)/python -m pytest -m deployment -p no:xdist
 
 lint: $(VENV)/.dev  ## formatting, lint, strict types
 	$(BIN)/ruff format --check .
@@ -43,7 +50,7 @@ figures: $(VENV)/.user  ## every figure of the paper and the page of claims (nee
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-ci: lint test demo quick  ## what .ci/run runs
+ci: lint test demo quick engines  ## what .ci/run runs
 
 clean:  ## remove what was made
 	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache
