@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test browser tutorials lint format quick figures bench ci clean help
+.PHONY: demo test browser tutorials engines lint format quick figures bench ci clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -17,6 +17,10 @@ $(VENV)/.user: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.user
 	$(PIP) -e '.[dev]'
+	touch $@
+
+$(VENV)/.engines: $(VENV)/.dev
+	$(PIP) -e '.[dev,flower,nvflare]'
 	touch $@
 
 demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in results/demo
@@ -34,6 +38,9 @@ browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium 
 
 tutorials: $(VENV)/.dev  ## the pages of docs/tutorials print what they show; UPDATE=1 writes it into them
 	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) docs/tutorials/*.md
+
+engines: $(VENV)/.engines  ## deployments on Flower and NVFlare, over TLS on this machine
+	$(BIN)/python -m pytest -m deployment -p no:xdist
 
 lint: $(VENV)/.dev  ## formatting, lint, strict types
 	$(BIN)/ruff format --check .
@@ -53,7 +60,7 @@ figures: $(VENV)/.user  ## every figure of the paper and the page of claims (nee
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-ci: lint test browser tutorials demo quick  ## what .ci/run runs
+ci: lint test browser tutorials demo quick engines  ## what .ci/run runs
 
 clean:  ## remove what was made
 	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache

@@ -84,10 +84,11 @@ def chosen(
     loss: str,
     federation: Federation,
     n: int,
+    stateless: bool = False,
 ) -> tuple[Algorithm[Any], str]:
     """The algorithm to run, and one line that says which it is and, for "auto", why."""
     if algorithm == "auto":
-        algorithm, why = choose(n, len(federation.sites), as_channel(budget))
+        algorithm, why = choose(n, len(federation.sites), as_channel(budget), stateless)
         budget = None
     else:
         why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__

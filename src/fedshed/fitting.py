@@ -50,7 +50,7 @@ def fit(
     )  # fmt: skip
     objectives, problem = pose(*problem_of)
     inference = infer(objectives, problem, result.theta, connect=transport)
-    run = _run(result, prepared.traffic, inference.traffic)
+    run = account(result, prepared.traffic, inference.traffic)
     return Model(plan, original_scale(plan, inference), run, result.trace)
 
 
@@ -66,7 +66,7 @@ def original_scale(plan: Plan, inference: Inference) -> Inference:
     )
 
 
-def _run(result: Result, *others: Traffic) -> Run:
+def account(result: Result, *others: Traffic) -> Run:
     """What the fit and the conversations before and after it cost together."""
     end = result.trace[-1]
     return Run(

@@ -94,7 +94,8 @@ def optimize(
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
         checks.gap_tolerance(gap_tol, f_star), checks.rules(quorum, patience, len(federation.sites)),
     )  # fmt: skip
-    chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, problem.n)
+    stateless = bool(getattr(transport, "stateless", False))
+    chosen, why = checks.chosen(algorithm, budget, line_search, seed, loss, federation, problem.n, stateless)
     chosen = checks.with_precision(chosen, precision)
     theta = checks.start(None if isinstance(theta0, str) else theta0, problem.n)
     checks.unique_optimum(objectives, problem.l2, problem.columns)
@@ -199,8 +200,8 @@ def _run(
             f_star=settings.f_star, gap_tol=settings.gap_tol, rules=settings.rules,
         )  # fmt: skip
         if isinstance(watch, Observer):
-            watch.begin(_begin(algorithm, problem, settings))
-        outcome = _watched(run, progress, saver, watch)
+            watch.begin(begin_of(algorithm, problem, settings))
+        outcome = watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
     if not problem.l2.all() and (names := separating(objectives, problem, theta)):
@@ -214,14 +215,15 @@ def _run(
     return result
 
 
-def _begin(algorithm: Algorithm[Any], problem: Problem, settings: Settings) -> Begin:
+def begin_of(algorithm: Algorithm[Any], problem: Problem, settings: Settings) -> Begin:
+    """What an observer is told before the first exchange."""
     return Begin(
         type(algorithm).__name__, problem.loss, problem.n, problem.p, settings.tol, settings.max_iterations,
         float(problem.l2.min()), settings.rules.patience,
     )  # fmt: skip
 
 
-def _watched(
+def watched(
     run: Generator[Progress, None, Outcome], progress: Progress, saver: Checkpoint | None, watch: Watch | None
 ) -> Outcome:
     """Play a run to its end, saving now and then, and once more when it ends or is interrupted."""

@@ -18,8 +18,10 @@ LARGE = 1000  # beyond it n^2 numbers an agent are too many
 MEMORY = 125_000_000  # numbers the Master may hold of all agents together: 1 GB
 
 
-def choose(n: int, agents: int, channel: Channel | None) -> tuple[Algorithm[Any], str]:
-    """An algorithm, and one line that says which and why."""
+def choose(
+    n: int, agents: int, channel: Channel | None, stateless: bool = False
+) -> tuple[Algorithm[Any], str]:
+    """An algorithm, and one line that says which and why; PEN needs agents that remember their frame."""
     if channel is not None:
         why = "links with a budget of their own: each sends the eigenpairs it can"
         return replace(QnShed(), channel=channel), f"qn-shed: {why}"
@@ -27,6 +29,8 @@ def choose(n: int, agents: int, channel: Channel | None) -> tuple[Algorithm[Any]
         return Newton(
             line_search=Fused()
         ), f"newton: with n = {n} a packed Hessian costs {4 * n * (n + 1)} bytes"
+    if stateless:
+        return QnShed(), f"qn-shed: with n = {n} agents that forget can still send the next eigenpairs"
     if n <= LARGE and agents * n * n <= MEMORY:
         return Pen(), f"pen: with n = {n} Newton's rounds at a fraction of its bytes, and the Master has room"
     return QnShed(), f"qn-shed: n = {n} and {agents} agents are too many for n^2 numbers an agent"

@@ -2,6 +2,7 @@
 
 from fedshed.cli import (  # noqa: F401  their import registers the commands
     compare,
+    deploy,
     doctor,
     fit,
     listings,

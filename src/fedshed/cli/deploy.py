@@ -1,0 +1,113 @@
+"""`fedshed deploy` and `fedshed site`: a study over real sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedshed.cli.app import Commands, app
+from fedshed.cli.show import Json, option, print_json, print_rows
+from fedshed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedshed.deployment.master import Report
+
+deploy = typer.Typer(cls=Commands, no_args_is_help=True, help="Set up and run a study over real sites.")
+site = typer.Typer(cls=Commands, no_args_is_help=True, help="At a site.")
+app.add_typer(deploy, name="deploy")
+app.add_typer(site, name="site")
+
+
+@deploy.command(epilog="Example: fedshed deploy new mystudy --engine nvflare --sites paris,oslo,rome")
+def new(
+    folder: Annotated[Path, typer.Argument(help="A new folder, at the Master.")],
+    engine: Annotated[str, option("flower or nvflare.")] = "nvflare",
+    sites: Annotated[str, option("Names, with commas.")] = "a,b,c",
+    host: Annotated[str, option("Where sites reach the Master; it is in the certificate.")] = "localhost",
+    port: Annotated[int, option("The Master's port.")] = 8443,
+) -> None:
+    """Write a study with certificates, keys, an example's tables, and the commands for each machine."""
+    _require(engine)
+    from fedshed.deployment.new import write
+    from fedshed.deployment.plan import Plan
+
+    named = tuple(name.strip() for name in sites.split(","))
+    written = write(folder, Plan(engine, named, host, port))  # type: ignore[arg-type]
+    typer.echo("\n".join(f"wrote {path}" for path in written))
+    typer.echo(f"run it all on this machine: fedshed deploy local {folder}")
+
+
+@deploy.command()
+def local(
+    folder: Annotated[Path, typer.Argument(help="A folder of `fedshed deploy new`.")],
+    timeout: Annotated[float, option("Seconds the study may take.")] = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Start the Master and every site on this machine, fit the model, stop everything."""
+    from fedshed.deployment.plan import read_plan
+
+    plan = read_plan(folder)
+    _require(plan.engine)
+    from fedshed.deployment.local import run
+
+    report = run(folder, seconds=timeout, say=lambda text: typer.echo(text, err=True))
+    if as_json:
+        print_json(report)
+    else:
+        _print((folder / "master" / "results" / "summary.txt").read_text(), report, plan.engine)
+    if not report.converged:
+        raise typer.Exit(1)
+
+
+@site.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The site's TOML.")],
+    study: Annotated[Path | None, option("The study's TOML, if you were given it.", "none")] = None,
+    target: Annotated[str | None, option("The column to be modelled.", "the study's, or the last")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a site's file and table, and print what would leave the site; nothing is sent."""
+    from fedshed.deployment.config import read_study
+    from fedshed.deployment.review import review
+
+    found = review(file, None if study is None else read_study(study), target)
+    if as_json:
+        return print_json(found)
+    notes = [f"algorithm: {found.algorithm}", "nothing was sent"]
+    if found.eigenpairs is not None:
+        notes.insert(1, f"the uplink carries {found.eigenpairs} eigenpairs a round")
+    rows = [
+        {"when": one.when, "what": one.what, "numbers": _or_dash(one.numbers), "bytes": one.size}
+        for one in found.items
+    ]
+    notes += [f"the site's policy would refuse; it demands {rule}" for rule in found.broken]
+    print_rows(rows, notes, f"site {found.name}, {found.rows} rows: what would leave it")
+    if found.broken:
+        raise typer.Exit(1)
+
+
+def _print(summary: str, report: Report, engine: str) -> None:
+    up, down = report.payload_up, report.payload_down
+    typer.echo(summary)
+    typer.echo(
+        f"over TLS on {engine} in {report.seconds:.1f} s, by {report.algorithm}\n"
+        f"{report.exchanges} exchanges, {up:,} bytes up and {down:,} down; "
+        f"{report.carried_up:,} and {report.carried_down:,} in envelopes"
+    )
+
+
+def _or_dash(value: int | None) -> Any:
+    return "-" if value is None else value
+
+
+def _require(engine: str) -> None:
+    """The engine and what a site reads its table with, or how to get them."""
+    from importlib.util import find_spec
+
+    modules = {"flower": "flwr", "nvflare": "nvflare"}
+    if engine not in modules:
+        raise ConfigError(f"unknown engine {engine!r}; known: flower, nvflare")
+    if any(find_spec(module) is None for module in (modules[engine], "psutil", "pyarrow")):
+        raise ConfigError(f"this needs the engine: pip install 'fedshed[{engine}]'")

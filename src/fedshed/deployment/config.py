@@ -1,0 +1,133 @@
+"""The two files of a deployment: a site's TOML, which stays at the site, and the study's, at the Master."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from fedshed import checks
+from fedshed.channels import ByteRate
+from fedshed.disclosure import Policy
+from fedshed.errors import ConfigError
+from fedshed.preparation.study import Study, study_of
+from fedshed.wire import Rules
+
+T = TypeVar("T")
+
+
+class Uplink(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site's link carries: bytes per round, or bytes per second for so many seconds a round."""
+
+    bytes_per_round: float | None = None
+    bytes_per_second: float | None = None
+    seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        if (self.bytes_per_round is None) == (self.bytes_per_second is None):
+            raise ConfigError("[uplink] needs either bytes_per_round or bytes_per_second")
+        self.channel()
+
+    def channel(self) -> ByteRate:
+        """The channel that turns it into d_t, the eigenpairs of a round."""
+        if self.bytes_per_second is None:
+            return ByteRate(self.bytes_per_round or 0.0)
+        return ByteRate(self.bytes_per_second, self.seconds)
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a site's table is: a CSV or Parquet file, or a query.
+
+    A query goes to `url` through SQLAlchemy ($NAME in it is read from the environment, so that no password
+    need be in the file), or else to DuckDB, which reads its own `database` and files named in the query.
+    """
+
+    csv: str | None = None
+    parquet: str | None = None
+    sql: str | None = None
+    url: str | None = None
+    database: str | None = None
+    na_values: tuple[str, ...] = ("",)  # marks for missing values in a CSV file
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in (self.csv, self.parquet, self.sql)) != 1:
+            raise ConfigError("[table] needs exactly one of csv, parquet and sql")
+        if self.sql is None and (self.url or self.database):
+            raise ConfigError("[table] url and database go with sql")
+        if self.url and self.database:
+            raise ConfigError("[table] needs url (SQLAlchemy) or database (a DuckDB file), not both")
+
+
+class SiteFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A site: its name, its table, the columns it offers, its uplink, and what it lets out."""
+
+    name: str
+    table: Source
+    columns: list[str] | dict[str, str] | None = None  # offered; as a table, the study's name = the site's
+    uplink: Uplink | None = None
+    disclosure: Policy = Policy()  # what the site lets out (docs/privacy.md)
+    state: str = "state"  # folder for what must outlive a process
+    audit: str = "audit.jsonl"  # the record of all that left
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A study: the model that all sites agree on, the sites, and how it is fitted."""
+
+    study: Study
+    sites: tuple[str, ...]
+    algorithm: str = "auto"
+    tolerance: float = 1e-9
+    max_iterations: int = 200
+    deadline: float = 60.0  # seconds a round may take
+    quorum: int | None = None  # sites that must answer in a round; None: all
+    patience: int = 5  # rounds that a site may stay silent
+
+    def __post_init__(self) -> None:
+        for site in self.sites:
+            check_name(site)
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise ConfigError(f"sites must name each site once, not {list(self.sites)}")
+        if not (self.deadline > 0 and self.tolerance >= 0 and self.max_iterations >= 1):
+            raise ConfigError("deadline and max_iterations must be positive, and tolerance not negative")
+        checks.rules(self.rules.quorum, self.patience, len(self.sites))
+
+    @property
+    def rules(self) -> Rules:
+        """When a round goes on without a site, and when the fit ends for want of one."""
+        return Rules(len(self.sites) if self.quorum is None else self.quorum, self.patience)
+
+
+def check_name(name: str) -> None:
+    """A site's name: short, and fit for a file, a certificate and a command line."""
+    if not (1 <= len(name) <= 40 and name[0].isalnum() and all(c.isalnum() or c in "-_" for c in name)):
+        raise ConfigError(f"a site's name has letters, digits, - and _, 40 at most, not {name!r}")
+
+
+def read_site(path: str | Path) -> SiteFile:
+    """A site's file."""
+    return load(path, SiteFile)
+
+
+def read_study(path: str | Path) -> StudyFile:
+    """A study's file: one flat table, the fields of `fedshed.preparation.Study` beside those of its fit."""
+    given = load(path, dict[str, Any])
+    ours = {name: given.pop(name) for name in StudyFile.__struct_fields__[1:] if name in given}
+    try:
+        return msgspec.convert(ours | {"study": study_of(given)}, StudyFile)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def load(path: str | Path, kind: type[T]) -> T:
+    """A TOML file as its type, or an error that names the file and the field."""
+    try:
+        return msgspec.toml.decode(Path(path).read_bytes(), type=kind)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error

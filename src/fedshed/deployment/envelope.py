@@ -1,0 +1,154 @@
+"""What travels between the Master and a node around a payload: which study and stage it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from fedshed.channels import ByteRate
+from fedshed.codec import encode
+from fedshed.errors import ProtocolError
+from fedshed.preparation import Plan
+from fedshed.transports import Transport
+
+NAME = 4  # bytes that name a study, and a stage within it
+
+
+class Prepare(Struct, frozen=True, array_like=True, tag=0):
+    """The stage in which the sites agree on a plan (fedshed.preparation)."""
+
+
+START, FIT, INSPECT, LEAST = range(4)  # parts of Play: null start, fit, exact curvature, null model
+
+
+class Play(Struct, frozen=True, array_like=True, tag=1):
+    """The stage in which an algorithm, and what comes before and after it, is played on a plan's rows."""
+
+    plan: Plan
+    algorithm: msgspec.Raw
+
+
+Stage: TypeAlias = Prepare | Play
+
+
+class Envelope(Struct, frozen=True, array_like=True):
+    """A payload for a node; the stage itself comes along where the node may not know it."""
+
+    key: bytes  # of the study and the stage
+    part: int  # of the stage
+    opening: bytes | None
+    payload: bytes
+
+    @property
+    def study(self) -> bytes:
+        """The study's name, drawn at random when it begins."""
+        return self.key[:NAME]
+
+    @property
+    def stage(self) -> bytes:
+        """The stage's name, the digest of its encoding."""
+        return self.key[NAME:]
+
+
+class Greeting(Struct, frozen=True, array_like=True):
+    """What a node says of itself: its name, and what its uplink carries, if that is limited."""
+
+    name: str
+    uplink: ByteRate | None
+
+
+class Answer(Struct, frozen=True, array_like=True, tag=0):
+    """A node's answer to a payload; to one that opens a stage it adds who it is."""
+
+    payload: bytes
+    greeting: Greeting | None = None
+
+
+class Unknown(Struct, frozen=True, array_like=True, tag=1):
+    """The node does not know the stage: it must come along."""
+
+
+class Refusal(Struct, frozen=True, array_like=True, tag=2):
+    """The node will not or cannot answer."""
+
+    reason: str
+
+
+_REPLY: msgspec.msgpack.Decoder[Answer | Unknown | Refusal] = msgspec.msgpack.Decoder(
+    Answer | Unknown | Refusal
+)
+
+
+def digest(opening: bytes) -> bytes:
+    """The short name of an encoded stage: the same stage has the same name at both ends."""
+    return blake2b(opening, digest_size=NAME).digest()
+
+
+class Room:
+    """A stage of a study over a transport; its parts are transports of their own.
+
+    `up` and `down` count what is handed to the transport below, envelopes included; `told` what of that was
+    the stage itself.
+    """
+
+    def __init__(self, transport: Transport, study: bytes, stage: Stage) -> None:
+        self._transport, self._opening = transport, encode(stage)
+        self._key, self._opened = study + digest(self._opening), set[str]()
+        self.greetings: dict[str, Greeting] = {}
+        self.up = self.down = self.told = 0
+
+    def part(self, number: int = 0) -> Link:
+        """One part of the stage, as a transport."""
+        return Link(self, number, self._transport)
+
+    def exchange(self, part: int, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
+        """One exchange; a node that does not know the stage, or forgot it, is told and asked again."""
+        answers = self._carry(part, payloads, self._opened)
+        unknown = {i for i, answer in answers if isinstance(answer, Unknown) and i in payloads}
+        if unknown:
+            answers += self._carry(part, {i: payloads[i] for i in sorted(unknown)}, set())
+        for i, answer in answers:
+            if isinstance(answer, Refusal):
+                raise ProtocolError(f"site {i!r} refused: {answer.reason}")
+        given = [(i, answer) for i, answer in answers if isinstance(answer, Answer)]
+        self._opened |= {i for i, _ in given}
+        self.greetings |= {i: answer.greeting for i, answer in given if answer.greeting}
+        return [(i, answer.payload) for i, answer in given]
+
+    def _carry(self, part: int, payloads: Mapping[str, bytes], opened: set[str]) -> list[tuple[str, Any]]:
+        wrapped = {
+            i: encode(Envelope(self._key, part, None if i in opened else self._opening, payload))
+            for i, payload in payloads.items()
+        }
+        arrived = list(self._transport.exchange(wrapped))
+        self.down += sum(map(len, wrapped.values()))
+        self.up += sum(len(data) for _, data in arrived)
+        self.told += len(self._opening) * sum(i not in opened for i in payloads)
+        return [(i, _read(i, data)) for i, data in arrived]
+
+
+class Link:
+    """A transport for one part of a stage: payloads go out in envelopes, answers come without them."""
+
+    def __init__(self, room: Room, part: int, transport: Transport) -> None:
+        self._room, self._part, self._transport = room, part, transport
+        self.stateless = transport.stateless
+
+    def agents(self) -> Sequence[str]:
+        """Names of the sites that can be reached."""
+        return self._transport.agents()
+
+    def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
+        """One exchange."""
+        return self._room.exchange(self._part, payloads)
+
+
+def _read(site: str, data: bytes) -> Answer | Unknown | Refusal:
+    try:
+        return _REPLY.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"site {site!r} sent {len(data)} bytes that are no reply: {error}") from error

@@ -1,0 +1,88 @@
+"""A deployment on Flower: TLS for the one port, a key for each site, an app that holds no code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedshed.deployment.certificates import Authority, node_key
+from fedshed.deployment.plan import HERE, Command, Plan
+from fedshed.files import write_atomically, write_secret
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+OFFLINE = "--disable-runtime-dependency-installation"  # else each run would install from the internet
+NAME = "study"  # of the connection in Flower's configuration
+APP = """[project]
+name = "fedshed-study"
+version = "1.0.0"
+description = "Runs the fedshed that is installed; holds no code of its own."
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "fedshed"
+
+[tool.flwr.app.components]
+serverapp = "fedshed.transports.flower:server_app"
+clientapp = "fedshed.transports.flower:client_app"
+"""
+
+
+class FlowerKit:
+    """SuperLink at the Master, a SuperNode at each site."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._address = f"{plan.host}:{plan.port}"
+
+    def write(self, root: Path) -> None:
+        """ca.crt everywhere; the server's key at the Master, a site's key at the site."""
+        authority, master = Authority("fedshed study"), root / "master"
+        certificate, key = authority.server(self._plan.host)
+        write_atomically(master / "server.crt", certificate)
+        write_secret(master / "server.key", key)
+        write_atomically(master / "app" / "pyproject.toml", APP.encode())
+        for folder in (master, *(root / "sites" / site for site in self._plan.sites)):
+            write_atomically(folder / "ca.crt", authority.certificate)
+        for site in self._plan.sites:
+            private, public = node_key()
+            write_secret(root / "sites" / site / "node.key", private)
+            write_atomically(master / "keys" / f"{site}.pub", public)
+        connection = f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self._address}"\n'
+        trust = f'root-certificates = "{(master / "ca.crt").resolve()}"\n'
+        write_atomically(master / "flwr" / "config.toml", (connection + trust).encode())
+
+    def master(self) -> Command:
+        """The SuperLink; the study's ServerApp runs beside it and reads FEDSHED_MASTER."""
+        tls = ("--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key")
+        where = ("--host", self._plan.host, "--port", str(self._plan.port))
+        argv = ("flower-superlink", *where, *tls, "--enable-supernode-auth", OFFLINE)
+        return Command("superlink", "master", argv, {**self._home, "FEDSHED_MASTER": HERE})
+
+    def site(self, site: str) -> Command:
+        """The SuperNode of a site; its own port, for the app it starts, is on this machine only."""
+        port = self._plan.port + 1 + self._plan.sites.index(site)
+        argv = (
+            "flower-supernode", "--superlink", self._address, "--root-certificates", "ca.crt",
+            "--auth-supernode-private-key", "node.key", "--host", "127.0.0.1", "--port", str(port),
+            "--node-config", f'site="{HERE}/site.toml"',
+        )  # fmt: skip
+        return Command(f"supernode-{site}", f"sites/{site}", argv, {**QUIET, "FLWR_HOME": f"{HERE}/flwr"})
+
+    def admissions(self) -> tuple[Command, ...]:
+        """Each site's key is registered under its name."""
+        return tuple(
+            Command(
+                f"register-{site}",
+                "master",
+                ("flwr", "supernode", "register", f"keys/{site}.pub", NAME, "--name", site),
+                self._home,
+            )
+            for site in self._plan.sites
+        )
+
+    def start(self) -> Command:
+        """Submit the run."""
+        return Command("run", "master", ("flwr", "run", "app", NAME), self._home)
+
+    @property
+    def _home(self) -> dict[str, str]:
+        return {**QUIET, "FLWR_HOME": f"{HERE}/flwr"}

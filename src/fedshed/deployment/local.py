@@ -1,0 +1,177 @@
+"""`fedshed deploy local`: every program of a deployment on this machine, in its own process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from fedshed.deployment.master import Report
+from fedshed.deployment.plan import Command, Kit, Plan, read_plan
+from fedshed.errors import ConfigError, Error
+
+GRACE = 5.0  # seconds a program has to end by itself
+Say = Callable[[str], None]
+
+
+class Programs:
+    """The programs of a deployment that run here; leaving the context ends them and all they started."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._running: list[tuple[Command, subprocess.Popen[bytes]]] = []
+
+    def __enter__(self) -> Programs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _end([process for _, process in reversed(self._running)])
+
+    def start(self, command: Command) -> None:
+        """Start a service; what it says goes to logs/NAME.log."""
+        self._running.append((command, self._popen(command)))
+
+    def run(self, command: Command, seconds: float = 60.0) -> None:
+        """Run a command to its end."""
+        process = self._popen(command)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _end([process])
+        if code != 0:
+            raise Error(f"{command.name} failed: {self.said(command)}")
+
+    def check(self) -> None:
+        """A service that ended by itself is an error."""
+        for command, process in self._running:
+            if process.poll() is not None:
+                raise Error(f"{command.name} ended with {process.returncode}: {self.said(command)}")
+
+    def until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for something, as long as all services live."""
+        end = time.monotonic() + seconds
+        while not done():
+            self.check()
+            if time.monotonic() > end:
+                raise Error(f"{what} after {seconds:g} s; see the logs")
+            time.sleep(0.2)
+
+    def said(self, command: Command, lines: int = 12) -> str:
+        """The last lines of a program's log."""
+        path = self._log(command)
+        return f"see {path}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+    def _log(self, command: Command) -> Path:
+        return self._root / "logs" / f"{command.name}.log"
+
+    def _popen(self, command: Command) -> subprocess.Popen[bytes]:
+        argv, env, folder = command.at(self._root)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        self._log(command).parent.mkdir(exist_ok=True)
+        with self._log(command).open("ab") as log:
+            return subprocess.Popen(
+                argv, cwd=folder, env={**os.environ, **env, "PATH": path, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+
+def run(root: Path, *, seconds: float = 300.0, say: Say = lambda _: None, kit: Kit | None = None) -> Report:
+    """Start the Master and all sites, run the study, stop everything, and give its outcome."""
+    root = root.resolve()
+    plan = read_plan(root)
+    kit, results = kit or plan.kit, root / "master" / "results"
+    for old in ("report.json", "error.txt"):
+        (results / old).unlink(missing_ok=True)
+    _check_free(plan)
+    with _terminable(), Programs(root) as programs:
+        say(f"starting the Master at {plan.host}:{plan.port}")
+        programs.start(kit.master())
+        programs.until(lambda: listening(plan), 60.0, "the Master does not listen")
+        for command in kit.admissions():
+            programs.run(command)
+        say(f"starting sites {', '.join(plan.sites)}")
+        for site in plan.sites:
+            programs.start(kit.site(site))
+        say("starting the study")
+        _retry(lambda: programs.run(kit.start()), programs)
+        return _awaited(results, programs, seconds)
+
+
+def _awaited(results: Path, programs: Programs, seconds: float) -> Report:
+    report, error = results / "report.json", results / "error.txt"
+    programs.until(lambda: report.exists() or error.exists(), seconds, "the study is not done")
+    if error.exists():
+        raise Error(error.read_text().strip())
+    return msgspec.json.decode(report.read_bytes(), type=Report)
+
+
+def _retry(act: Callable[[], None], programs: Programs, times: int = 5) -> None:
+    """A service that listens may still need a moment."""
+    for left in reversed(range(times)):
+        try:
+            return act()
+        except Error:
+            programs.check()
+            if not left:
+                raise
+            time.sleep(1.0)
+
+
+def listening(plan: Plan) -> bool:
+    """Whether the Master's port is open."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((plan.host, plan.port)) == 0
+
+
+def _check_free(plan: Plan) -> None:
+    if listening(plan):
+        raise ConfigError(f"something already listens at {plan.host}:{plan.port}; stop it or choose a --port")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends us as Ctrl-C does: through every `finally`."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Ask the programs and all they started to end, and end those that do not."""
+    import psutil
+
+    family = []
+    for process in processes:
+        if process.poll() is None:
+            parent = psutil.Process(process.pid)
+            family += [*parent.children(recursive=True), parent]
+    for member in family:
+        _signalled(member.terminate)
+    _, alive = psutil.wait_procs(family, timeout=GRACE)
+    for member in alive:
+        _signalled(member.kill)
+    psutil.wait_procs(alive, timeout=GRACE)
+    for process in processes:
+        process.wait(GRACE)
+
+
+def _signalled(send: Callable[[], None]) -> None:
+    import psutil
+
+    try:
+        send()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,97 @@
+"""`fedshed deploy new`: a folder that holds a whole study, ready to be handed out machine by machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedshed.deployment.plan import Plan
+from fedshed.errors import ConfigError
+from fedshed.files import write_atomically
+
+STUDY = """# The study, at the Master; docs/preparation.md has all that can be said of the model.
+sites = [{sites}]
+family = "logistic"          # linear, logistic, poisson, gamma, multinomial
+target = "{target}"
+# columns = ["mean_radius"]  # or formula = "{target} ~ mean_radius + C(grade)"; default: all that sites offer
+l2 = 1e-3                    # ridge, not on the intercept
+algorithm = "auto"           # see `fedshed algorithms`
+tolerance = 1e-9             # on the norm of the global gradient
+deadline = {deadline}              # seconds a round may take
+# quorum = {count}                 # sites that must answer in a round; default: all
+# patience = 5               # rounds a site may stay silent
+"""
+SITE = """# Site {site}: this file, the table and the keys beside it stay here.
+name = "{site}"
+
+[table]                      # one of:
+csv = "table.csv"
+# parquet = "table.parquet"
+# na_values = ["", "?"]      # marks for missing values in the CSV
+# sql = "SELECT ..."         # with url = "postgresql://..." (SQLAlchemy, $NAME from the environment),
+#                            # or database = "file.duckdb", or neither: DuckDB reads files named in the query
+
+# [columns]                  # what is offered, the study's name = the name here; default: all columns
+# age = "AGE_YEARS"
+
+# [uplink]                   # bytes_per_round, or bytes_per_second; default: no limit
+# bytes_per_round = 4096
+
+[disclosure]                 # what breaks a rule is not answered; audit.jsonl records what left
+min_rows = 10
+min_rows_per_class = 5
+min_rows_per_level = 5       # of a column with two levels
+max_parameters_per_row = 0.2
+max_scalars = 1_000_000      # numbers released in one study
+"""
+DEADLINE = {"flower": 120, "nvflare": 60}
+
+
+def write(root: Path, plan: Plan) -> list[Path]:
+    """Everything: plan, study, sites, certificates, keys, the example's tables, and the commands."""
+    if root.exists() and any(root.iterdir()):
+        raise ConfigError(f"{root} is not empty; name a new folder")
+    from fedshed.deployment.example import TARGET, write_tables
+
+    plan.kit.write(root)
+    names = ", ".join(f'"{site}"' for site in plan.sites)
+    study = STUDY.format(
+        sites=names, target=TARGET, deadline=DEADLINE[plan.engine], count=max(1, len(plan.sites) - 1)
+    )
+    written = [
+        write_atomically(root / "deployment.toml", plan.toml().encode()),
+        write_atomically(root / "master" / "study.toml", study.encode()),
+    ]
+    for site in plan.sites:
+        written.append(write_atomically(root / "sites" / site / "site.toml", SITE.format(site=site).encode()))
+    write_tables({site: root / "sites" / site / "table.csv" for site in plan.sites})
+    return [*written, write_atomically(root / "COMMANDS.md", commands(plan).encode())]
+
+
+def commands(plan: Plan) -> str:
+    """What is typed on each machine, in order."""
+    kit, engine = plan.kit, plan.engine
+    steps = [
+        f"# {plan.host}:{plan.port} on {engine}, sites {', '.join(plan.sites)}\n",
+        f"All machines: `pip install 'fedshed[{engine}]'` in an environment whose `bin` is first on PATH.",
+        "`fedshed deploy local .` runs all of it here; docs/deploy.md says more.",
+        "Give `sites/NAME/` to site NAME over a safe channel and keep no copy: it holds the site's key.\n",
+        "## 1. At the Master, in `master/`\n",
+        _block(kit.master().line()),
+    ]
+    if kit.admissions():
+        steps += ["then, in another shell there:\n", _block(*(one.line() for one in kit.admissions()))]
+    for site in plan.sites:
+        steps += [
+            f"## 2. At site {site}, in `sites/{site}/`\n",
+            _block("fedshed site check site.toml", kit.site(site).line()),
+        ]
+    steps += [
+        "## 3. At the Master, in `master/`\n",
+        _block(kit.start().line()),
+        "`results/` then has `summary.txt`, `model.json`, `trace.csv` and `report.json`, or `error.txt`.\n",
+    ]
+    return "\n".join(steps)
+
+
+def _block(*lines: str) -> str:
+    return "\n".join(["```sh", *lines, "```\n"])

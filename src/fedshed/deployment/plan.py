@@ -1,0 +1,103 @@
+"""The plan of a deployment: which engine, where, which sites; and the programs each machine runs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from fedshed.deployment.config import check_name, load
+from fedshed.errors import ConfigError
+
+Engine: TypeAlias = Literal["flower", "nvflare"]
+HERE = "{here}"  # in a command: the folder it is started in
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `deploy new` was asked for; kept as deployment.toml."""
+
+    engine: Engine
+    sites: tuple[str, ...]
+    host: str = "localhost"
+    port: int = 8443
+
+    def __post_init__(self) -> None:
+        for site in self.sites:
+            check_name(site)
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise ConfigError(f"--sites must name each site once, not {','.join(self.sites)!r}")
+        if not 1024 <= self.port <= 65535 - len(self.sites):
+            raise ConfigError(f"port {self.port} must be between 1024 and {65535 - len(self.sites)}")
+
+    def toml(self) -> str:
+        """The file."""
+        sites = ", ".join(f'"{site}"' for site in self.sites)
+        return f'engine = "{self.engine}"\nsites = [{sites}]\nhost = "{self.host}"\nport = {self.port}\n'
+
+    @property
+    def kit(self) -> Kit:
+        """What the engine needs to be set up and started."""
+        if self.engine == "flower":
+            from fedshed.deployment.flower_kit import FlowerKit
+
+            return FlowerKit(self)
+        from fedshed.deployment.nvflare_kit import NVFlareKit
+
+        return NVFlareKit(self)
+
+
+class Command(Struct, frozen=True):
+    """A program: the folder of the deployment it is started in, its arguments and environment."""
+
+    name: str
+    folder: str
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+
+    def line(self) -> str:
+        """As typed in its folder."""
+        env = [f"{name}={_shell(value)}" for name, value in self.env.items()]
+        return " ".join([*env, *map(_shell, self.argv)])
+
+    def at(self, root: Path) -> tuple[list[str], dict[str, str], Path]:
+        """Arguments, environment and folder, for a deployment that lies at `root`."""
+        here = root / self.folder
+        argv = [value.replace(HERE, str(here)) for value in self.argv]
+        return argv, {name: value.replace(HERE, str(here)) for name, value in self.env.items()}, here
+
+
+def _shell(value: str) -> str:
+    if HERE in value:
+        return '"' + value.replace('"', '\\"').replace(HERE, "$PWD") + '"'
+    return shlex.quote(value)
+
+
+class Kit(Protocol):
+    """An engine's part of a deployment."""
+
+    def write(self, root: Path) -> None:
+        """Certificates, keys and the engine's own files, into master/ and sites/NAME/."""
+        ...
+
+    def master(self) -> Command:
+        """The service at the Master."""
+        ...
+
+    def site(self, site: str) -> Command:
+        """The service at a site."""
+        ...
+
+    def admissions(self) -> tuple[Command, ...]:
+        """What must be run once at the Master, when its service is up and before the sites start."""
+        ...
+
+    def start(self) -> Command:
+        """What starts the study, once all services run."""
+        ...
+
+
+def read_plan(root: Path) -> Plan:
+    """The plan of the deployment in a folder."""
+    return load(root / "deployment.toml", Plan)

@@ -1,0 +1,36 @@
+"""What a node keeps of a study on the site's disk, where its process does not live on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from fedshed.files import write_atomically
+
+STALE = 24 * 3600.0  # seconds after which another study's files are removed
+
+
+class Disk:
+    """Kept in files that only their owner can read, one folder a study."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, study: bytes, name: str) -> bytes | None:
+        """What was put under this name, if it is still there."""
+        path = self._folder / study.hex() / name
+        return path.read_bytes() if path.is_file() else None
+
+    def put(self, study: bytes, name: str, data: bytes) -> None:
+        """Keep it; what is left of studies that ended long ago is removed when a new one begins."""
+        folder = self._folder / study.hex()
+        if not folder.is_dir():
+            self._sweep()
+            folder.mkdir(mode=0o700, parents=True)
+        write_atomically(folder / name, data)
+
+    def _sweep(self) -> None:
+        for path in self._folder.glob("[0-9a-f]" * 8):
+            if time.time() - path.stat().st_mtime > STALE:
+                shutil.rmtree(path, ignore_errors=True)

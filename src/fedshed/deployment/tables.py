@@ -1,0 +1,72 @@
+"""A site's table as Arrow: read from where its file says, and frozen for the time of a study."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedshed.deployment.config import SiteFile, Source
+from fedshed.errors import ConfigError, DataError
+from fedshed.preparation.reading import read_table
+
+
+def read(site: SiteFile, folder: Path) -> Any:
+    """The columns a site offers, under the study's names."""
+    table = _read(site.name, site.table, folder)
+    if site.columns is None:
+        return table
+    own = site.columns if isinstance(site.columns, dict) else {name: name for name in site.columns}
+    lacking = [name for name in own.values() if name not in table.column_names]
+    if lacking:
+        raise DataError(f"site {site.name!r}: [columns] names {lacking}, which its table does not have")
+    return table.select(list(own.values())).rename_columns(list(own))
+
+
+def freeze(table: Any) -> bytes:
+    """An Arrow table as bytes."""
+    pa = needed("pyarrow", "data")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    frozen: bytes = sink.getvalue().to_pybytes()
+    return frozen
+
+
+def thaw(data: bytes) -> Any:
+    """The table again."""
+    pa = needed("pyarrow", "data")
+    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+
+
+def needed(module: str, extra: str) -> Any:
+    """A module of an extra, or an error that says how to get it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ConfigError(f"this needs {module}: pip install 'fedshed[{extra}]'") from None
+
+
+def _read(site: str, source: Source, folder: Path) -> Any:
+    try:
+        if source.sql is not None:
+            return _query(source, folder)
+        return read_table(folder / str(source.csv or source.parquet), na_values=source.na_values)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a file or a database says
+        raise DataError(f"site {site!r}: its table cannot be read: {error}") from error
+
+
+def _query(source: Source, folder: Path) -> Any:
+    if source.url is not None:
+        sql, pandas = needed("sqlalchemy", "sql"), needed("pandas", "data")
+        engine = sql.create_engine(os.path.expandvars(source.url))
+        with engine.connect() as connection:
+            frame = pandas.read_sql_query(sql.text(source.sql), connection)
+        return needed("pyarrow", "data").Table.from_pandas(frame, preserve_index=False)
+    database = ":memory:" if source.database is None else str(folder / source.database)
+    options, fixed = {"file_search_path": str(folder)}, source.database is not None
+    with needed("duckdb", "sql").connect(database, read_only=fixed, config=options) as db:
+        return db.sql(source.sql).to_arrow_table()

@@ -1,0 +1,521 @@
+"""Nodes, studies and plans, without an engine: the same bytes go through InProcess."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+import fedshed
+from fedshed import Federation
+from fedshed.algorithms.auto import choose
+from fedshed.algorithms.pen import Pen
+from fedshed.audit import entries
+from fedshed.cli import app
+from fedshed.codec import encode
+from fedshed.deployment.config import SiteFile, Source, StudyFile, Uplink, read_site, read_study
+from fedshed.deployment.envelope import Envelope, Prepare, Room, Unknown, digest
+from fedshed.deployment.example import TARGET, write_tables
+from fedshed.deployment.master import conduct
+from fedshed.deployment.node import Node
+from fedshed.deployment.plan import HERE, Command, Plan
+from fedshed.deployment.review import review
+from fedshed.deployment.tables import freeze, thaw
+from fedshed.disclosure import Policy
+from fedshed.errors import ConfigError, DataError, ProtocolError
+from fedshed.files import write_secret
+from fedshed.fitting import fit
+from fedshed.preparation import Study, read_table
+from fedshed.transports import InProcess, Stateless
+
+SITES = ("a", "b", "c")
+OPEN = Policy(min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_parameters_per_row=10.0)
+MODEL = Study(family="logistic", target="y", l2=1e-2)
+STUDY = StudyFile(MODEL, SITES)
+SITE_B = 'name = "b"\n[table]\ncsv = "b.csv"\n[disclosure]\nmin_rows_per_class = 1\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three tables of 6 columns and 10, 40 and 90 rows."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=6)
+    for site, rows in zip(SITES, (10, 40, 90), strict=True):
+        X = rng.normal(size=(rows, 6)) * np.geomspace(2, 0.2, 6)
+        y = np.where(X @ truth + rng.normal(size=rows) > 0, 1, 0)
+        frame = pd.DataFrame(X, columns=list("uvwxpq")).assign(y=y)
+        frame.to_csv(tmp_path / f"{site}.csv", index=False)
+    return tmp_path
+
+
+def sitefile(site: str, **changes: object) -> SiteFile:
+    usual = {"table": Source(csv=f"{site}.csv"), "state": f"state-{site}", "audit": f"audit-{site}.jsonl"}
+    return SiteFile(**{"name": site, "disclosure": OPEN, **usual, **changes})
+
+
+def nodes(folder: Path, **changes: object) -> dict[str, Node]:
+    return {site: Node(sitefile(site, **changes), folder) for site in SITES}
+
+
+def tables(folder: Path) -> dict[str, object]:
+    return {site: read_table(folder / f"{site}.csv") for site in SITES}
+
+
+class Reborn:
+    """A node whose process ends after each message, as Flower's do."""
+
+    def __init__(self, site: SiteFile, folder: Path) -> None:
+        self._site, self._folder = site, folder
+
+    def handle(self, data: bytes) -> bytes:
+        return Node(self._site, self._folder, keep=True).handle(data)
+
+
+class Forgetful(InProcess):
+    """Processes that end after each message, with nothing but their disk to remember by."""
+
+    stateless = True
+
+
+ALGORITHMS = ["newton", "fib-shed", "qn-shed", "pen", "fednl", "lbfgs"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_study_over_nodes_is_fit_bit_for_bit(folder, algorithm):
+    """Fused exchanges give the same iterates as fit's two, and everything a site says is the same."""
+    model, report = conduct(replace(STUDY, algorithm=algorithm), InProcess(nodes(folder)))
+    expected = fit(tables(folder), MODEL, algorithm=algorithm)
+    assert model.converged
+    assert model.coefficients == expected.coefficients
+    assert model.inference.model_covariance == expected.inference.model_covariance
+    assert model.inference.null_deviance == expected.inference.null_deviance
+    assert report.exchanges <= expected.run.exchanges
+    assert report.rows == {"a": 10, "b": 40, "c": 90}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_processes_that_end_after_each_message_go_on_from_the_sites_disk(folder, algorithm):
+    """The same model as agents that remember, and no Hessian is computed twice."""
+    study = replace(STUDY, algorithm=algorithm)
+    reborn = {site: Reborn(sitefile(site), folder) for site in SITES}
+    model, _ = conduct(study, Forgetful(reborn))
+    lasting, _ = conduct(study, InProcess(nodes(folder)))
+    assert model.coefficients == lasting.coefficients
+    assert model.trace[-1].hessians == lasting.trace[-1].hessians
+
+
+FAMILIES = [
+    Study(family="linear", formula="y ~ u + C(level) + v:w"),
+    Study(family="poisson", target="count", columns=("u", "level"), exposure="years", standardize=True),
+    Study(family="multinomial", target="level", columns=("u", "v"), l2=0.1),
+    Study(family="logistic", target="level2", columns=("u", "v"), weight="years", l2=0.1),
+    Study(family="linear", target="y", columns=("u", "v"), intercept=False, missing="drop"),
+]
+
+
+@pytest.mark.parametrize("study", FAMILIES, ids=lambda study: study.family)
+def test_every_kind_of_study_over_processes_that_end_is_fit(folder, study):
+    """Formulas, categories, exposures, weights, classes, missing values: all as `fit` has them."""
+    rng = np.random.default_rng(1)
+    for site in SITES:
+        frame = pd.read_csv(folder / f"{site}.csv")
+        more = {
+            "level": rng.choice(["low", "mid", "top"], len(frame)),
+            "years": rng.uniform(1, 3, len(frame)),
+        }
+        frame = frame.assign(**more, count=rng.poisson(2.0, len(frame)))
+        frame["level2"] = np.where(frame["level"] == "top", "yes", "no")
+        frame.loc[2, "v"] = np.nan if study.missing == "drop" else frame.loc[2, "v"]
+        frame.to_csv(folder / f"{site}.csv", index=False)
+    reborn = {site: Reborn(sitefile(site), folder) for site in SITES}
+    model, _ = conduct(StudyFile(study, SITES), Forgetful(reborn))
+    expected = fit(tables(folder), study)
+    assert model.converged
+    assert model.coefficients == expected.coefficients
+    assert model.inference.cluster_covariance == expected.inference.cluster_covariance
+
+
+def test_the_rows_of_a_study_cannot_change_under_it(folder):
+    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+
+    class Tampered(Forgetful):
+        def exchange(self, payloads):
+            replies = super().exchange(payloads)
+            pd.read_csv(folder / "b.csv").iloc[:5].to_csv(folder / "b.csv", index=False)
+            return replies
+
+    model, _ = conduct(STUDY, Tampered({site: Reborn(sitefile(site), folder) for site in SITES}))
+    assert model.coefficients == expected.coefficients
+
+
+def test_a_node_that_forgot_its_stage_is_told_again(folder):
+    all_nodes = nodes(folder)
+
+    class Restarting(InProcess):
+        def exchange(self, payloads):
+            replies = super().exchange(payloads)
+            all_nodes["b"].forget()
+            return replies
+
+    model, _ = conduct(STUDY, Restarting(all_nodes))
+    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    assert model.coefficients == expected.coefficients
+
+
+def test_envelopes_cost_little(tmp_path):
+    """The study of `deploy new`: what the engine is given is within 5 % of what the run counts."""
+    write_tables({site: tmp_path / f"{site}.csv" for site in SITES})
+    study = Study(family="logistic", target=TARGET, l2=1e-3)
+    model, report = conduct(StudyFile(study, SITES), InProcess(nodes(tmp_path)))
+    counted, carried = report.payload_up + report.payload_down, report.carried_up + report.carried_down
+    assert counted < carried < 1.05 * counted
+    assert report.converged
+    assert model.trace[-1].exchanges <= 12  # of the start and the fit
+
+
+def test_a_study_cut_off_goes_on_from_its_checkpoint(folder, tmp_path):
+    path, seen = tmp_path / "checkpoint", []
+
+    def cut_off(progress):
+        seen.append(progress)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, watch=cut_off)
+    model, _ = conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
+    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    assert model.coefficients == expected.coefficients
+    assert len(model.trace) == len(expected.trace)
+    assert not path.exists()
+
+
+# what a site lets in and out
+
+
+def test_the_uplink_of_a_site_is_its_number_of_eigenpairs(folder):
+    """A link of 2.5 pairs a round sends 2 a round, and the others are not held back by it."""
+    pair = 8 * (7 + 1)
+    sent = dict.fromkeys(SITES, 0)
+
+    class Metered(InProcess):
+        def exchange(self, payloads):
+            replies = list(super().exchange(payloads))
+            for site, data in replies:
+                sent[site] = max(sent[site], len(data) // pair)
+            return replies
+
+    all_nodes = nodes(folder)
+    all_nodes["c"] = Node(sitefile("c", uplink=Uplink(bytes_per_round=2.5 * pair)), folder)
+    model, _ = conduct(replace(STUDY, algorithm="fib-shed"), Metered(all_nodes))
+    plenty, _ = conduct(replace(STUDY, algorithm="fib-shed"), InProcess(nodes(folder)))
+    assert model.converged
+    assert model.trace[1].q_max == 6  # sites without a limit send all they have at once
+    assert sent["c"] < sent["b"]
+    assert plenty.trace[1].q_max == 1
+
+
+def test_auto_takes_the_links_into_account(folder):
+    all_nodes = nodes(folder, uplink=Uplink(bytes_per_second=1000, seconds=0.2))
+    model, _ = conduct(STUDY, InProcess(all_nodes))
+    assert model.converged
+    assert model.run.algorithm.startswith("qn-shed")
+
+
+def test_auto_spares_agents_that_forget_an_algorithm_that_needs_memory():
+    assert isinstance(choose(100, 5, None)[0], Pen)
+    assert not isinstance(choose(100, 5, None, stateless=True)[0], Pen)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 40)), np.arange(80) % 2
+    result = fedshed.optimize(Federation.from_arrays(X, y), l2=1.0, transport=Stateless)
+    assert result.converged
+    assert not result.algorithm.startswith("pen")
+
+
+def test_a_refusal_does_not_quote_the_sites_rows(folder, caplog):
+    (folder / "b.csv").write_text("u,y\n1,0\njane,doe,1\n")
+    with pytest.raises(ProtocolError, match="site 'b' refused: its table does not fit") as refused:
+        conduct(STUDY, InProcess(nodes(folder)))
+    assert "jane" not in str(refused.value)
+    assert "jane" in caplog.text  # the site's own log has it
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\x94" * 40, os.urandom(300)])
+def test_bytes_that_are_no_envelope_are_refused_not_raised(folder, data):
+    assert b"no envelope" in Node(sitefile("a"), folder).handle(data)
+
+
+def test_a_stage_must_be_the_one_that_is_named(folder):
+    node = Node(sitefile("a"), folder)
+    opening = encode(Prepare())
+    assert node.handle(encode(Envelope(b"1234" + digest(opening), 0, None, b""))) == encode(Unknown())
+    assert b"not the one" in node.handle(encode(Envelope(b"12344321", 0, opening, b"")))
+    assert b"8 bytes" in node.handle(encode(Envelope(b"../../../x", 0, opening, b"")))
+    garbage = b"\x93\x07\x01\x02"
+    assert b"unknown stage" in node.handle(encode(Envelope(b"1234" + digest(garbage), 0, garbage, b"")))
+
+
+def test_a_node_that_refuses_is_named(folder):
+    room = Room(InProcess(nodes(folder)), b"1234", Prepare())
+    with pytest.raises(ProtocolError, match="site 'a' refused"):
+        room.part().exchange({"a": b"no request"})
+
+
+def test_the_policy_of_a_site_is_enforced_and_the_rule_is_named(folder):
+    policies = {
+        Policy(): "max_parameters_per_row",
+        Policy(min_rows=11): "min_rows",
+        replace(OPEN, max_scalars=40): "max_scalars",
+    }
+    for policy, rule in policies.items():
+        strict = nodes(folder) | {"a": Node(sitefile("a", disclosure=policy), folder)}
+        with pytest.raises(ProtocolError, match=rf"site 'a' refused: .*\({rule}\)"):
+            conduct(STUDY, InProcess(strict))
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_all_that_leaves_a_site_is_on_its_record(folder, lasting):
+    """Every answer of every stage, with the hash of what left, also where each message has its process."""
+    sent = []
+
+    class Tapped(InProcess if lasting else Forgetful):
+        def exchange(self, payloads):
+            replies = list(super().exchange(payloads))
+            sent.extend(len(data) for i, data in replies if i == "b")
+            return replies
+
+    sites = nodes(folder) if lasting else {site: Reborn(sitefile(site), folder) for site in SITES}
+    _, report = conduct(STUDY, Tapped(sites))
+    record = list(entries(folder / "audit-b.jsonl"))
+    assert len(record) == len(sent) == report.exchanges
+    assert all(0 < carried - entry.bytes < 30 for carried, entry in zip(sent, record, strict=True))
+    assert len({entry.study for entry in record}) == 1
+    assert record[0].what == "Schema"
+    assert record[-2].what == "Inspect -> Inspected"
+
+
+def test_site_check_leaves_no_record_and_says_what_the_policy_forbids(folder):
+    (folder / "a.toml").write_text('name = "a"\n[table]\ncsv = "a.csv"\n')
+    shown = CliRunner().invoke(app, ["site", "check", str(folder / "a.toml")])
+    assert shown.exit_code == 1
+    assert "max_parameters_per_row): 7 parameters for 10 rows" in " ".join(shown.stdout.split())
+    assert not (folder / "audit.jsonl").exists()
+
+
+def test_only_the_columns_offered_can_be_asked_for(folder):
+    offered = ["u", "v", "y"]
+    model, _ = conduct(STUDY, InProcess(nodes(folder, columns=offered)))
+    assert list(model.coefficients) == ["u", "v", "intercept"]
+    with pytest.raises(DataError, match="'p'"):
+        conduct(
+            replace(STUDY, study=replace(MODEL, columns=("u", "p"))),
+            InProcess(nodes(folder, columns=offered)),
+        )
+
+
+def test_a_site_may_call_its_columns_otherwise(folder):
+    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    frame = pd.read_csv(folder / "c.csv")
+    frame.rename(columns={"u": "U_MG", "y": "OUTCOME"}).to_csv(folder / "c.csv", index=False)
+    names = {name: {"u": "U_MG", "y": "OUTCOME"}.get(name, name) for name in frame.columns}
+    model, _ = conduct(STUDY, InProcess(nodes(folder) | {"c": Node(sitefile("c", columns=names), folder)}))
+    assert model.coefficients == expected.coefficients
+
+
+def test_sites_that_do_not_fit_are_named(folder):
+    with pytest.raises(ProtocolError, match=r"\['d'\] are not connected"):
+        conduct(StudyFile(MODEL, ("a", "d"), deadline=0.1), InProcess(nodes(folder)))
+    with pytest.raises(ProtocolError, match="registered as 'a' calls itself 'b'"):
+        conduct(StudyFile(MODEL, ("a",)), InProcess({"a": Node(sitefile("b"), folder)}))
+    with pytest.raises(DataError, match="site 'b' lacks column"):
+        conduct(STUDY, InProcess(nodes(folder) | {"b": Node(sitefile("b", columns=["u", "y"]), folder)}))
+    with pytest.raises(ConfigError, match="least-squares only"):
+        conduct(replace(STUDY, algorithm="shed-ls"), InProcess(nodes(folder)))
+
+
+# where tables come from
+
+
+def test_every_source_gives_the_same_rows(folder):
+    import duckdb
+    import sqlalchemy
+
+    frame = pd.read_csv(folder / "b.csv")
+    frame.to_parquet(folder / "b.parquet")
+    engine = sqlalchemy.create_engine(f"sqlite:///{folder}/b.sqlite")
+    frame.to_sql("rows", engine, index=False)
+    engine.dispose()
+    with duckdb.connect(folder / "b.duckdb") as db:
+        db.execute("CREATE TABLE rows AS SELECT * FROM frame")
+    sources = [
+        Source(csv="b.csv"),
+        Source(parquet="b.parquet"),
+        Source(sql="SELECT * FROM rows", url=f"sqlite:///{folder}/b.sqlite"),
+        Source(sql="SELECT * FROM rows", database="b.duckdb"),
+        Source(sql="SELECT * FROM 'b.parquet'"),
+    ]
+    found = [Node(sitefile("b", table=one), folder).frame(b"1234").to_pandas() for one in sources]
+    for other in found[1:]:
+        pd.testing.assert_frame_equal(other, found[0])
+
+
+def test_a_password_comes_from_the_environment(folder, monkeypatch):
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(f"sqlite:///{folder}/t.sqlite")
+    pd.read_csv(folder / "a.csv").to_sql("rows", engine, index=False)
+    engine.dispose()
+    monkeypatch.setenv("PLACE", str(folder))
+    source = Source(sql="SELECT * FROM rows", url="sqlite:///$PLACE/t.sqlite")
+    assert Node(sitefile("a", table=source), folder).frame(b"1234").num_rows == 10
+
+
+def test_a_frozen_table_thaws_to_itself():
+    import pyarrow as pa
+
+    table = pa.table(
+        {"i": [1, 2, None], "f": [0.1, None, 1e300], "b": [True, False, True], "s": ["x", None, "z"]}
+    )
+    assert thaw(freeze(table)).equals(table)
+
+
+# the files
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('name = "a"\n', "table"),
+        ('name = "a"\n[table]\ncsv = "x"\nparquet = "y"\n', "exactly one of"),
+        ('name = "a"\n[table]\ncsv = "x"\nurl = "y"\n', "go with sql"),
+        ('name = "a b"\n[table]\ncsv = "x"\n', "letters, digits"),
+        ('name = "a"\ntabel = 1\n[table]\ncsv = "x"\n', "tabel"),
+        ('name = "a"\n[table]\ncsv = "x"\n[uplink]\n', "bytes_per_round"),
+        ('name = "a"\n[table]\ncsv = "x"\n[uplink]\nbytes_per_round = -1\n', "rate >= 0"),
+        ("name = ", "site.toml"),
+    ],
+)
+def test_a_sites_file_is_checked(tmp_path, text, complaint):
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"site\.toml") as refused:
+        read_site(tmp_path / "site.toml")
+    assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('family = "linear"\ntarget = "y"\n', "sites"),
+        ('family = "linear"\nsites = ["a", "a"]\ntarget = "y"\n', "once"),
+        ('family = "linear"\nsites = ["a"]\n', "names no target"),
+        ('sites = ["a"]\ntarget = "y"\n', "family"),
+        ('family = "logit"\nsites = ["a"]\ntarget = "y"\n', "logit"),
+        ('family = "linear"\nsites = ["a"]\ntarget = "y"\nquorum = 2\n', "quorum"),
+        ('family = "linear"\nsites = ["a"]\ntarget = "y"\ndeadline = 0.0\n', "deadline"),
+        ('family = "linear"\nsites = ["a"]\ntarget = "y"\nl2 = -1.0\n', "l2"),
+        ('family = "linear"\nsites = ["a"]\ntarget = "y"\nl3 = 1.0\n', "l3"),
+    ],
+)
+def test_a_studys_file_is_checked(tmp_path, text, complaint):
+    (tmp_path / "study.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"study\.toml") as refused:
+        read_study(tmp_path / "study.toml")
+    assert complaint in str(refused.value)
+
+
+# site check
+
+
+def test_site_check_says_what_a_study_then_sends(folder):
+    (folder / "b.toml").write_text(SITE_B)
+    found = review(folder / "b.toml", STUDY)
+    sizes = []
+
+    class Metered(InProcess):
+        def exchange(self, payloads):
+            replies = dict(super().exchange(payloads))
+            sizes.append(len(replies["b"]))
+            return replies.items()
+
+    conduct(STUDY, Metered(nodes(folder)))
+    said = {when: sum(i.size for i in found.items if i.when == when) for when in ("each round", "at the end")}
+    assert 0 <= sizes[0] - found.items[0].size <= 80  # the headers
+    assert 0 <= max(sizes[3:-2]) - said["each round"] <= 80
+    assert 0 <= sizes[-2] - said["at the end"] <= 80
+    assert found.rows == 40
+
+
+def test_site_check_on_the_command_line(folder):
+    (folder / "b.toml").write_text(SITE_B)
+    shown = CliRunner().invoke(app, ["site", "check", str(folder / "b.toml")])
+    assert shown.exit_code == 0
+    assert "nothing was sent" in shown.stdout
+    assert "hessian" in shown.stdout
+    missing = CliRunner().invoke(app, ["site", "check", str(folder / "none.toml")])
+    assert missing.exit_code == 2
+    assert "none.toml" in missing.stderr
+
+
+def test_site_check_of_a_site_with_one_class(folder):
+    pd.read_csv(folder / "b.csv").assign(y=1).to_csv(folder / "b.csv", index=False)
+    (folder / "b.toml").write_text(SITE_B)
+    assert review(folder / "b.toml", STUDY).rows == 40
+
+
+# plans
+
+
+def test_a_command_typed_is_the_command_run(tmp_path):
+    """What COMMANDS.md prints, a shell takes apart into the arguments and environment that `local` uses."""
+    program = "import os, sys; print(sys.argv[1:], os.environ['WHERE'])"
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    argv = (sys.executable, "-c", program, f'site="{HERE}/x.toml"', "it's", "$HOME")
+    command = Command("test", "a b", argv, {"WHERE": f"{HERE}/y"})
+    typed = subprocess.run(
+        ["sh", "-c", command.line()], cwd=folder, capture_output=True, text=True, check=True
+    )
+    run, env, where = command.at(tmp_path)
+    ours = subprocess.run(
+        run, cwd=where, env={**os.environ, **env}, capture_output=True, text=True, check=True
+    )
+    assert typed.stdout == ours.stdout
+    assert str(folder) in ours.stdout
+    assert shlex.split(command.line())
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [{"sites": ("a", "a")}, {"sites": ("../x",)}, {"sites": ()}, {"sites": ("a",), "port": 80}],
+)
+def test_plans_that_cannot_work(plan):
+    with pytest.raises(ConfigError):
+        Plan("flower", **plan)
+
+
+def test_secrets_are_for_their_owner_only(tmp_path):
+    path = write_secret(tmp_path / "new" / "key", b"x")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        write_secret(path, b"y")
+
+
+def test_what_a_node_keeps_on_disk_is_for_its_owner_only(folder):
+    conduct(STUDY, Forgetful({site: Reborn(sitefile(site), folder) for site in SITES}))
+    (kept,) = (folder / "state-a").iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+
+
+def test_the_core_needs_no_engine():
+    program = "import sys, fedshed, fedshed.cli, fedshed.deployment.master; print('flwr' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
