@@ -30,11 +30,11 @@ $(VENV)/.browser: $(VENV)/.dev
 	$(PIP) -e '.[dev,ui,browser]'
 	touch $@
 
-test: $(VENV)/.dev  ## all tests but those in a browser; warnings are errors
-	$(BIN)/python -m pytest -n 2 -m 'not browser'
+test: $(VENV)/.dev  ## all tests but those of browsers and engines; warnings are errors
+	$(BIN)/python -m pytest -n 2
 
 browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium (skipped where it is absent)
-	$(BIN)/python -m pytest tests/browser -rs
+	$(BIN)/python -m pytest -m browser -rs tests/browser
 
 tutorials: $(VENV)/.dev  ## the pages of docs/tutorials print what they show; UPDATE=1 writes it into them
 	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) docs/tutorials/*.md
