@@ -10,7 +10,6 @@ from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.kernels import Automatic, Kernel, Textbook
 from fedshed.objectives.base import Rows
 
-
 EPS = float(np.finfo(float).eps)
 
 
