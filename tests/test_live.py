@@ -6,16 +6,17 @@ import sys
 import time
 
 import msgspec
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fedshed
 from fedshed.cli import app
 from fedshed.errors import ConfigError, DataError
 from fedshed.experiments import Study
 from fedshed.report import page
 from fedshed.ui.live import DONE, FAILED, PAUSED, RUNNING, STOPPED, Simulation
 from fedshed.ui.log import Log
-from reports import bumpy, rows
 
 SMALL = Study(agents=4, l2=1e-2, algorithms=("fib-shed", "newton"), max_iterations=200)
 LONG = Study(agents=4, l2=1e-6, algorithms=("agd",), tol=0.0, max_iterations=1_000_000)
@@ -105,48 +106,70 @@ def test_before_anything_ran_there_is_a_page(simulation):
 # Logs
 
 
-def line(row, **more) -> bytes:
-    return msgspec.json.encode({"row": row, **more}) + b"\n"
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """A run with a log: its result, and the lines."""
+    folder = tmp_path_factory.mktemp("run")
+    federation = SMALL.resolved().data()
+    result = fedshed.optimize(federation, l2=1e-2, algorithm="fib-shed", watch=fedshed.RunLog(folder))
+    return result, (folder / "run.jsonl").read_bytes().splitlines(keepends=True)
 
 
-def test_a_log_is_followed_while_it_grows(tmp_path):
-    path, trace = tmp_path / "run.jsonl", rows(bumpy(4))
-    whole = line(trace[0], run="fib-shed", agents=3) + b'{"event": "site north came back"}\n'
-    path.write_bytes(whole + line(trace[1], run="fib-shed")[:-20])
-    log = Log(path)
-    assert log.status().message == "run.jsonl: 1 rows, 1 lines of another kind"
-    path.write_bytes(whole + line(trace[1], run="fib-shed") + line(trace[2], run="pen"))
-    log.status()
-    assert log.rows == [("fib-shed", trace[0]), ("fib-shed", trace[1]), ("pen", trace[2])]
-    assert log.report().problems[0].count == 3
-
-
-def test_pairs_in_a_log_are_a_map_with_holes_where_an_agent_was_silent(tmp_path):
-    path, trace = tmp_path / "run.jsonl", rows(bumpy(3))
-    path.write_bytes(line(trace[1], pairs={"a": 1, "b": 2}) + line(trace[2], pairs={"b": 4}))
-    (run,) = Log(path).report().problems[0].runs
-    assert (run.pairs.agents, run.pairs.iterations) == (("a", "b"), (1, 2))
-    assert run.pairs.values == ((1, None), (2, 4))
-
-
-def test_a_row_may_leave_out_what_a_deployment_does_not_know(tmp_path):
+def test_a_log_is_followed_while_it_grows(logged, tmp_path):
+    result, lines = logged
     path = tmp_path / "run.jsonl"
-    path.write_text('{"run": "x", "row": {"iteration": 0, "grad_norm": 0.5, "gap": null}}\n')
-    assert '"gap":[null]' in page(Log(path).report())
+    path.write_bytes(b"".join(lines[:4]) + lines[4][:-20])  # the last line is being written
+    log = Log(tmp_path)
+    assert log.status().state == "following"
+    assert [row.iteration for _, row in log.rows] == [0, 1, 2]
+    path.write_bytes(b"".join(lines))
+    assert log.status().state == DONE
+    found = [(row.iteration, row.grad_norm) for _, row in log.rows]
+    assert found == [(row.iteration, row.grad_norm) for row in result.trace]
+    assert log.rows[-1][1].exchanges == result.trace[-1].exchanges
+    (problem,) = log.report().problems
+    (run,) = problem.runs
+    assert (run.converged, run.ended, problem.count) == (True, result.reason, 4)
 
 
-def test_a_log_that_is_begun_anew_is_read_anew(tmp_path):
-    path, trace = tmp_path / "run.jsonl", rows(bumpy(3))
-    path.write_bytes(line(trace[0]) + line(trace[1]))
+def test_pairs_and_renewals_in_a_log_agree_with_the_trace(logged, tmp_path):
+    result, lines = logged
+    (tmp_path / "run.jsonl").write_bytes(b"".join(lines))
+    log = Log(tmp_path / "run.jsonl")
+    held = log.report().problems[0].runs[0].pairs
+    assert np.max(held.values, axis=0).tolist() == [result.trace[t + 1].q_max for t in held.iterations]
+    renewals = {row.iteration - 1 for row in result.trace if row.renewed and row.iteration > 1}
+    seen = {row.iteration for _, row in log.rows if row.renewed}
+    assert seen
+    assert seen <= renewals
+
+
+def test_a_resumed_run_goes_on_where_its_checkpoint_was(logged, tmp_path):
+    _, lines = logged
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(lines[:6]))
     log = Log(path)
     before = log.status().generation
-    path.write_bytes(line(trace[0]))
-    assert log.status().generation == before + 1
+    path.write_bytes(b"".join([*lines[:6], lines[0], *lines[4:7]]))
+    assert log.status().generation > before
+    assert [row.iteration for _, row in log.rows] == list(range(6))
+
+
+def test_a_log_that_is_begun_anew_is_read_anew(logged, tmp_path):
+    _, lines = logged
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(lines[:6]))
+    log = Log(path)
+    before = log.status().generation
+    path.write_bytes(b"".join(lines[:2]))
+    assert log.status().generation > before
     assert len(log.rows) == 1
 
 
-def test_a_log_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"no\.jsonl is not there"):
+def test_a_file_that_is_no_log_or_not_there_is_said(tmp_path):
+    (tmp_path / "run.jsonl").write_text("{}\n")
+    assert "is not the log of a run" in Log(tmp_path).status().message
+    with pytest.raises(DataError, match=r"no log .*no\.jsonl"):
         Log(tmp_path / "no.jsonl")
 
 

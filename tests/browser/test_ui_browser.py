@@ -14,9 +14,9 @@ import urllib.request
 import pytest
 from typer.testing import CliRunner
 
+import fedshed
 from fedshed.cli import app
-from reports import bumpy, rows
-from test_live import line, wait
+from test_live import SMALL, wait
 
 pytestmark = pytest.mark.browser
 KEY = "the-key"
@@ -132,14 +132,17 @@ def test_a_mistake_in_the_form_is_said_in_a_sentence(serve, simulation, visit):
 def test_a_log_is_followed_without_commands(serve, visit, tmp_path):
     from fedshed.ui.log import Log
 
-    path, trace = tmp_path / "run.jsonl", rows(bumpy(9))
-    path.write_bytes(b"".join(line(row, run="<b>site</b>", pairs={"a": 1}) for row in trace[:4]))
+    log, path = fedshed.RunLog(tmp_path / "source"), tmp_path / "run.jsonl"
+    result = fedshed.optimize(SMALL.resolved().data(), l2=1e-2, algorithm="fib-shed", watch=log)
+    lines = (tmp_path / "source" / "run.jsonl").read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:5]))
     page = visit(f"{serve(Log(path))}?key={KEY}")
-    assert points(page) == {"<b>site</b>": 4}
+    assert points(page) == {"Shed": 4}
     assert page.locator("#pause").count() == 0
     with path.open("ab") as file:
-        file.write(b"".join(line(row, run="<b>site</b>") for row in trace[4:]))
-    wait(lambda: points(page) == {"<b>site</b>": 9})
+        file.write(b"".join(lines[5:]))
+    wait(lambda: points(page) == {"Shed": len(result.trace)})
+    assert page.locator("body[data-state=done]").count() == 1
 
 
 def test_nobody_without_the_key_sees_or_does_anything(serve, simulation):

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@app.command(epilog="Example: fedshed ui --log run.jsonl")
+@app.command(epilog="Example: fedshed ui --log runs/today")
 def ui(
     log: Annotated[
-        Path | None, option("Follow this JSONL log instead of running simulations.", "none")
+        Path | None, option("Follow the log of a run (a folder of RunLog) instead.", "none")
     ] = None,
     host: Annotated[str, option("Address to serve on; another than loopback lets others in.")] = "127.0.0.1",
     port: Annotated[int, option("Port; 0 is any that is free.")] = 8765,

@@ -62,7 +62,7 @@ class Recorder:
         return tuple(_spectrum(agent, iterations, seen) for agent, seen in self._seen.items() if iterations)
 
 
-def grid(agents: Sequence[str], iterations: Sequence[int], value: Callable[[int, int], int]) -> Grid:
+def grid(agents: Sequence[str], iterations: Sequence[int], value: Callable[[int, int], int | None]) -> Grid:
     """`value(t, i)` of iterations and agents by their index, as many of both as a screen can show."""
     who, when = spread(len(agents), MOST_AGENTS), spread(len(iterations), MOST_ITERATIONS)
     return Grid(

@@ -1,118 +1,124 @@
-"""The log of a deployment, one JSON object a line, followed while it grows.
-
-A line is a row of the trace, with the name of its run and, if they are known, the number of agents and the
-eigenpairs held of each: {"run": "fib-shed", "agents": 3, "row": {...}, "pairs": {"north": 4, ...}}.
-Lines of any other kind are passed over.
-"""
+"""The log of a deployment (`watch=RunLog(folder)`), followed while it grows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 from pathlib import Path
-from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from fedshed.errors import DataError
+from fedshed.errors import CodecError, DataError
 from fedshed.report import Grid, Problem, Report, Rerun, Run, versions
 from fedshed.report.recorder import grid
 from fedshed.trace import Row
-from fedshed.ui.live import Status
+from fedshed.ui.live import DONE, FAILED, Status
+from fedshed.watching import LOG, Begin, End, Line, Round, lines
 
-MOST_LINE = 1_000_000  # bytes of one line
 FOLLOWING = "following"
-
-
-class _Row(Struct, frozen=True):
-    """A row as it is logged: what a deployment does not know may be left out."""
-
-    iteration: int
-    rounds: int = 0
-    exchanges: int = 0
-    uplink_bytes: int = 0
-    downlink_bytes: int = 0
-    uplink_vectors: float = 0.0
-    hessians: float = 0.0
-    f: float | None = None
-    gap: float | None = None
-    grad_norm: float | None = None
-    eta: float | None = None
-    renewed: int = 0
-    q_max: int = 0
-    seconds: float = 0.0
-
-    def row(self) -> Row:
-        """The row; what is unknown is NaN."""
-        values = msgspec.structs.asdict(self)
-        unknown = {name: float("nan") for name in ("f", "grad_norm") if values[name] is None}
-        return Row(**(values | unknown))
-
-
-class _Line(Struct, frozen=True):
-    row: _Row
-    run: str = "run"
-    agents: int | None = None
-    pairs: dict[str, int] = {}
+NAN = float("nan")
 
 
 class Log:
-    """A source for the live page that only reads."""
+    """A source for the live page that only reads; what a log does not say (Hessians, vectors) is zero."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self.rows = Path(path), list[tuple[str, Row]]()
+        self.path = Path(path) / LOG if Path(path).is_dir() else Path(path)
         if not self.path.is_file():
-            raise DataError(f"log {self.path} is not there; name the JSONL file that the deployment writes")
-        self._agents, self._passed, self._offset = 0, 0, 0
-        self._pairs: dict[str, dict[int, dict[str, int]]] = {}
-        self._generation = 1
+            raise DataError(f"no log {self.path}; name the folder of a run with watch=RunLog(folder)")
+        self._lock, self._generation = threading.Lock(), 0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.rows: list[tuple[str, Row]] = []
+        self._rounds: list[Round] = []
+        self._study: Begin | None = None
+        self._end: End | None = None
+        self._broken, self._offset = "", 0
+        self._generation += 1
 
     def status(self) -> Status:
         """What has been read so far."""
-        self._read()
-        passed = f", {self._passed} lines of another kind" if self._passed else ""
-        return Status(FOLLOWING, f"{self.path.name}: {len(self.rows)} rows{passed}", self._generation)
+        with self._lock:
+            self._read()
+        if self._broken:
+            return Status(FAILED, self._broken, self._generation)
+        if self._end is not None:
+            return Status(DONE, self._end.reason, self._generation)
+        return Status(FOLLOWING, f"{self.path.name}, {len(self._rounds)} rounds", self._generation)
 
     def report(self) -> Report:
         """All there is so far."""
-        self._read()
-        rows: dict[str, list[Row]] = {}
-        for name, row in self.rows:
-            rows.setdefault(name, []).append(row)
-        runs = tuple(Run(name, trace, pairs=self._grid(name)) for name, trace in rows.items())
-        problem = Problem(self.path.name, runs, max(1, self._agents))
-        return Report(
-            self.path.name, (problem,), Rerun(f"fedshed ui --log {self.path.name}", 0, {}, versions())
-        )
+        self.status()
+        rows, name = [row for _, row in self.rows], self._name
+        ended, converged = ("", False) if self._end is None else (self._end.reason, self._end.converged)
+        runs = (Run(name, rows, ended, converged, self._grid()),) if rows else ()
+        title = f"{name} on {self._study.loss}" if self._study else self.path.name
+        problem = Problem(title, runs, len(self._study.sites) if self._study else 1)
+        return Report(title, (problem,), Rerun(f"fedshed ui --log {self.path.name}", 0, {}, versions()))
+
+    @property
+    def _name(self) -> str:
+        return "run" if self._study is None else self._study.algorithm
 
     def _read(self) -> None:
-        for line in self._new_lines():
-            try:
-                found = msgspec.json.decode(line, type=_Line)
-            except msgspec.MsgspecError:
-                self._passed += 1
-                continue
-            self.rows.append((found.run, found.row.row()))
-            self._agents = max(self._agents, found.agents or 0, len(found.pairs))
-            if found.pairs:
-                self._pairs.setdefault(found.run, {})[found.row.iteration] = found.pairs
-
-    def _new_lines(self) -> Iterator[bytes]:
-        """Whole lines that were added since the last look; a file that shrank is read anew."""
+        """Take in what was added since the last look; a file that shrank is read anew."""
         if self.path.stat().st_size < self._offset:
-            self.rows, self._pairs, self._passed, self._offset = [], {}, 0, 0
-            self._generation += 1
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            while (line := file.readline(MOST_LINE)).endswith(b"\n") or len(line) == MOST_LINE:
-                self._offset = file.tell()
-                yield line
+            self._begin_anew()
+        with self.path.open("rb") as stream:
+            stream.seek(self._offset)
+            try:
+                for line in lines(stream):
+                    self._take(line)
+            except CodecError as error:
+                self._broken = str(error)
+            self._offset = stream.tell()
 
-    def _grid(self, name: str) -> Grid | None:
-        seen: dict[int, dict[str, int]] = self._pairs.get(name, {})
-        if not seen:
+    def _take(self, line: Line) -> None:
+        if isinstance(line, Begin):
+            self._study, self._end = line, None
+        elif isinstance(line, End):
+            self._end = line
+            self._tell(_last(line, self.rows[-1][1] if self.rows else None))
+        else:
+            before = (
+                {i: site.pairs or 0 for i, site in self._rounds[-1].sites.items()} if self._rounds else {}
+            )
+            self._rounds = [one for one in self._rounds if one.iteration < line.iteration] + [line]
+            self._tell(_row(line, before))
+
+    def _tell(self, row: Row) -> None:
+        """Add a row; a resumed run goes on from its checkpoint, which may be some rounds back."""
+        kept = [pair for pair in self.rows if pair[1].iteration < row.iteration]
+        if len(kept) < len(self.rows):
+            self._generation += 1
+        self.rows = [*kept, (self._name, row)]
+
+    def _grid(self) -> Grid | None:
+        held = [
+            {i: site.pairs for i, site in one.sites.items() if site.pairs is not None} for one in self._rounds
+        ]
+        agents = sorted({agent for pairs in held for agent in pairs})
+        if not agents:
             return None
-        agents = sorted({agent for pairs in seen.values() for agent in pairs})
-        iterations = sorted(seen)
-        held: Any = lambda t, i: seen[iterations[t]].get(agents[i])  # noqa: E731  None where an agent was silent
-        return grid(agents, iterations, held)
+        iterations = [one.iteration for one in self._rounds]
+        return grid(agents, iterations, lambda t, i: held[t].get(agents[i]))
+
+
+def _row(line: Round, before: dict[str, int]) -> Row:
+    """A round as a row of a trace; who holds fewer pairs than before has renewed."""
+    pairs = {i: site.pairs or 0 for i, site in line.sites.items()}
+    return Row(
+        iteration=line.iteration, rounds=line.exchanges, exchanges=line.exchanges,
+        uplink_bytes=line.uplink_bytes, downlink_bytes=line.downlink_bytes, uplink_vectors=0.0, hessians=0.0,
+        f=line.f, gap=None, grad_norm=line.grad_norm, eta=line.eta,
+        renewed=sum(pairs[i] < before.get(i, 0) for i in pairs), q_max=max(pairs.values(), default=0),
+        seconds=line.seconds,
+    )  # fmt: skip
+
+
+def _last(end: End, row: Row | None) -> Row:
+    """The end of a run as a row; its bytes are those of the last round."""
+    up, down = (row.uplink_bytes, row.downlink_bytes) if row else (0, 0)
+    return Row(
+        iteration=end.iterations, rounds=end.exchanges, exchanges=end.exchanges, uplink_bytes=up,
+        downlink_bytes=down, uplink_vectors=0.0, hessians=0.0, f=NAN, gap=None, grad_norm=end.grad_norm,
+        eta=None, renewed=0, q_max=0, seconds=end.seconds,
+    )  # fmt: skip
