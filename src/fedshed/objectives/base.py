@@ -118,14 +118,15 @@ class LinearModel:
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Costs along a direction: two products with X, then O(N) a step size."""
         z, u = self.margins(theta), self.linear(direction)
-        with_all = z.ndim == 1 and len(z) <= SHORT  # all step sizes in one call, row by row the same numbers
-        if with_all:
+        if z.ndim == 1 and len(z) <= SHORT:
             return np.asarray(self.mean(self.losses(z + etas[:, None] * u)))
         return np.array([self.mean(self.losses(z + eta * u)) for eta in etas])
 
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Slopes along a direction, as cheap as costs: the mean of l'(z + eta u) u."""
         z, u = self.margins(theta), self.linear(direction)
+        if z.ndim == 1 and len(z) <= SHORT:
+            return np.asarray(self.slopes(z + etas[:, None] * u) @ self.shares(u))
         return np.array([float(np.vdot(self.shares(self.slopes(z + eta * u)), u)) for eta in etas])
 
     def margins(self, theta: Vector) -> NDArray[np.float64]:
