@@ -14,7 +14,7 @@ import fedshed
 from calls import call, strict_json
 from fedshed.experiments import coefficients
 
-FILES = {"model.json", "summary.txt", "trace.csv", "coefficients.png", "coefficients.svg"}
+FILES = {"model.json", "summary.txt", "trace.csv", "coefficients.png", "coefficients.svg", "report.html"}
 SIZES = {"aachen": 30, "bonn": 60, "celle": 140}
 
 

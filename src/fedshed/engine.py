@@ -178,7 +178,7 @@ def _reason(problem: Problem, state: State[Any], row: Row, goal: Goal, exact: bo
     return None
 
 
-STALL = 20  # iterations without progress, of a gradient that has long become small
+STALL = 100  # iterations without progress, of a gradient that has long become small
 
 
 def _stalled(rows: Sequence[Row], row: Row) -> bool:
