@@ -52,7 +52,7 @@ engines: $(VENV)/.engines  ## deployments on Flower and NVFlare, over TLS on thi
 	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) docs/tutorials/deploy.md
 
 docs: $(VENV)/.docs  ## the documentation site, in site/; a link that leads nowhere is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 benchopt: $(VENV)/.benchopt  ## the benchmark for the community, under benchopt
 	$(BIN)/python -m pytest -m benchopt -rs tests/test_benchopt.py
