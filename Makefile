@@ -12,7 +12,7 @@ help:  ## what can be made
 $(VENV)/.user: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedshed needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	$(PIP) -e '.[data,ui]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.user
