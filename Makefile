@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test browser tutorials engines lint format quick figures bench ci clean help
+.PHONY: demo test browser tutorials engines docs benchopt lint format quick figures bench ci clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -12,7 +12,7 @@ help:  ## what can be made
 $(VENV)/.user: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedshed needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	$(PIP) -e '.[data,ui]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.user
@@ -21,6 +21,14 @@ $(VENV)/.dev: $(VENV)/.user
 
 $(VENV)/.engines: $(VENV)/.dev
 	$(PIP) -e '.[dev,flower,nvflare]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.user
+	$(PIP) -e '.[docs]'
+	touch $@
+
+$(VENV)/.benchopt: $(VENV)/.dev
+	$(PIP) -e '.[dev,benchopt]'
 	touch $@
 
 demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in results/demo
@@ -37,10 +45,17 @@ browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium 
 	$(BIN)/python -m pytest -m browser -rs tests/browser
 
 tutorials: $(VENV)/.dev  ## the pages of docs/tutorials print what they show; UPDATE=1 writes it into them
-	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) docs/tutorials/*.md
+	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) $(filter-out %/deploy.md,$(wildcard docs/tutorials/*.md))
 
 engines: $(VENV)/.engines  ## deployments on Flower and NVFlare, over TLS on this machine
 	$(BIN)/python -m pytest -m deployment -p no:xdist
+	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) docs/tutorials/deploy.md
+
+docs: $(VENV)/.docs  ## the documentation site, in site/; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+benchopt: $(VENV)/.benchopt  ## the benchmark for the community, under benchopt
+	$(BIN)/python -m pytest -m benchopt -rs tests/test_benchopt.py
 
 lint: $(VENV)/.dev  ## formatting, lint, strict types
 	$(BIN)/ruff format --check .
@@ -60,7 +75,7 @@ figures: $(VENV)/.user  ## every figure of the paper and the page of claims (nee
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-ci: lint test browser tutorials demo quick engines  ## what .ci/run runs
+ci: lint test browser tutorials docs benchopt demo quick engines  ## what .ci/run runs
 
 clean:  ## remove what was made
-	rm -rf $(VENV) results .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) results site .pytest_cache .mypy_cache .ruff_cache

@@ -36,6 +36,7 @@ _BLOCK = re.compile(
 )
 _FIGURE = re.compile(r"<!-- figure: (?P<made>\S+) -->\n!\[[^\]]*\]\((?P<kept>[^)]+)\)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d])")
+_RULE = re.compile("─+")  # as long as the table is wide
 
 
 class PageError(AssertionError):
@@ -143,7 +144,7 @@ def _agree(shown: list[str], printed: list[str]) -> bool:
 
 
 def _same_line(shown: str, printed: str) -> bool:
-    words = [" ".join(_NUMBER.sub("0", line).split()) for line in (shown, printed)]
+    words = [" ".join(_RULE.sub("─", _NUMBER.sub("0", line)).split()) for line in (shown, printed)]
     return words[0] == words[1] and all(map(_close, _NUMBER.findall(shown), _NUMBER.findall(printed)))
 
 

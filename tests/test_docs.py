@@ -59,6 +59,7 @@ def test_links_between_pages_lead_somewhere(page):
         ("deviance 745.62\n", "deviance 745.9\n"),  # three digits
         ("norm 5e-15\n", "norm -3.1e-13\n"),  # rounding errors
         ("20,692 bytes\n", "20692 bytes\n"),
+        ("──── \n", "─────\n"),  # a rule is as long as the table is wide
         ("a\n...\nz\n", "a\nb 1\nc\nz\n"),
         ("...\n", ""),
     ],

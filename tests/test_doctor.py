@@ -17,7 +17,10 @@ from fedshed.cli import app, findings
 from fedshed.datasets import names
 from fedshed.datasets.partitions import PARTITIONS
 
-REQUIRES = ["numpy>=2", "scipy>=1.13", 'starlette>=0.37; extra == "ui"', 'uvicorn>=0.30; extra == "ui"']
+REQUIRES = [
+    "numpy>=2", "scipy>=1.13", 'starlette>=0.37; extra == "ui"', 'uvicorn>=0.30; extra == "ui"',
+    'mkdocs-material>=9; extra == "docs"',
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -58,6 +61,12 @@ def test_an_extra_that_is_missing_is_no_failure_but_has_a_remedy(installed):
     assert extra["remedy"] == "pip install 'fedshed[ui]'"
     assert "uvicorn missing" in extra["found"]
     assert code == 0
+
+
+def test_what_only_the_makers_of_fedshed_need_is_not_called_missing(installed):
+    installed(numpy="2.4.0", scipy="1.17.0")
+    titles = [one.what for one in findings.packages()]
+    assert titles == ["packages", "extra ui"]
 
 
 @pytest.mark.parametrize("versions", [{"scipy": "1.17.0"}, {"scipy": "1.17.0", "numpy": "1.26.0"}])

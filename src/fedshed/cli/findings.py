@@ -39,8 +39,11 @@ def examine() -> list[Finding]:
     ]
 
 
+MAKERS = ("dev", "docs", "browser", "benchopt")  # `make` installs them where it needs them
+
+
 def packages() -> list[Finding]:
-    """What fedshed needs, then each of its extras."""
+    """What fedshed needs, then each of its extras but those for its makers."""
     try:
         wanted = [Requirement(text) for text in requires("fedshed") or ()]
     except PackageNotFoundError:
@@ -48,7 +51,7 @@ def packages() -> list[Finding]:
     groups: dict[str, list[Requirement]] = {"": []}
     for one in wanted:
         groups.setdefault(_extra(one), []).append(one)
-    return [_group(extra, members) for extra, members in groups.items()]
+    return [_group(extra, members) for extra, members in groups.items() if extra not in MAKERS]
 
 
 def _extra(requirement: Requirement) -> str:
