@@ -44,7 +44,18 @@ def unusable(
             why := algorithm.refusal(problem, part, mine, answer)
         ):
             return why
-    return contradiction(known, claims(ask.parts, reply.parts), scale, algorithm.lossy) if known else None
+    return _incredible(known, ask.parts, reply.parts, scale, algorithm.lossy) if known else None
+
+
+def _incredible(
+    known: Known[Any], parts: Sequence[Any], answers: Sequence[Any], scale: float, lossy: bool
+) -> str | None:
+    """Why no convex cost gives these answers, if none does."""
+    if not lossy:
+        for part, answer in zip(parts, answers, strict=True):
+            if isinstance(part, Search) and (why := search_contradiction(known, part, answer, scale)):
+                return why
+    return contradiction(known, claims(parts, answers), scale, lossy)
 
 
 def _unfit(part: Any, answer: Any) -> str | None:
@@ -64,18 +75,31 @@ def _complete(search: Search, costs: Costs) -> bool:
 
 
 def claims(parts: Sequence[Any], answers: Sequence[Any]) -> Iterator[Claim]:
-    """Every finite cost and every gradient in a reply, and where it was taken."""
+    """Every gradient in a reply with its cost, and where they were taken."""
     trial: Vector | None = None
     for part, answer in zip(parts, answers, strict=True):
         if isinstance(part, Search):
             trial = part.theta + part.direction
-            points = (part.theta + eta * part.direction for eta in part.etas)
-            yield from (Claim(*one) for one in zip(points, answer.values, strict=True) if one[1] < np.inf)
         elif isinstance(g := getattr(answer, "gradient", None), np.ndarray):
             theta = trial if part.theta is None else part.theta
             accuracy = getattr(part, "accuracy", 0.0)
             if theta is not None:
                 yield Claim(theta, answer.loss, g if accuracy >= 0 else None, accuracy)
+
+
+def search_contradiction(known: Known[Any], search: Search, costs: Costs, scale: float) -> str | None:
+    """The costs of a search that lie below the tangent at the last answer, all step sizes at once."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        s, values = search.theta - known.w, costs.values
+        tangent = known.f + known.g @ s + search.etas * (known.g @ search.direction)
+        reach = np.abs(known.g) @ np.abs(s) + search.etas * (np.abs(known.g) @ np.abs(search.direction))
+        size = np.maximum(np.maximum(np.abs(values), reach), max(scale, abs(known.f)))
+        low = np.isfinite(values) & np.isfinite(size) & (values < tangent - SLACK * size)
+    return _contradicts(values[low][0], known) if low.any() else None
+
+
+def _contradicts(cost: float, known: Known[Any]) -> str:
+    return f"its costs and gradients contradict each other (cost {cost:.6g}, before {known.f:.6g})"
 
 
 def contradiction(known: Known[Any], said: Iterator[Claim], scale: float, lossy: bool) -> str | None:
@@ -86,7 +110,7 @@ def contradiction(known: Known[Any], said: Iterator[Claim], scale: float, lossy:
     before = Claim(known.w, known.f, None if lossy else known.g)
     for now in said:
         if _below(now, before, scale) or _below(before, now, scale):
-            return f"its costs and gradients contradict each other (cost {now.f:.6g}, before {known.f:.6g})"
+            return _contradicts(now.f, known)
     return None
 
 
