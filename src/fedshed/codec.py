@@ -190,11 +190,19 @@ def _union(messages: tuple[type[Message], ...]) -> Any:
 def vectors(message: Message, n: int) -> float:
     """How many vectors of R^n a message carries: the paper's unit of data (Section 6)."""
     total = 0.0
-    for name, value in ((name, getattr(message, name)) for name in message.__struct_fields__):
-        if isinstance(value, Message):
+    for name in _carried(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, np.ndarray):
+            total += value.size / n
+        elif isinstance(value, Message):
             total += vectors(value, n)
         elif isinstance(value, bytes):
             total += len(value) / (8 * n)
-        elif value is not None and _kinds(type(message))[name] is not None:
-            total += value.size / n
     return total
+
+
+@lru_cache
+def _carried(message: type[Message]) -> tuple[str, ...]:
+    """The fields that may hold arrays, messages or bytes."""
+    plain = (int, float, bool, str)
+    return tuple(name for name, hint in get_type_hints(message).items() if hint not in plain)

@@ -6,10 +6,10 @@ part by part.  So an exchange can carry a line search and the next update togeth
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import isfinite
 from typing import Annotated
 
-import numpy as np
 from msgspec import Meta, Struct
 
 from fedshed.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
@@ -102,8 +102,8 @@ class Eigenpairs(Message, frozen=True):
             raise ValueError(f"eigenpairs of k={self.k} from start={self.start}: {have}")
         if self.start + count > max(n - 1, 0):
             raise ValueError(f"{self.start + count} eigenpairs are more than n - 1 = {n - 1}")
-        chain = np.append(self.values, self.rho)
-        if self.rho < 0 or (chain[1:] - chain[:-1] > 1e-9 * self.rho).any():
+        chain = [*self.values.tolist(), self.rho]
+        if self.rho < 0 or any(low - high > 1e-9 * self.rho for high, low in pairwise(chain)):
             raise ValueError("eigenvalues must fall, down to a rho of at least 0")
 
 

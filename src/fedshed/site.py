@@ -38,13 +38,14 @@ class Site:
         counter = _HessianCounter(self.objective, getattr(self._cache, "theta_k", None))
         agent, cache, trial = Agent(self.name, counter), self._cache, None
         answers: list[Message] = []
-        for part in request.parts:
-            if isinstance(part, Search):
-                trial = part.theta + part.direction
-                answers.append(self._costs(part))
-            else:
-                cache, answer = self._answer(agent, cache, part, request.mine, trial)
-                answers.append(answer)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
+            for part in request.parts:
+                if isinstance(part, Search):
+                    trial = part.theta + part.direction
+                    answers.append(self._costs(part))
+                else:
+                    cache, answer = self._answer(agent, cache, part, request.mine, trial)
+                    answers.append(answer)
         accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
         reply = Reply(request.run, request.number, counter.hessians, answers)
         encoded = self._codec.encode_reply(reply, accuracy)
@@ -71,12 +72,11 @@ class Site:
 
     def _costs(self, search: Search) -> Costs:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = self.objective.along(search.theta, search.direction, search.etas)
-            slopes = None
-            if search.slopes:
-                slopes = self.objective.slopes_along(search.theta, search.direction, search.etas)
-                slopes = np.where(np.isfinite(slopes), slopes, np.inf)
+        values = self.objective.along(search.theta, search.direction, search.etas)
+        slopes = None
+        if search.slopes:
+            slopes = self.objective.slopes_along(search.theta, search.direction, search.etas)
+            slopes = np.where(np.isfinite(slopes), slopes, np.inf)
         return Costs(np.where(np.isfinite(values), values, np.inf), slopes)
 
     def _answer(
@@ -85,8 +85,7 @@ class Site:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
         located = _located(part, trial)
         try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                return self.algorithm.respond(agent, cache, located, mine)
+            return self.algorithm.respond(agent, cache, located, mine)
         except (ValueError, ArithmeticError, SingularError) as error:
             if located is not part:
                 return cache, Undefined()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -89,13 +90,12 @@ def claims(parts: Sequence[Any], answers: Sequence[Any]) -> Iterator[Claim]:
 
 def search_contradiction(known: Known[Any], search: Search, costs: Costs, scale: float) -> str | None:
     """The costs of a search that lie below the tangent at the last answer, all step sizes at once."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        s, values = search.theta - known.w, costs.values
-        tangent = known.f + known.g @ s + search.etas * (known.g @ search.direction)
-        reach = np.abs(known.g) @ np.abs(s) + search.etas * (np.abs(known.g) @ np.abs(search.direction))
-        size = np.maximum(np.maximum(np.abs(values), reach), max(scale, abs(known.f)))
-        low = np.isfinite(values) & np.isfinite(size) & (values < tangent - SLACK * size)
-    return _contradicts(values[low][0], known) if low.any() else None
+    s, d, g, values = search.theta - known.w, search.direction, known.g, costs.values
+    tangent = known.f + g @ s + search.etas * (g @ d)
+    reach = _length(g) * (_length(s) + search.etas * _length(d))
+    size = np.maximum(np.maximum(np.abs(values), reach), max(scale, abs(known.f)))
+    low = (values < tangent - SLACK * size) & np.isfinite(size)
+    return _contradicts(float(values[low][0]), known) if low.any() else None
 
 
 def _contradicts(cost: float, known: Known[Any]) -> str:
@@ -118,8 +118,12 @@ def _below(point: Claim, tangent: Claim, scale: float) -> bool:
     """Whether a cost lies below a tangent by more than rounding explains."""
     if tangent.g is None:
         return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        s = point.theta - tangent.theta
-        size = max(scale, abs(point.f), abs(tangent.f), float(np.abs(tangent.g) @ np.abs(s)))
-        slack = SLACK * size + tangent.error * float(np.abs(s).sum())
-        return bool(np.isfinite(slack) and point.f < tangent.f + tangent.g @ s - slack)
+    s = point.theta - tangent.theta
+    length = _length(s)
+    size = max(scale, abs(point.f), abs(tangent.f), _length(tangent.g) * length)
+    slack = SLACK * size + tangent.error * sqrt(len(s)) * length
+    return isfinite(slack) and point.f < tangent.f + float(tangent.g @ s) - slack
+
+
+def _length(v: Vector) -> float:
+    return sqrt(float(v @ v))

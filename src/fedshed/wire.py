@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from secrets import token_bytes
 from typing import Any, TypeVar
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -116,7 +117,8 @@ class Wire:
         arrived = [(i, data) for i, data in self._transport.exchange(payloads) if i in self.sites]
         replies = [(i, reply) for i, data in arrived if (reply := self._decoded(number, i, data))]
         current = [(i, r) for i, r in replies if i in payloads and (r.run, r.number) == (self._run, number)]
-        usable = {i: r.parts for i, r in current if not self._refused(number, ask, i, r)}
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers too large are no contradiction
+            usable = {i: r.parts for i, r in current if not self._refused(number, ask, i, r)}
         self._count(number, payloads, arrived, replies)
         self._keep(number, payloads, arrived, usable)
         return usable
