@@ -203,6 +203,11 @@ def vectors(message: Message, n: int) -> float:
 
 @lru_cache
 def _carried(message: type[Message]) -> tuple[str, ...]:
-    """The fields that may hold arrays, messages or bytes."""
+    """The fields that may hold vectors of R^n, messages or coded bytes; a few scalars are none of them."""
     plain = (int, float, bool, str)
-    return tuple(name for name, hint in get_type_hints(message).items() if hint not in plain)
+    hints = get_type_hints(message)
+    return tuple(
+        name
+        for name, kind in _kinds(message).items()
+        if kind is not None or not {hints[name], *get_args(hints[name])} & {*plain, Scalars, Extended}
+    )
