@@ -205,7 +205,7 @@ def _run(
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
     if not problem.l2.all() and (names := separating(objectives, problem, theta)):
-        converged, reason = False, SEPARATED.format(", ".join(names[:5]) + ", ..." * (len(names) > 5))
+        converged, reason = False, separated(names)
     result = Result(
         theta, converged, reason, certificate, Trace(outcome.rows), problem.columns,
         sites=outcome.sites, refusals=outcome.refusals,
@@ -243,6 +243,8 @@ def watched(
             saver.save_if_possible(progress)
 
 
-SEPARATED = (
-    "separated: the cost falls for ever along {}, so there is no finite optimum; set l2 > 0 or drop them"
-)
+def separated(names: tuple[str, ...]) -> str:
+    """Why there is no optimum, and what to do."""
+    shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+    remedy = "no row has an event: add rows that do" if names == ("intercept",) else "set l2 > 0 or drop them"
+    return f"separated: the cost falls for ever along {shown}, so there is no finite optimum; {remedy}"

@@ -10,9 +10,7 @@ from scipy.special import chdtrc
 from fedshed.arrays import Matrix, Vector, unpack
 from fedshed.inference.exchange import Inspected
 from fedshed.inference.result import Score
-from fedshed.linalg.solve import unit_diagonal
-
-NEGLIGIBLE = 1e-10  # of the largest eigenvalue, on a unit diagonal: below it a direction has no information
+from fedshed.linalg.solve import inverse_root
 
 
 def score_tests(
@@ -36,15 +34,6 @@ def score_tests(
         tests[i] = _score(*_against_others(u, root.T @ own @ R), phi)
         parts[i], ranks = float(u @ u) / (phi or np.inf), ranks + R.shape[1]
     return _score(sum(parts.values()) * (phi or 1.0), ranks - root.shape[1], phi), tests, parts
-
-
-def inverse_root(H: Matrix) -> Matrix:
-    """R (n x rank) with R'HR = I and RR' a generalised inverse of H, whatever the units of the columns."""
-    scale, unit = unit_diagonal(H)
-    values, vectors = np.linalg.eigh(unit)
-    kept = values > NEGLIGIBLE * values[-1]
-    root: Matrix = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
-    return root
 
 
 def _against_others(u: Vector, B: Matrix) -> tuple[float, int]:

@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from fedshed.arrays import Matrix, Vector
 from fedshed.errors import SingularError
 
+NEGLIGIBLE = 1e-10  # of the largest eigenvalue, on a unit diagonal: below it a direction is none
 Factor: TypeAlias = tuple[Matrix, bool]  # as scipy.linalg.cho_factor gives it
 
 
@@ -33,6 +34,15 @@ def unit_diagonal(A: Matrix) -> tuple[Vector, Matrix]:
     diagonal = np.diag(A)
     d: Vector = 1 / np.sqrt(np.where(diagonal > np.finfo(float).tiny, diagonal, 1.0))
     return d, A * d[:, None] * d
+
+
+def inverse_root(H: Matrix) -> Matrix:
+    """R (n x rank) with R'HR = I and RR' a generalised inverse of H, whatever the units of the columns."""
+    scale, unit = unit_diagonal(H)
+    values, vectors = np.linalg.eigh(unit)
+    kept = values > NEGLIGIBLE * values[-1]
+    root: Matrix = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    return root
 
 
 class DensePlusRidge:

@@ -94,6 +94,7 @@ class LinearModel:
 
     labelled: ClassVar[bool] = True  # y holds classes, whose rows a disclosure policy counts
     canonical: ClassVar[bool] = True  # the link is, so the expected information is the Hessian
+    can_recede: ClassVar[bool] = False  # the loss of a row may fall for ever, as its margin grows
 
     def __init__(
         self,
@@ -192,21 +193,16 @@ class LinearModel:
         other.X = X
         return other
 
-    def column_squares(self) -> Vector:
-        """The mean of each column's squares."""
-        if isinstance(self.X, Tall):
-            roots = np.sqrt(self.shares(np.ones(len(self.y))))[:, None]
-            return np.asarray(np.square(self.X.triangular(lambda part, X: X * roots[part])).sum(axis=0))
-        squares = np.square(self.X) if isinstance(self.X, np.ndarray) else self.X.power(2)
-        ones = np.ones(self.X.shape[0]) if self.weights is None else self.weights
-        return np.asarray(squares.T @ ones) / self.weight
+    def rows(self, chosen: NDArray[np.intp]) -> Self:
+        """The same model of some rows, each counted once."""
+        return type(self)(self.X[chosen], self.y[chosen])
 
-    def recedes(self, direction: Vector, negligible: float) -> bool:
-        """Whether the cost rises nowhere along a direction: never, by default.
+    def gains(self, direction: Vector) -> Matrix:
+        """What each row gains along a direction, one or more numbers a row, linear in the direction.
 
-        Margins below `negligible` are 0.  A direction of recession is what separated classes have.
+        Where `can_recede`, a cost rises nowhere along a direction exactly if no gain is negative.
         """
-        return False
+        raise NotImplementedError
 
     def losses(self, z: NDArray[np.float64]) -> Vector:
         """l(z_j, y_j)."""

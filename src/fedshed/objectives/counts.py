@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from fedshed.arrays import Scalars, Vector
+from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.objectives.base import LinearModel
 
 
@@ -15,12 +15,12 @@ class Poisson(LinearModel):
     """Counts: l(z, y) = exp(z) - y z (McCullagh and Nelder 1989, chapter 6)."""
 
     labelled: ClassVar[bool] = False
+    can_recede: ClassVar[bool] = True
 
-    def recedes(self, direction: Vector, negligible: float) -> bool:
-        """Rows with a count stay, rows without one fall: their mean can go to 0 for ever."""
+    def gains(self, direction: Vector) -> Matrix:
+        """How far the mean of each row falls: to 0 for ever without a count, but with one it must stay."""
         z = self.linear(direction)
-        rises, moves = z > negligible, np.abs(z) > negligible
-        return not (rises & (self.y == 0)).any() and not (moves & (self.y > 0)).any()
+        return np.column_stack([-z, np.where(self.y > 0, z, -z)])
 
     def null_moments(self) -> Scalars:
         """The sums of counts and of exposures exp(offset)."""

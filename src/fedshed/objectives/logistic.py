@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from fedshed.arrays import Scalars, Vector
+from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.objectives.base import LinearModel
 
 
 class Logistic(LinearModel):
     """Binary logistic regression, safe for margins of any size."""
 
-    def recedes(self, direction: Vector, negligible: float) -> bool:
-        """No row moves to the wrong side: more of this direction never costs more."""
-        return bool((self.y * self.linear(direction) >= -negligible).all())
+    can_recede: ClassVar[bool] = True
+
+    def gains(self, direction: Vector) -> Matrix:
+        """How far each row moves to its own side."""
+        return np.asarray(self.y * self.linear(direction))[:, None]
 
     def null_moments(self) -> Scalars:
         """The weights of both classes, and the sum of offsets."""

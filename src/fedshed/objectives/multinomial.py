@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
@@ -26,6 +26,8 @@ def contrasts(classes: int) -> Matrix:
 
 class Multinomial(LinearModel):
     """l(z, y) = log sum_k exp(z_k) - z_y with z = Q A x; theta is A row after row, y the class's index."""
+
+    can_recede: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -61,14 +63,14 @@ class Multinomial(LinearModel):
             return np.zeros(len(sums) - 1)
         return np.asarray(contrasts(len(sums)).T @ np.log(sums / sums.sum()))
 
-    def column_squares(self) -> Vector:
-        """The mean of each column's squares, for each contrast."""
-        return np.tile(super().column_squares(), self.classes - 1)
+    def rows(self, chosen: NDArray[np.intp]) -> Self:
+        """The same model of some rows, each counted once."""
+        return type(self)(self.X[chosen], self.y[chosen], classes=self.classes)
 
-    def recedes(self, direction: Vector, negligible: float) -> bool:
-        """No other class gains on a row's own."""
+    def gains(self, direction: Vector) -> Matrix:
+        """How far each row's own class gets ahead of each other."""
         z = self.linear(direction)
-        return bool((z <= z[self._mine][:, None] + negligible).all())
+        return np.asarray(z[self._mine][:, None] - z)
 
     def losses(self, z: Matrix) -> Vector:
         """log sum_k exp(z_k) - z_y."""

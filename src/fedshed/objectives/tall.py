@@ -36,15 +36,20 @@ class Tall:
         rows = max(self.shape[1], BLOCK // self.shape[1])
         for start in range(0, self.shape[0], rows):
             part = slice(start, start + rows)
-            X = np.asarray(self._X[part])
-            yield part, np.hstack([X, np.ones((len(X), 1))]) if self._ones else X
+            yield part, self._rows(part)
 
     def __matmul__(self, theta: Array) -> Array:
         return np.concatenate([X @ theta for _, X in self.blocks()])
 
-    def __getitem__(self, key: tuple[slice, Any]) -> Array:
-        """Some columns of all rows, in memory."""
+    def __getitem__(self, key: Any) -> Array:
+        """Some columns of all rows, or some rows, in memory."""
+        if not isinstance(key, tuple):
+            return self._rows(key)
         return np.concatenate([X[:, key[1]] for _, X in self.blocks()])
+
+    def _rows(self, chosen: Any) -> Array:
+        X = np.asarray(self._X[chosen])
+        return np.hstack([X, np.ones((len(X), 1))]) if self._ones else X
 
     @property
     def T(self) -> Transposed:  # noqa: N802

@@ -1,0 +1,98 @@
+"""Separation is decided as a linear program over all rows decides it, whatever units and collinearity."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from fedshed import Federation, optimize
+from fedshed.objectives.multinomial import contrasts
+
+LOSSES = ("logistic", "poisson", "multinomial")
+
+
+def fitted(X, y, loss, **options):
+    sites = np.arange(len(y)) % 3
+    return optimize(Federation.from_arrays(X, y, sites), loss=loss, l2=0.0, intercept=True, **options)
+
+
+def is_separated(result):
+    assert result.converged != result.reason.startswith("separated: ")
+    return not result.converged
+
+
+def really_separated(X, y, loss):
+    """Whether max sum(A v) over A v >= 0, |v| <= 1 is positive, A written down row by row."""
+    rows = np.column_stack([X, np.ones(len(X))])
+    if loss == "logistic":
+        A = np.where(y == 1, 1.0, -1.0)[:, None] * rows
+    elif loss == "poisson":
+        A = np.vstack([-rows, rows[y > 0]])
+    else:
+        Q = contrasts(3)
+        A = np.array([np.kron(Q[c] - Q[k], x) for x, c in zip(rows, y, strict=True) for k in range(3)])
+    found = linprog(-A.sum(axis=0), A_ub=-A, b_ub=np.zeros(len(A)), bounds=(-1, 1))
+    return -found.fun > 1e-6
+
+
+def small(loss, seed):
+    """So few rows that about half of the draws are separated."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(24, 3)).round(1)
+    X[:, 2] = rng.random(24) < 0.2
+    rate = np.exp(1.5 * X[:, 0] - 1)
+    y = rng.poisson(rate) if loss == "poisson" else (rng.logistic(size=24) < 2 * X[:, 0]).astype(int)
+    return X, y + (rng.random(24) < 0.3) if loss == "multinomial" else y
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_separation_is_what_a_linear_program_of_all_rows_says(loss):
+    found = {}
+    for seed in range(12):
+        X, y = small(loss, seed)
+        if len(np.unique(y)) >= 2 + (loss == "multinomial"):
+            found[seed] = is_separated(fitted(X, y, loss)), really_separated(X, y, loss)
+    assert all(ours == theirs for ours, theirs in found.values()), found
+    assert {theirs for _, theirs in found.values()} == {True, False}  # both were tried
+
+
+def ordinary(loss, rows=300):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(rows, 2))
+    z = 0.5 * X[:, 0]
+    y = rng.poisson(np.exp(z)) if loss == "poisson" else (rng.logistic(size=rows) < z).astype(int)
+    return X, y + (rng.random(rows) < 0.4) if loss == "multinomial" else y
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("spread", [1e-3, 1e-5])
+def test_nearly_collinear_columns_are_not_separated(loss, spread):
+    X, y = ordinary(loss)
+    assert not is_separated(fitted(np.column_stack([X[:, 0], X[:, 0] + spread * X[:, 1]]), y, loss))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("beside", ["nothing", "a nearly collinear column"])
+def test_a_level_of_one_row_is_separated_and_named_alone(loss, beside):
+    X, y = ordinary(loss)
+    level = np.arange(len(y)) == int(np.flatnonzero(y == 0)[0])
+    extra = [X[:, 0] + 1e-4 * X[:, 1]] if beside != "nothing" else []
+    result = fitted(np.column_stack([level, X[:, 0], *extra]), y, loss)
+    assert is_separated(result)
+    assert "along x0, so" in result.reason
+
+
+@pytest.mark.parametrize("overlap", [1e-2, 1e-5])
+def test_classes_that_overlap_by_little_have_an_optimum(overlap):
+    """Two rows are on the wrong side, by `overlap` of the spread."""
+    x = np.concatenate([np.linspace(-1, -0.1, 50), [-overlap, overlap], np.linspace(0.1, 1, 50)])
+    y = np.concatenate([np.zeros(50), [1, 0], np.ones(50)]).astype(int)
+    assert not is_separated(fitted(x[:, None], y, "logistic"))
+
+
+def test_counts_that_are_all_zero_are_not_cured_by_a_ridge_so_none_is_advised():
+    X, y = ordinary("poisson")
+    reason = fitted(X, 0 * y, "poisson").reason
+    assert "add rows" in reason
+    assert "l2" not in reason
