@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from functools import cache
 
 import numpy as np
@@ -318,3 +319,20 @@ def test_targets_no_model_can_have_are_refused(family, y, sentence):
     tables = {site: table.assign(y=y) for site, table in awkward("linear").items()}
     with pytest.raises(DataError, match=sentence):
         fedshed.fit(tables, of(family))
+
+
+SMALL = [(family, column) for family in FAMILIES for column in "xy" if (family, column) != ("logistic", "y")]
+
+
+@pytest.mark.parametrize(("family", "column"), SMALL)
+def test_small_units_are_no_convergence_unless_they_are_allowed_for(family, column):
+    """In units of 1e-11 the first gradient is below tol; the tol that the sentence advises is enough."""
+    tables, study = awkward(family), Study(family=family, formula="y ~ x")
+    small = {site: table.assign(**{column: table[column] * 1e-11}) for site, table in tables.items()}
+    expected, model = fedshed.fit(tables, study), fedshed.fit(small, study)
+    assert model.converged == ((family, column) == ("gamma", "y"))  # its gradient has no units of y
+    if advice := re.search(r"standardise, .*set tol = (\S+)", model.run.reason):
+        model = fedshed.fit(small, study, tol=float(advice[1]))
+    times = 1e11 if column == "x" else 1e-11 if family == "linear" else 1.0
+    assert model.converged, model.run.reason
+    assert model.coefficients["x"] == pytest.approx(expected.coefficients["x"] * times, rel=1e-3)

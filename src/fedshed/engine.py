@@ -178,6 +178,11 @@ def _reason(problem: Problem, state: State[Any], row: Row, goal: Goal, exact: bo
     return None
 
 
+def settled(converged: bool, reason: str) -> bool:
+    """Whether a run has ended at the optimum: to tol, or as near as rounding lets it."""
+    return converged or reason == ROUNDING
+
+
 STALL = 100  # iterations without progress, of a gradient that has long become small
 
 

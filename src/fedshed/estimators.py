@@ -27,7 +27,7 @@ from fedshed.algorithm import Algorithm
 from fedshed.algorithms import Budget
 from fedshed.arrays import Matrix, Vector
 from fedshed.datasets import Federation
-from fedshed.engine import ROUNDING
+from fedshed.engine import settled
 from fedshed.errors import ConfigError
 from fedshed.files import write_atomically
 from fedshed.inference import Inference, Summary, infer, per_class
@@ -85,12 +85,11 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
             theta0="null" if self.fit_intercept else None,
         )  # fmt: skip
         self.n_iter_ = len(self.result_.trace) - 1
-        self.converged_ = self.result_.converged or self.result_.reason == ROUNDING
-        self.reason_ = self.result_.reason
-        if not self.converged_:
-            warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
         self._keep(self.result_.theta)
         self.inference_ = self._inferred(federation, loss) if self._wants_inference() else None
+        self.converged_, self.reason_ = self._ended()
+        if not self.converged_:
+            warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
         return self
 
     def summary(self, *, robust: bool = False, level: float = 0.95) -> Summary:
@@ -118,6 +117,13 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         """One more exchange, of exact curvature."""
         objectives, problem = pose(federation, loss, self.l2, self.fit_intercept)
         return self._named(infer(objectives, problem, self.result_.theta))
+
+    def _ended(self) -> tuple[bool, str]:
+        """Whether the run ended at the optimum, and why it ended."""
+        converged, reason = self.result_.converged, self.result_.reason
+        if converged and self.inference_ is not None and (shortfall := self.inference_.shortfall):
+            return False, shortfall
+        return settled(converged, reason), reason
 
     def _named(self, inference: Inference) -> Inference:
         """The coefficients as the reader knows them."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedshed.algorithm import Algorithm
 from fedshed.algorithms import Budget
-from fedshed.engine import ROUNDING, Progress
-from fedshed.inference import Inference, infer
+from fedshed.engine import Progress, settled
+from fedshed.inference import Inference, infer, per_class
 from fedshed.model import Model, Run
-from fedshed.objectives import contrasts
 from fedshed.preparation import Plan, Study, prepare
 from fedshed.solving import Result, optimize, pose
 from fedshed.transports import InProcess, Transport
@@ -50,6 +50,8 @@ def fit(
     )  # fmt: skip
     objectives, problem = pose(*problem_of)
     inference = infer(objectives, problem, result.theta, connect=transport)
+    if result.converged and (shortfall := inference.shortfall):
+        result = replace(result, converged=False, reason=shortfall)
     run = account(result, prepared.traffic, inference.traffic)
     return Model(plan, original_scale(plan, inference), run, result.trace)
 
@@ -57,12 +59,11 @@ def fit(
 def original_scale(plan: Plan, inference: Inference) -> Inference:
     """The estimates as the reader knows them: in the units of the table, and of each class."""
     A, names = plan.to_original()
-    if plan.classes is None or (len(plan.classes) == 2 and plan.study.loss == "logistic"):
+    if plan.classes is None or plan.study.loss == "logistic":
         return inference.transformed(A, names)
-    Q = contrasts(len(plan.classes))
-    return inference.transformed(
-        np.asarray(np.kron(Q, A), dtype=np.float64),
-        [f"{name} [{label}]" for label in plan.classes for name in names],
+    several = per_class(inference, plan.classes, names)
+    return several.transformed(
+        np.asarray(np.kron(np.eye(len(plan.classes)), A), dtype=np.float64), several.names
     )
 
 
@@ -70,7 +71,7 @@ def account(result: Result, *others: Traffic) -> Run:
     """What the fit and the conversations before and after it cost together."""
     end = result.trace[-1]
     return Run(
-        converged=result.converged or result.reason == ROUNDING,
+        converged=settled(result.converged, result.reason),
         reason=result.reason,
         algorithm=result.algorithm,
         iterations=end.iteration,

@@ -10,7 +10,7 @@ import numpy as np
 from fedshed.algorithm import Agent, AgentId, Algorithm, Ask, Flow, Problem, State
 from fedshed.algorithms.newton import Newton
 from fedshed.arrays import Packed, Scalars, Vector, pack
-from fedshed.engine import ROUNDING, Outcome, Progress, iterate
+from fedshed.engine import Outcome, Progress, iterate, settled
 from fedshed.errors import ProtocolError
 from fedshed.linesearch import Fused
 from fedshed.messages import Message
@@ -120,7 +120,7 @@ def null_loss(
             next(run)
         except StopIteration as done:
             outcome: Outcome = done.value
-            found = outcome.converged or outcome.reason == ROUNDING
+            found = settled(outcome.converged, outcome.reason)
             return (outcome.rows[-1].f if found else None), _traffic(outcome.rows[-1], len(problem.agents))
 
 

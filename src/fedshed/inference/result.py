@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from math import sqrt
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +17,8 @@ from fedshed.errors import ConfigError
 from fedshed.wire import Traffic
 
 FEW_SITES = 10
+FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, between estimate and optimum
+ROUNDED = 1e-20  # of the null deviance: less cannot be told from rounding
 Numbers = tuple[float, ...]
 
 
@@ -129,6 +132,33 @@ class Inference(Struct, frozen=True):
             return None
         null = self.log_likelihood + (self.deviance - self.null_deviance) / 2
         return 1 - self.log_likelihood / null if null else None
+
+    @property
+    def distance(self) -> float | None:
+        """How far the optimum may still be, in standard errors: (W g'H^-1 g / phi)^(1/2)."""
+        estimate = self.certificate.estimate
+        return (
+            None if estimate is None or not self.dispersion else sqrt(self._gain(estimate) / self.dispersion)
+        )
+
+    @property
+    def shortfall(self) -> str | None:
+        """Why a gradient below tol is not enough here: in small units a gradient is small everywhere."""
+        if self.distance is None or not self.null_deviance:
+            return None
+        share = self._gain(self.certificate.estimate or 0.0) / self.null_deviance
+        excess = max(self.distance / FAR, sqrt(share / MISSED))
+        if excess < 1 or share < ROUNDED:  # the latter: a perfect fit
+            return None
+        return (
+            f"the gradient norm is at most tol, but in these units the optimum is {self.distance:.2g} "
+            f"standard errors and {share:.2g} of the null deviance away; standardise, use larger units, or "
+            f"set tol = {self.certificate.grad_norm / excess:.0e}"
+        )
+
+    def _gain(self, estimate: float) -> float:
+        """By how much the deviance may still fall."""
+        return 2 * self.weight * max(estimate, 0.0)
 
     def transformed(self, A: Matrix, names: Sequence[str]) -> Inference:
         """The same for A theta: coefficients A coef, covariances A cov A'."""
