@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
+import json
 
 import numpy as np
 import pandas as pd
@@ -203,7 +205,7 @@ def test_separated_classes_are_named_and_exit_1(frames, tmp_path):
     [
         (("--target", "il"), "did you mean 'ill'?"),
         ((), "names no target"),
-        ((*ILL, "--family", "logit"), "Invalid enum value 'logit'"),
+        ((*ILL, "--family", "logit"), "'logit' - at `$.family`; known: linear, "),
         ((*ILL, "--level", "95"), "--level must lie between 0 and 1"),
         ((*ILL, "--algorithm", "nwton"), "did you mean 'newton'?"),
         ((*ILL, "--l2", "-1"), "l2 must be"),
@@ -214,6 +216,7 @@ def test_separated_classes_are_named_and_exit_1(frames, tmp_path):
         ((*ILL, "--study", "absent.toml"), "--target and --study"),
         (("--study", "absent.toml"), "no such file"),
         (("--formula", "ill ~ __import__('os')"), "unknown function"),
+        (("--formula", "ill ~ age**2"), "I(x**2)"),
         (("--target", "age", "--family", "logistic"), "exactly two classes"),
         (("--target", "visits", "--family", "gamma", "--columns", "age"), "'visits' is 0 or negative"),
     ],
@@ -241,6 +244,42 @@ def test_a_file_that_is_absent_or_no_table_is_named(files, tmp_path):
         assert result.exit_code == 2
         assert path in result.stderr
         assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "message"),
+    [
+        ("ill;age\n0;3\n1;4\n", "utf-8", "separates its columns by ';'"),
+        ("ill\tage\n0\t3\n1\t4\n", "utf-8", "separates its columns by '\\t'"),
+        ("ill,größe\n0,3\n1,4\n", "latin-1", "not in UTF-8"),
+        ("ill,town\n0,Köln\n1,Bonn\n", "latin-1", "not in UTF-8"),
+    ],
+)
+def test_a_csv_file_of_another_kind_is_refused_with_what_it_is(tmp_path, text, encoding, message):
+    (tmp_path / "table.csv").write_text(text, encoding=encoding)
+    result = call("fit", tmp_path / "table.csv", *ILL, "--out", tmp_path / "new")
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_model_file_that_was_cut_is_refused(files, tmp_path):
+    """Whatever is lost or changed, it is a sentence and no traceback."""
+    call("fit", *files, *ILL, "--no-report", "--out", tmp_path)
+    path = tmp_path / "model.json"
+    whole = json.loads(path.read_text())
+    changes = {
+        "coefficients": lambda model: model["inference"]["coefficients"].pop(),
+        "covariance": lambda model: model["inference"]["model_covariance"].pop(),
+        "loss": lambda model: model["inference"].update(loss="poisson"),
+        "classes": lambda model: model["plan"].update(classes=None),
+        "names": lambda model: model["plan"]["names"].pop(),
+    }
+    for change in changes.values():
+        model = copy.deepcopy(whole)
+        change(model)
+        path.write_text(json.dumps(model))
+        with pytest.raises(fedshed.ConfigError, match="not a model that fedshed wrote"):
+            fedshed.Model.load(path)
 
 
 def test_a_folder_that_cannot_be_written_to_is_found_out_before_the_work(files, tmp_path):

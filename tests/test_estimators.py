@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas
 import polars
@@ -201,6 +203,19 @@ def test_the_number_of_sites_must_be_that_of_rows():
         FederatedLinearRegression().fit(X, y, sites=["a", "b", "c"])
 
 
+def test_a_ridge_for_each_column_leaves_the_intercept_free():
+    X, y, _ = rows("linear")
+    one = FederatedLinearRegression(l2=[0.1, 0.2, 0.3, 0.4]).fit(X, y, sites=SITES)
+    other = FederatedLinearRegression(l2=[0.1, 0.2, 0.3, 0.4, 0.0]).fit(X, y, sites=SITES)
+    np.testing.assert_array_equal([*one.coef_, one.intercept_], [*other.coef_, other.intercept_])
+
+
+def test_an_exposure_given_as_an_offset_is_refused_with_what_was_meant():
+    X, y, _ = rows("poisson")
+    with pytest.raises(fedshed.DataError, match="logarithm of the exposure as the offset"):
+        FederatedPoissonRegressor().fit(X, y, sites=SITES, offset=np.full(len(y), 1000.0))
+
+
 # --- summaries and files ----------------------------------------------------------------------------------
 
 
@@ -237,6 +252,10 @@ def test_what_is_no_estimator_is_refused(tmp_path):
     model = FederatedLinearRegression(inference=False).fit(X, y)
     with pytest.raises(fedshed.ConfigError, match="fitted without inference"):
         model.summary()
+    saved = json.loads(model.save(path).read_text())
+    path.write_text(json.dumps({**saved, "coef": saved["coef"][1:]}))
+    with pytest.raises(fedshed.ConfigError, match="coef has another shape"):
+        fedshed.estimators.load(path)
     text = model.save(path).read_text().replace('"fedshed_estimator": 1', '"fedshed_estimator": 2')
     path.write_text(text)
     with pytest.raises(fedshed.ConfigError, match="has schema 2"):

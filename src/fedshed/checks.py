@@ -25,11 +25,13 @@ from fedshed.wire import Rules
 
 
 def ridge(l2: Any, n: int, intercept: bool) -> Vector:
-    """l2 as one number for each coefficient; a single number leaves the intercept unpenalised."""
+    """l2 as one number for each coefficient; where none is given for the intercept, it is unpenalised."""
     values = _numbers(l2, "l2", "a number or one for each coefficient")
     if values.ndim == 0:
         values = np.full(n, float(values))
         values[n - intercept :] = 0.0
+    if intercept and values.shape == (n - 1,):
+        values = np.append(values, 0.0)
     if values.shape != (n,):
         raise ConfigError(f"l2 has shape {values.shape}; give one number or {n}, one for each coefficient")
     if not np.isfinite(values).all() or values.min() < 0:
@@ -182,7 +184,8 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
         G += gram(objective.X[:, free])
     _, unit = unit_diagonal(G)
     if np.linalg.eigvalsh(unit)[0] <= len(free) * np.finfo(float).eps:
-        names = ", ".join(columns[j].partition(" [contrast")[0] for j in free[collinear(unit)])
+        found = [columns[j].partition(" [contrast")[0] for j in free[collinear(unit)]]
+        names = ", ".join(found[:10]) + f" and {len(found) - 10} more" * (len(found) > 10)
         raise SingularError(f"collinear over all sites and not penalised: {names}; drop one or set l2 > 0")
 
 

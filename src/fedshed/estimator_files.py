@@ -34,6 +34,11 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
     inference: Inference | None
 
+    def __post_init__(self) -> None:
+        lines = () if self.classes is None else (1 if len(self.classes) == 2 else len(self.classes),)
+        if np.shape(self.coef) != (*lines, self.features) or np.shape(self.intercept) != lines:
+            raise ValueError(f"coef has another shape than that of {self.features} features")
+
 
 def encode(estimator: Any) -> bytes:
     """The JSON of a fitted estimator."""

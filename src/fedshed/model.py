@@ -43,6 +43,14 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     inference: Inference
     run: Run
 
+    def __post_init__(self) -> None:
+        classes = 0 if self.plan.classes is None else len(self.plan.classes)
+        width = len(self.plan.coefficients) * (classes if self.plan.study.loss == "multinomial" else 1)
+        if self.plan.study.loss != self.inference.loss or len(self.inference.names) != width:
+            raise ValueError(f"the plan is of {width} coefficients, the inference of others")
+        if (classes > 1) != self.plan.study.classified:
+            raise ValueError(f"{classes} classes for the {self.plan.study.family} family")
+
 
 class Model:
     """The plan from a table to a design, the estimates on the original scale, and how they were found."""
@@ -100,7 +108,7 @@ class Model:
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
         except (msgspec.MsgspecError, AttributeError) as error:
-            raise ConfigError(f"{path} is not a model that fedshed wrote: {error}") from error
+            raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
         return cls(file.plan, file.inference, file.run)
 
     def _linear(self, frame: Any) -> Matrix:

@@ -14,6 +14,7 @@ from scipy.special import ndtr, ndtri
 from fedshed.arrays import Matrix, Vector, pack, unpack
 from fedshed.certificate import Certificate
 from fedshed.errors import ConfigError
+from fedshed.inference.likelihood import FAMILIES
 from fedshed.wire import Traffic
 
 FEW_SITES = 10
@@ -71,6 +72,14 @@ class Inference(Struct, frozen=True):
     sites: dict[str, SiteReport]
     traffic: Traffic = Traffic()
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        covariances = (self.model_covariance, self.cluster_covariance)
+        if self.loss not in FAMILIES or len(self.coefficients) != n:
+            raise ValueError(f"{len(self.coefficients)} coefficients of {n} names, loss {self.loss!r}")
+        if any(given is not None and len(given) != n * (n + 1) // 2 for given in covariances):
+            raise ValueError(f"a covariance of {n} coefficients has {n * (n + 1) // 2} entries")
 
     @property
     def df_resid(self) -> float:

@@ -162,7 +162,7 @@ def caveats(it: Inference, robust: bool) -> Iterable[str]:
     if it.loss == "poisson" and it.pearson is not None and it.pearson > OVERDISPERSED * it.df_resid > 0:
         yield (
             f"Pearson chi2 / Df residuals is {it.pearson / it.df_resid:.3g}, and a Poisson's is 1: "
-            "errors from the model are too small; compare those with robust=True."
+            "errors from the model are too small; compare robust ones (robust=True, --robust)."
         )
     few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
     if few:

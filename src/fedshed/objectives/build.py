@@ -14,7 +14,7 @@ from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial
 from fedshed.objectives.tall import Tall, mapped
-from fedshed.objectives.targets import coded, common_classes
+from fedshed.objectives.targets import check_offset, coded, common_classes
 
 if TYPE_CHECKING:
     from fedshed.datasets import Federation
@@ -49,6 +49,7 @@ def local_objective(
         kept = weights > 0
         X, y, weights = X[kept], y[kept], weights[kept]
         offset = None if offset is None else offset[kept]
+    check_offset(loss, site, offset)
     X = Tall(X, ones=intercept) if mapped(X) else _with_intercept(X) if intercept else X
     if loss == "multinomial" and classes is not None:
         if offset is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedshed.errors import DataError
 
 CLASSIFIED = ("logistic", "multinomial")
+LARGEST_OFFSET = 500.0  # of a logarithmic link: exp(500) is 1e217
 
 
 def common_classes(loss: str, labels: Iterable[NDArray[Any]]) -> tuple[Any, ...] | None:
@@ -60,3 +61,15 @@ def _suited(loss: str, site: str, y: NDArray[np.float64]) -> NDArray[np.float64]
             f"({bad.sum()} such); correct or drop those rows"
         )
     return y
+
+
+def check_offset(loss: str, site: str, offset: NDArray[np.float64] | None) -> None:
+    """Refuse offsets whose exponential is no number: most likely an exposure without its logarithm."""
+    if offset is None or loss not in ("poisson", "gamma"):
+        return
+    largest = float(np.abs(offset).max(initial=0.0))
+    if largest > LARGEST_OFFSET:
+        raise DataError(
+            f"site {site!r}: an offset of {largest:.3g} is the logarithm of an exposure no number can hold; "
+            "give the logarithm of the exposure as the offset, or the exposure itself as exposure"
+        )

@@ -145,6 +145,8 @@ def _size(node: Any) -> float:
         return 1.0
     sizes = [_size(argument) for argument in node.args]
     if node.operator.symbol in ("**", "^"):
+        if sizes[0] == 1:
+            raise ConfigError("a power of one term is that term itself; the square of a column x is I(x**2)")
         return min(sizes[0], 1e6) ** _exponent(node.args[-1])
     if node.operator.symbol in (":", "*", "/", "%in%"):
         return float(np.prod([size + 1 for size in sizes]))

@@ -53,7 +53,11 @@ def read_table(
     except ImportError as error:
         raise ConfigError("reading tables needs pyarrow: install fedshed[data]") from error
     try:
-        return _parquet(path) if path.suffix in (".parquet", ".pq") else _csv(path, na_values, header)
+        if path.suffix in (".parquet", ".pq"):
+            return _parquet(path)
+        table = _csv(path, na_values, header)
+        _check_text(path, table)
+        return table
     except (pa.ArrowException, OSError, lzma.LZMAError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
@@ -94,6 +98,20 @@ def _csv(path: Path, na_values: Sequence[str], header: Sequence[str] | None) -> 
             return csv.read_csv(file, read_options=names, convert_options=missing)
     with pa.input_stream(str(path), compression="detect") as stream:
         return csv.read_csv(stream, read_options=names, convert_options=missing)
+
+
+def _check_text(path: Path, table: Any) -> None:
+    """Refuse a CSV file that was read as something it is not: in another encoding, or with another mark."""
+    import pyarrow.types as types
+
+    try:
+        names = list(table.column_names)
+    except UnicodeDecodeError:
+        names = []
+    if not names or any(types.is_binary(kind) for kind in table.schema.types):
+        raise DataError(f"{path} is not in UTF-8; save it in that encoding")
+    if len(names) == 1 and (mark := next((m for m in ";\t|" if m in names[0]), None)):
+        raise DataError(f"{path} separates its columns by {mark!r}; save it with commas")
 
 
 def _stem(path: Path) -> str:

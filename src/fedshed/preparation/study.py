@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -84,9 +84,9 @@ def study_of(fields: Any) -> Study:
     try:
         return msgspec.convert(fields, Study)
     except msgspec.ValidationError as error:
-        known = ", ".join(Study.__struct_fields__)
-        hint = f"; known: {known}" if "unknown field" in str(error) else ""
-        raise ConfigError(f"the study is not valid: {error}{hint}") from error
+        hints = {"unknown field": Study.__struct_fields__, "$.family": get_args(Family)}
+        known = [f"; known: {', '.join(names)}" for mark, names in hints.items() if mark in str(error)]
+        raise ConfigError(f"the study is not valid: {error}{''.join(known)}") from error
 
 
 def _left_side(formula: str) -> str:
