@@ -288,6 +288,24 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_before_the_work(files, 
     assert "not a folder that can be written to" in result.stderr
 
 
+def test_the_figure_shows_every_interval_whatever_the_units(frames):
+    """One panel in the table's units, one in standard errors, where all are equally long and none a point."""
+    tables = {site: table.assign(age=table["age"] * 1e6) for site, table in frames.items()}
+    inference = fedshed.fit(tables, fedshed.Study(family="logistic", target="ill")).inference
+    units, errors = (np.array(_segments(axes)) for axes in coefficients.draw(inference, "title").axes)
+    covered = [(ends[:, 0] < 0) & (ends[:, 1] > 0) for ends in (units, errors)]
+    np.testing.assert_array_equal(*covered)
+    np.testing.assert_allclose(np.diff(errors), 2 * 1.959964, rtol=1e-6)
+    expected = inference.conf_int()[[j for j, name in enumerate(inference.names) if name != "intercept"]]
+    np.testing.assert_allclose(units, expected, rtol=1e-9)
+
+
+def _segments(axes):
+    """The ends of the intervals, from top to bottom."""
+    (bars,) = axes.containers[0].lines[2]
+    return [segment[:, 0] for segment in bars.get_segments()]
+
+
 def test_a_figure_that_fails_leaves_nothing_half_written(files, tmp_path, monkeypatch):
     def fail(*_):
         raise fedshed.ConfigError("no figure")
