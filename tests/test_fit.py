@@ -336,3 +336,19 @@ def test_small_units_are_no_convergence_unless_they_are_allowed_for(family, colu
     times = 1e11 if column == "x" else 1e-11 if family == "linear" else 1.0
     assert model.converged, model.run.reason
     assert model.coefficients["x"] == pytest.approx(expected.coefficients["x"] * times, rel=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("far", [0.0, 1e4, 3e5])
+def test_columns_far_from_zero_cost_no_more_digits_than_the_summary_says(family, far):
+    """Against the standardised fit, whose curvature is well conditioned; small losses need no note."""
+    tables = {site: table.assign(x=table["x"] + far) for site, table in awkward(family).items()}
+    model = fedshed.fit(tables, of(family))
+    exact = fedshed.fit(tables, of(family, standardize=True))
+    note = re.search(
+        r"x, intercept are nearly collinear, .* good to (\S+) only", " ".join(model.inference.notes)
+    )
+    lost = np.max(np.abs(model.inference.std_err() / exact.inference.std_err() - 1))
+    assert lost < 10 * (float(note[1]) if note else 1e-6)
+    assert (note is None) == (far < 1e5)
+    assert not exact.inference.notes

@@ -10,6 +10,9 @@ from fedshed.algorithm import Problem
 from fedshed.arrays import Matrix, Vector, unpack
 from fedshed.inference.exchange import Inspected
 from fedshed.linalg import DensePlusRidge
+from fedshed.linalg.solve import collinear, unit_diagonal
+
+ROUNDING = 1e-10  # smallest eigenvalue of a unit diagonal with which errors have six digits
 
 
 class Curvatures:
@@ -31,6 +34,19 @@ class Curvatures:
     def bread(self, H: Matrix) -> Matrix:
         """H_l2^-1 = (H + W diag(l2))^-1."""
         return DensePlusRidge(H, self.ridge, self._columns).inverse()
+
+    def caveat(self) -> str | None:
+        """Which columns are so nearly collinear that digits are lost: eps times the condition number."""
+        _, unit = unit_diagonal(self.information + np.diag(self.ridge))
+        values = np.linalg.eigvalsh(unit)
+        if values[0] > ROUNDING * values[-1]:
+            return None
+        names = dict.fromkeys(self._columns[j].partition(" [contrast")[0] for j in collinear(unit))
+        lost = min(1.0, np.finfo(float).eps * values[-1] / max(values[0], np.finfo(float).tiny))
+        return (
+            f"{', '.join([*names][:5])} are nearly collinear, so these figures are good to {lost:.0e} only: "
+            "standardise columns far from 0 (--standardize), or leave one out."
+        )
 
     def parameters(self, bread: Matrix) -> float:
         """tr(H_l2^-1 H_0), the effective number (Hastie et al. 2009, 7.6): n where there is no ridge."""

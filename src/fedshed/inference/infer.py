@@ -88,11 +88,14 @@ def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference
         certificate=certificate(problem, g, curvatures.mean),
         heterogeneity=whole,
         sites={i: replace(bare.sites[i], contribution=parts[i], score=each[i]) for i in sites},
-        notes=() if k < fit.weight else (NO_FREEDOM.format(fit.weight, k),),
+        notes=tuple(note for note in (curvatures.caveat(), _no_freedom(fit.weight, k)) if note),
     )
 
 
-NO_FREEDOM = "the sum of the weights, {:.6g}, leaves no degrees of freedom beside {:.6g} parameters"
+def _no_freedom(weight: float, k: float) -> str | None:
+    if k < weight:
+        return None
+    return f"the sum of the weights, {weight:.6g}, leaves no degrees of freedom beside {k:.6g} parameters"
 
 
 def totals(sites: Mapping[str, Inspected]) -> Totals:
