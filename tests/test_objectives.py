@@ -143,3 +143,19 @@ def test_two_classes_are_the_logistic_model_in_another_scale():
     binary = Logistic(X, y)
     z = [abs(both.value - binary.at(sign * theta[:5]).value) for sign in (1.0, -1.0)]
     assert min(z) < 1e-14
+
+
+@pytest.mark.parametrize(("model", "times"), [(Poisson, 1.0), (Gamma, 0.0)])
+def test_a_small_deviance_keeps_its_digits(model, times):
+    """Near the mean it is y^times t^2 / 2 (1 +- t / 3 + ...), however large y and its loss are."""
+    t, y = np.array([1e-5, -1e-5, 1e-4]), np.array([3e6, 1e8, 2e7])
+    z = np.log(y) + t
+    series = y**times * t**2 / 2 * (1 + (1 if model is Poisson else -1) * t / 3 + t**2 / 12)
+    np.testing.assert_allclose(model(np.ones((3, 1)), y).excess(z), series, rtol=1e-8)
+
+
+@pytest.mark.parametrize("model", [Poisson, Gamma])
+def test_half_the_deviance_is_the_loss_above_its_least(model):
+    y, z = np.array([0.5, 1.0, 7.0]), np.array([-3.0, 0.4, 30.0])
+    rows_ = model(np.ones((3, 1)), y)
+    np.testing.assert_allclose(rows_.excess(z), rows_.losses(z) - rows_.losses(np.log(y)), rtol=1e-12)

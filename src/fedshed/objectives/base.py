@@ -220,9 +220,9 @@ class LinearModel:
         """E[d2l/dz2] under the model: the curvature itself where the link is canonical."""
         return self.curvatures(z)
 
-    def saturated(self) -> Vector:
-        """min_z l(z, y_j), the loss of a model with a parameter a row: 0 by default."""
-        return np.zeros(len(self.y))
+    def excess(self, z: NDArray[np.float64]) -> Vector:
+        """l(z_j, y_j) - min_z l(z, y_j), half the deviance of each row: the loss where its least is 0."""
+        return self.losses(z)
 
     def constants(self) -> Vector:
         """What of the log-likelihood of each row depends on y alone: nothing by default."""
@@ -269,7 +269,7 @@ class LinearPoint:
         model, z = self._model, self._z
         return Fit(
             rows=len(model.y),
-            deviance=2 * model.total(model.losses(z) - model.saturated()),
+            deviance=2 * model.total(model.excess(z)),
             pearson=model.total(model.pearson(z)),
             constant=model.total(model.constants()),
         )

@@ -47,10 +47,11 @@ class Poisson(LinearModel):
         """exp(z)."""
         return np.exp(z)
 
-    def saturated(self) -> Vector:
-        """y - y log y, at exp(z) = y."""
-        least: Vector = self.y - xlogy(self.y, self.y)
-        return least
+    def excess(self, z: Vector) -> Vector:
+        """y (exp(t) - 1 - t), t = z - log y, which keeps its digits where a count is large; exp(z) for 0."""
+        counted = self.y > 0
+        t = z - np.log(self.y, out=np.zeros_like(z), where=counted)
+        return np.where(counted, self.y * (np.expm1(t) - t), np.exp(z))
 
     def constants(self) -> Vector:
         """y log y - y - log y!."""
@@ -95,10 +96,11 @@ class Gamma(LinearModel):
         """1: the logarithm is not the canonical link, so this is not the curvature."""
         return np.ones_like(z)
 
-    def saturated(self) -> Vector:
-        """1 + log y, at exp(z) = y."""
-        least: Vector = 1.0 + np.log(self.y)
-        return least
+    def excess(self, z: Vector) -> Vector:
+        """exp(-t) - 1 + t with t = z - log y, which keeps its digits where the dispersion is small."""
+        t = z - np.log(self.y)
+        excess: Vector = np.expm1(-t) + t
+        return excess
 
     def constants(self) -> Vector:
         """-log y."""
