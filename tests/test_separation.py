@@ -96,3 +96,16 @@ def test_counts_that_are_all_zero_are_not_cured_by_a_ridge_so_none_is_advised():
     reason = fitted(X, 0 * y, "poisson").reason
     assert "add rows" in reason
     assert "l2" not in reason
+
+
+def test_where_pen_can_no_longer_code_its_hessian_the_run_ends_and_separation_is_named():
+    """Rows of separated levels lose their curvature; an innovation that does not fit 32 bits is declined."""
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, 40, 120)
+    X = np.eye(40)[levels][:, 1:]
+    federation = Federation.from_arrays(X[:, X.any(axis=0)], rng.random(120) < 0.5, np.arange(120) % 4)
+    result = optimize(federation, l2=0.0, intercept=True, algorithm="pen", max_iterations=60)
+    assert not result.converged
+    assert result.reason.startswith("separated: ")
+    assert all("cannot answer" in refusal.why for refusal in result.refusals)
+    assert result.refusals

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fedshed.algorithm import Agent, AgentId, Algorithm
 from fedshed.arrays import Scalars, Vector
-from fedshed.codec import Codec, Decoder, Reply, encode
+from fedshed.codec import Codec, Decoder, Reply, Request, encode
 from fedshed.errors import CodecError, Error, ProtocolError, SingularError
 from fedshed.messages import Costs, Declined, Message, Search, Undefined
 from fedshed.objectives import Fit, Objective, Point
@@ -19,6 +19,10 @@ from fedshed.objectives.base import Rows
 def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
     """The wire format of an algorithm: its own messages, and those of the line search."""
     return Codec((Search, Costs, Undefined, Declined, *algorithm.messages), n, algorithm.precision)
+
+
+class UnanswerableError(ProtocolError):
+    """An algorithm cannot answer a request at this point: its numbers leave what can be computed or sent."""
 
 
 class Site:
@@ -33,8 +37,17 @@ class Site:
         self._cache: Any = None
 
     def handle(self, payload: bytes) -> bytes:
-        """The encoded reply to an encoded request; the cache changes only if all parts were answered."""
+        """The encoded reply to an encoded request; the cache changes only if all parts were answered.
+
+        A part that the algorithm cannot answer at this point is declined; the Master decides what follows.
+        """
         request = self._codec.decode_request(payload)
+        try:
+            return self._handled(request)
+        except UnanswerableError as error:
+            return self.declined(payload, str(error))
+
+    def _handled(self, request: Request) -> bytes:
         counter = _HessianCounter(self.objective, getattr(self._cache, "theta_k", None))
         agent, cache, trial = Agent(self.name, counter), self._cache, None
         answers: list[Message] = []
@@ -86,10 +99,12 @@ class Site:
         located = _located(part, trial)
         try:
             return self.algorithm.respond(agent, cache, located, mine)
-        except (ValueError, ArithmeticError, SingularError) as error:
+        except (ValueError, ArithmeticError, SingularError, CodecError) as error:
             if located is not part:
                 return cache, Undefined()
-            raise ProtocolError(f"site {self.name!r} cannot answer {type(part).__name__}: {error}") from error
+            raise UnanswerableError(
+                f"site {self.name!r} cannot answer {type(part).__name__}: {error}"
+            ) from error
 
     @property
     def kernel(self) -> str | None:
