@@ -50,10 +50,14 @@ def fit(
     )  # fmt: skip
     objectives, problem = pose(*problem_of)
     inference = infer(objectives, problem, result.theta, connect=transport)
+    return concluded(plan, result, inference, prepared.traffic, inference.traffic)
+
+
+def concluded(plan: Plan, result: Result, inference: Inference, *others: Traffic) -> Model:
+    """The model of a fit and what was inferred from it; exact curvature may show it stopped too early."""
     if result.converged and (shortfall := inference.shortfall):
         result = replace(result, converged=False, reason=shortfall)
-    run = account(result, prepared.traffic, inference.traffic)
-    return Model(plan, original_scale(plan, inference), run, result.trace)
+    return Model(plan, original_scale(plan, inference), _account(result, *others), result.trace)
 
 
 def original_scale(plan: Plan, inference: Inference) -> Inference:
@@ -67,7 +71,7 @@ def original_scale(plan: Plan, inference: Inference) -> Inference:
     )
 
 
-def account(result: Result, *others: Traffic) -> Run:
+def _account(result: Result, *others: Traffic) -> Run:
     """What the fit and the conversations before and after it cost together."""
     end = result.trace[-1]
     return Run(

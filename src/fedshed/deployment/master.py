@@ -39,7 +39,7 @@ from fedshed.deployment.envelope import (
 from fedshed.engine import Outcome, Progress, iterate
 from fedshed.errors import ConfigError, ProtocolError
 from fedshed.files import write_atomically
-from fedshed.fitting import account, original_scale
+from fedshed.fitting import concluded
 from fedshed.inference.exchange import inspect_sites, null_loss, null_problem
 from fedshed.inference.infer import Evidence, infer_from
 from fedshed.linesearch import Fused, TwoExchange
@@ -88,10 +88,9 @@ def conduct(
         start, spent = _start(plan, problem, play)
         result = _fit(file, algorithm, problem, play, (start, spent), checkpoint, watch)
         evidence = _inspected(problem, result.theta, play)
-        inference = original_scale(plan, infer_from(problem, result.theta, evidence))
+        inference = infer_from(problem, result.theta, evidence)
     told = Traffic(downlink_bytes=talk.told + play.told)
-    run = account(replace(result, algorithm=why), agreed, evidence.traffic, told)
-    model = Model(plan, inference, run, result.trace)
+    model = concluded(plan, replace(result, algorithm=why), inference, agreed, evidence.traffic, told)
     rows = {site: each.rows for site, each in ready.items()}
     return model, _report(model, result.theta, rows, (talk, play), time.perf_counter() - began)
 
