@@ -34,7 +34,12 @@ from fedshed.disclosure import Policy
 from fedshed.errors import ConfigError, DataError, ProtocolError
 from fedshed.files import write_secret
 from fedshed.fitting import fit
+from fedshed.messages import Message
 from fedshed.preparation import Study, read_table
+from fedshed.preparation.agreement import agree
+from fedshed.preparation.describe import describe
+from fedshed.preparation.frames import Frame
+from fedshed.preparation.messages import Build, Constants, Describe, Spread
 from fedshed.transports import InProcess, Stateless
 
 SITES = ("a", "b", "c")
@@ -249,6 +254,84 @@ def test_a_refusal_does_not_quote_the_sites_rows(folder, caplog):
     assert "jane" in caplog.text  # the site's own log has it
 
 
+def asked(node: Node, part: Message) -> bytes:
+    """What a node answers to one request of the preparation, of whatever Master."""
+    opening = encode(Prepare())
+    request = encode((b"run!", 1, [part], None))
+    return node.handle(encode(Envelope(b"1234" + digest(opening), 0, opening, request)))
+
+
+def test_the_values_of_a_column_cannot_be_asked_for_by_calling_it_a_category(folder):
+    """Nor by calling it a target of classes: what few rows have is not named."""
+    frame = pd.read_csv(folder / "c.csv")
+    frame.assign(name=[f"patient {k}" for k in range(len(frame))]).to_csv(folder / "c.csv", index=False)
+    value = str(frame["u"].iloc[0])
+    wishes = [
+        Study(family="logistic", target="y", columns=("u",), categories=("u",)),
+        Study(family="logistic", target="y", columns=("name",)),
+        Study(family="multinomial", target="u", columns=("v",)),
+    ]
+    for study, rule in zip(wishes, ("level", "level", "class"), strict=True):
+        for policy in (Policy(), OPEN):
+            reply = asked(Node(sitefile("c", disclosure=policy), folder), Describe(study))
+            named = (
+                value.encode() in reply or b"patient 7" in reply or np.float64(value).tobytes()[::-1] in reply
+            )
+            assert named == (policy is OPEN)
+            assert (f"min_rows_per_{rule}".encode() in reply) == (policy is not OPEN)
+
+
+def test_sums_over_the_few_rows_that_a_study_leaves_of_a_table_do_not_leave(folder):
+    """Of 90 rows one is complete: its sums would be the row."""
+    frame = pd.read_csv(folder / "c.csv")
+    frame.loc[1:, "u"] = np.nan
+    frame.to_csv(folder / "c.csv", index=False)
+    study = Study(family="linear", target="y", columns=("u", "v"), missing="drop", standardize=True)
+    plan = agree(study, {"c": describe(study, Frame(read_table(folder / "c.csv")))})
+    row = frame["u"].iloc[0].tobytes()
+    for part in (Build(plan), Constants(plan, (0, 1)), Spread(plan, np.zeros(2))):
+        reply = asked(Node(sitefile("c", disclosure=Policy()), folder), part)
+        assert b"(min_rows)" in reply
+        assert row not in reply
+        assert row in asked(Node(sitefile("c"), folder), part)  # which is what would have left
+
+
+@pytest.mark.parametrize("levels", [(), ("1", "2")])
+def test_a_site_does_not_quote_its_levels_to_a_master_that_leaves_them_out(folder, levels):
+    frame = pd.read_csv(folder / "c.csv").assign(name=["jane"] * 45 + ["doe"] * 45)
+    frame.to_csv(folder / "c.csv", index=False)
+    study = Study(family="linear", target="y", columns=("name",))
+    plan = agree(study, {"c": describe(study, Frame(frame))})
+    other = replace(plan, levels=dict.fromkeys(plan.levels, levels))
+    reply = asked(Node(sitefile("c"), folder), Build(other))
+    assert b"jane" not in reply
+    assert b"doe" not in reply
+
+
+def test_a_slip_in_a_column_of_numbers_is_not_quoted_but_a_mark_is(folder):
+    frame = pd.read_csv(folder / "c.csv").astype({"u": str})
+    study = Study(family="linear", target="y", columns=("u",))
+    for text, quoted in {"jane doe": False, "?": True, "N/A": True}.items():
+        frame.loc[3, "u"] = text
+        frame.to_csv(folder / "c.csv", index=False)
+        reply = asked(
+            Node(sitefile("c", table=Source(csv="c.csv", na_values=("none",))), folder), Describe(study)
+        )
+        assert b"na_values" in reply
+        assert (text.encode() in reply) == quoted
+
+
+def test_what_a_library_says_of_the_rows_stays_at_the_site(folder, monkeypatch, caplog):
+    def fails(*_):
+        raise KeyError("jane doe")
+
+    monkeypatch.setattr("fedshed.deployment.tables.read", fails)
+    reply = asked(Node(sitefile("c"), folder), Describe(MODEL))
+    assert b"failed to answer" in reply
+    assert b"jane" not in reply
+    assert "jane doe" in caplog.text
+
+
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x94" * 40, os.urandom(300)])
 def test_bytes_that_are_no_envelope_are_refused_not_raised(folder, data):
     assert b"no envelope" in Node(sitefile("a"), folder).handle(data)
@@ -272,7 +355,7 @@ def test_a_node_that_refuses_is_named(folder):
 
 def test_the_policy_of_a_site_is_enforced_and_the_rule_is_named(folder):
     policies = {
-        Policy(): "max_parameters_per_row",
+        Policy(min_rows_per_class=1): "max_parameters_per_row",
         Policy(min_rows=11): "min_rows",
         replace(OPEN, max_scalars=40): "max_scalars",
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,19 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
                 name = columns[j] if j < len(columns) else f"column {j}"
                 found.append(Objection(least, f"{name} has {fewest} rows at one level"))
         return found
+
+    def unnameable(self, rarest: Mapping[str, int], target: str) -> list[Objection]:
+        """The rules against naming levels and classes of which too few rows have the rarest."""
+        level = f"at least {self.min_rows_per_level} rows at each level that is named (min_rows_per_level)"
+        label = f"at least {self.min_rows_per_class} rows of each class (min_rows_per_class)"
+        rules = {
+            name: (label, self.min_rows_per_class) if name == target else (level, self.min_rows_per_level)
+            for name in rarest
+        }
+        few = {name: rows for name, rows in rarest.items() if rows < rules[name][1]}
+        return [
+            Objection(rules[name][0], f"{name} has a value in {rows} rows only") for name, rows in few.items()
+        ]
 
     def exceeded(self, released: int, more: int) -> list[Objection]:
         """The ceiling, where `more` scalars would go beyond it."""

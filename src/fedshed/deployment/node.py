@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,13 +36,14 @@ from fedshed.deployment.envelope import (
     digest,
 )
 from fedshed.deployment.store import Disk
-from fedshed.disclosure import Gate, Guarded, Objection, scalars
+from fedshed.disclosure import Gate, Guarded, Objection, objections, scalars
 from fedshed.errors import CodecError, DataError, DisclosureError, Error, ProtocolError
 from fedshed.inference.exchange import NULL, Inspection
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import Preparer
+from fedshed.preparation.describe import rarest
 from fedshed.preparation.frames import Frame
-from fedshed.preparation.messages import CODEC
+from fedshed.preparation.messages import CODEC, Refused, Schema
 from fedshed.site import Site
 from fedshed.start import NullStart
 
@@ -90,6 +92,9 @@ class Node:
         except Error as error:
             log.error("%s", error)
             return encode(Refusal(str(error)))
+        except Exception:  # of a library, whose text may quote them too: an engine would send it on
+            log.exception("a request could not be answered")
+            return encode(Refusal("it failed to answer; the site's own log says why"))
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
@@ -166,22 +171,42 @@ class Node:
 
 
 class _Preparing:
-    """A site in the preparation, behind its gate: a table with too few rows is not even described."""
+    """A site in the preparation, behind its gate: the rules hold for what is described and summed up too.
+
+    So a study that leaves few rows of a large table, or names a column's values, is refused before anything
+    of them leaves.
+    """
 
     def __init__(self, name: str, frame: Any, gate: Gate) -> None:
-        self._name, self._gate, self._preparer = name, gate, Preparer(name, frame)
-        least, rows = gate.policy.min_rows, Frame(frame).rows
+        self._name, self._gate, self._frame = name, gate, Frame(frame)
+        self._preparer = Preparer(name, frame)
+        least, rows = gate.policy.min_rows, self._frame.rows
         self._few = [Objection(f"at least {least} rows (min_rows)", f"there are {rows}")] * (rows < least)
 
     def handle(self, payload: bytes) -> bytes:
         """The reply, once it is on record."""
         reply = b"" if self._few else self._preparer.handle(payload)
-        parts = CODEC.decode_reply(reply).parts if reply else ()
+        parts = CODEC.decode_reply(reply).parts if reply else []
+        asked = CODEC.decode_request(payload).parts[: len(parts)]
+        found = (self._objections(*pair) for pair in zip(asked, parts, strict=True))
+        broken = [*self._few, *chain.from_iterable(found)]
         what = "+".join(type(part).__name__ for part in parts) or "preparation"
         try:
-            return self._gate.release(what, reply, sum(map(scalars, parts)), self._few)
+            return self._gate.release(what, reply, sum(map(scalars, parts)), broken)
         except DisclosureError as error:
             raise DisclosureError(f"site {self._name!r}: {error}") from None
+
+    def _objections(self, asked: Any, answer: Any) -> list[Objection]:
+        """What the policy has against an answer; a refusal says nothing of the rows."""
+        policy = self._gate.policy
+        if isinstance(answer, Refused):
+            return []
+        if isinstance(answer, Schema):
+            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
+        plan = asked.plan
+        table = self._preparer.table(plan)
+        objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
+        return objections(policy, objective)
 
 
 def _envelope(data: bytes) -> Envelope:
