@@ -12,7 +12,7 @@ from msgspec import Struct
 from fedshed.algorithm import Algorithm, Ask, Known, Problem
 from fedshed.arrays import Vector
 from fedshed.codec import Reply
-from fedshed.messages import Costs, Declined, Search, Share, Undefined, Update
+from fedshed.messages import Costs, Declined, Message, Search, Share, Undefined, Update
 
 MOST_HESSIANS = 1000
 SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported
@@ -41,9 +41,9 @@ def unusable(
     for part, answer in zip(ask.parts, reply.parts, strict=True):
         if why := _unfit(part, answer):
             return why
-        if not isinstance(answer, Costs | Undefined) and (
-            why := algorithm.refusal(problem, part, mine, answer)
-        ):
+        if isinstance(answer, Costs | Undefined):
+            continue
+        if why := algorithm.refusal(problem, part, mine, answer) or _too_large(part, answer):
             return why
     return _incredible(known, ask.parts, reply.parts, scale, algorithm.lossy) if known else None
 
@@ -73,6 +73,19 @@ def _unfit(part: Any, answer: Any) -> str | None:
 def _complete(search: Search, costs: Costs) -> bool:
     slopes = 0 if costs.slopes is None else len(costs.slopes)
     return len(costs.values) == len(search.etas) and slopes == len(search.etas) * search.slopes
+
+
+def _too_large(part: Any, answer: Message) -> str | None:
+    """Numbers whose squares overflow can be had at a trial point, which is then rejected; elsewhere not."""
+    if getattr(part, "theta", part) is None:
+        return None
+    for name in answer.__struct_fields__:
+        value = getattr(answer, name)
+        if isinstance(value, Message) and (why := _too_large(part, value)):
+            return why
+        if isinstance(value, np.ndarray | float) and not isfinite(np.vdot(value, value)):
+            return f"its {name} is too large to compute with"
+    return None
 
 
 def claims(parts: Sequence[Any], answers: Sequence[Any]) -> Iterator[Claim]:
@@ -126,4 +139,9 @@ def _below(point: Claim, tangent: Claim, scale: float) -> bool:
 
 
 def _length(v: Vector) -> float:
-    return sqrt(float(v @ v))
+    """||v||, also where its square overflows."""
+    square = float(v @ v)
+    if isfinite(square):
+        return sqrt(square)
+    most = float(np.abs(v).max())
+    return most * _length(v / most) if isfinite(most) else most

@@ -20,7 +20,7 @@ from fedshed.codec import Reply
 from fedshed.errors import CodecError, ProtocolError
 from fedshed.site import codec_of
 from fedshed.transports import Transport
-from fedshed.trust import unusable
+from fedshed.trust import MOST_HESSIANS, unusable
 
 R = TypeVar("R")
 
@@ -142,8 +142,9 @@ class Wire:
         return False
 
     def _refuse(self, number: int, i: AgentId, why: str) -> None:
-        self.refusals.append(Refusal(number, i, why[:MOST_WORDS]))
-        self.sites[i] = replace(self.sites[i], refused=self.sites[i].refused + 1, why=why[:MOST_WORDS])
+        words = printable(why)[:MOST_WORDS]
+        self.refusals.append(Refusal(number, i, words))
+        self.sites[i] = replace(self.sites[i], refused=self.sites[i].refused + 1, why=words)
 
     def _count(
         self, number: int, payloads: Mapping[AgentId, bytes], arrived: list[tuple[AgentId, bytes]],
@@ -152,7 +153,8 @@ class Wire:
         """Everything that crossed the wire; the Hessians of a reply once, however often it came."""
         hessians = 0
         for i, reply in replies:
-            if reply.run == self._run and (i, reply.number) not in self._heard:
+            possible = reply.run == self._run and 0 <= reply.hessians <= MOST_HESSIANS
+            if possible and (i, reply.number) not in self._heard:
                 self._heard.add((i, reply.number))
                 hessians += reply.hessians
         sent = sum(codec.vectors(part, self._problem.n) for _, reply in replies for part in reply.parts)
@@ -189,6 +191,11 @@ class Wire:
         site = self.sites[i]
         why = f"the last it sent could not be used: {site.why}" if site.why else "is it running?"
         return f"agent {i!r} gave no usable answer in {site.silent} exchanges in a row; {why}"
+
+
+def printable(words: str) -> str:
+    """A site's words without what would command the terminal they are shown on."""
+    return "".join(c if c.isprintable() else " " for c in words)
 
 
 MOST_WORDS = 500  # characters of a reason that are kept
