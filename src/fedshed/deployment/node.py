@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from functools import cached_property
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,7 +70,8 @@ class Node:
 
     def __init__(self, site: SiteFile, folder: str | Path = ".", *, keep: bool = False) -> None:
         self._site, self._folder = site, Path(folder)
-        self._disk = Disk(self._folder / site.state) if keep else None
+        self._marks = Disk(self._folder / site.state)
+        self._disk = self._marks if keep else None
         self._stages: dict[bytes, Stage] = {}
         self._services: dict[tuple[bytes, int], tuple[Service, Site | None]] = {}
         self._frames: dict[bytes, Any] = {}
@@ -163,11 +165,23 @@ class Node:
         """The site's table: read once a study, so that its rows cannot change under it."""
         if study not in self._frames:
             frozen = self._disk.get(study, "table") if self._disk else None
-            frame = tables.read(self._site, self._folder) if frozen is None else tables.thaw(frozen)
-            if self._disk and frozen is None:
-                self._disk.put(study, "table", tables.freeze(frame))
-            self._frames[study] = frame
+            self._frames[study] = self._first_read(study) if frozen is None else tables.thaw(frozen)
         return self._frames[study]
+
+    def _first_read(self, study: bytes) -> Any:
+        """The table, if it is the one that the study began with: another process may have read it before."""
+        frame = tables.read(self._site, self._folder)
+        frozen = tables.freeze(frame)
+        mark, before = sha256(frozen).digest(), self._marks.get(study, "mark")
+        if before not in (None, mark):
+            raise DataError(
+                f"site {self._site.name!r}: its rows are not those that study {study.hex()} began with; "
+                "bring them back, or let the Master begin a new study (without results/checkpoint)"
+            )
+        self._marks.put(study, "mark", mark)
+        if self._disk:
+            self._disk.put(study, "table", frozen)
+        return frame
 
 
 class _Preparing:

@@ -79,7 +79,7 @@ def _rehearsed(
 ) -> list[Item]:
     """The node's answers; what is only rehearsed goes on no record."""
     with TemporaryDirectory() as aside:
-        private = replace(site, audit=str(Path(aside) / "audit.jsonl"))
+        private = replace(site, audit=str(Path(aside) / "audit.jsonl"), state=str(Path(aside) / "state"))
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         return _played(Room(InProcess(alone), b"here", stage), problem, algorithm)
 

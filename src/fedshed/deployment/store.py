@@ -27,7 +27,7 @@ class Disk:
         folder = self._folder / study.hex()
         if not folder.is_dir():
             self._sweep()
-            folder.mkdir(mode=0o700, parents=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # another process may have been first
         write_atomically(folder / name, data)
 
     def _sweep(self) -> None:
