@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import numpy as np
 import pytest
@@ -201,11 +204,36 @@ def test_a_line_that_was_half_written_is_passed_over(tmp_path, cut):
     assert [entry.total for entry in entries(path)][-1] == again.released("study")
 
 
-def test_two_processes_cannot_write_one_audit(tmp_path):
-    one, two = audit_of(tmp_path / "audit.jsonl"), Audit(tmp_path / "audit.jsonl")
-    one.append("study", "Update -> Local", b"first", 1)
-    with pytest.raises(DataError, match="another process"):
-        two.append("study", "Update -> Local", b"second", 1)
+WRITER = """
+import sys
+from fedshed.audit import Audit
+from fedshed.disclosure import Gate, Policy
+from fedshed.errors import DisclosureError
+gate = Gate(Policy(max_scalars=100), Audit(sys.argv[1]), "study")
+for _ in range(40):
+    try:
+        gate.release("Update -> Local", b"answer", 3)
+    except DisclosureError:
+        pass
+"""
+
+
+def test_processes_of_one_site_share_its_audit_and_its_ceiling(tmp_path):
+    """Nothing is lost, the chain is whole, and together they release no more than one may."""
+    path = tmp_path / "audit.jsonl"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) for _ in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    record = list(entries(path))
+    assert len(record) == 120
+    assert record[-1].total == sum(entry.scalars for entry in record if not entry.rule) == 99
+
+
+def test_an_audit_that_was_cut_off_under_a_site_is_noticed(tmp_path):
+    audit = audit_of(tmp_path / "audit.jsonl")
+    lines = (tmp_path / "audit.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(DataError, match="removed at its end"):
+        audit.append("study", "Update -> Local", b"more", 1)
 
 
 def test_the_audit_holds_hashes_not_messages(tmp_path):
