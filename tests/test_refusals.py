@@ -128,6 +128,15 @@ def test_what_a_site_says_it_computed_cannot_spoil_the_count_nor_the_checkpoint(
     assert result.trace[-1].hessians <= result.trace[-1].exchanges
 
 
+def test_a_late_reply_of_another_run_is_no_forgery():
+    """As one of an earlier part of a study is, whose messages this one does not know."""
+    late = encode([b"else", 1, 0, [["Schema", 3]]])
+    disturbed = forging("fib-shed", lambda reply: late, {2})
+    result = fedshed.optimize(make_federation("logistic"), algorithm="fib-shed", l2=L2, transport=disturbed)
+    assert result.converged
+    assert not result.refusals
+
+
 def test_a_sites_words_cannot_command_a_terminal():
     declined = forging(
         "fib-shed", lambda r: replace(r, parts=[Declined("\x1b]0;mine\x07\r\nconverged")]), {1}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from secrets import token_bytes
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -127,7 +128,8 @@ class Wire:
         try:
             return self._codec.decode_reply(data)
         except CodecError as error:
-            self._refuse(number, i, str(error))
+            if _run_of(data) in (None, self._run):  # one of another run is late, whatever it says
+                self._refuse(number, i, str(error))
             return None
 
     def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
@@ -191,6 +193,14 @@ class Wire:
         site = self.sites[i]
         why = f"the last it sent could not be used: {site.why}" if site.why else "is it running?"
         return f"agent {i!r} gave no usable answer in {site.silent} exchanges in a row; {why}"
+
+
+def _run_of(data: bytes) -> bytes | None:
+    """The name of the run that a reply says it belongs to, if it is one at all."""
+    try:
+        return msgspec.msgpack.decode(data, type=tuple[bytes, int, Any, Any])[0]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def printable(words: str) -> str:
