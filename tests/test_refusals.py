@@ -16,7 +16,7 @@ from fedshed.messages import Costs, Declined, Eigenpairs, Local, Message, Search
 from fedshed.objectives import local_objectives
 from fedshed.site import codec_of
 from fedshed.transports import InProcess
-from fedshed.trust import Claim, contradiction, search_contradiction
+from fedshed.trust import Claim, cancelled, contradiction, search_contradiction
 
 L2 = 1e-3
 
@@ -126,6 +126,32 @@ def test_what_a_site_says_it_computed_cannot_spoil_the_count_nor_the_checkpoint(
     result = fedshed.optimize(federation, algorithm="fib-shed", l2=L2, transport=disturbed, checkpoint=path)
     assert result.converged
     assert result.trace[-1].hessians <= result.trace[-1].exchanges
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-13, 1e-9])
+@pytest.mark.parametrize("away", [1e-13, 1e-11, 1e-9])
+def test_a_start_near_an_almost_exact_fit_is_no_lie(noise, away):
+    """Costs are then far smaller than the squares that cancel in them."""
+    rng = np.random.default_rng(0)
+    truth, tables = rng.normal(size=5), {}
+    for site in "abc":
+        X = 100 * rng.normal(size=(50, 5)) + 50
+        tables[site] = X, X @ truth + 100 * noise * rng.normal(size=50)
+    federation = fedshed.Federation.from_sites(tables)
+    theta0 = truth * (1 + away * rng.normal(size=5))
+    for name in ("fib-shed", "newton", "lbfgs", "qn-shed"):
+        result = fedshed.optimize(
+            federation, algorithm=name, loss="least-squares", l2=1e-9, tol=1e-12, theta0=theta0
+        )
+        assert not result.refusals
+        np.testing.assert_allclose(result.theta, truth, atol=1e-7)
+
+
+@pytest.mark.parametrize("f", [0.0, -1.0, 5e-324, 1.0])
+@pytest.mark.parametrize("size", [0.0, 1e-200, 1e100, 1e300])
+def test_what_cancels_is_a_number_whatever_a_site_says(f, size):
+    with np.errstate(over="ignore"):  # as the wire has it
+        assert 0 <= cancelled(Known(np.full(3, size), f, np.full(3, size), None)) < np.inf
 
 
 def test_a_late_reply_of_another_run_is_no_forgery():

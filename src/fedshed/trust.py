@@ -111,6 +111,19 @@ def search_contradiction(known: Known[Any], search: Search, costs: Costs, scale:
     return _contradicts(float(values[low][0]), known) if low.any() else None
 
 
+def cancelled(known: Known[Any]) -> float:
+    """What cancels in the residuals of least squares, lambda_1 ||theta||^2 / 2, or less.
+
+    A start near the optimum of rows that fit almost exactly has tiny costs, and rounding that is not:
+    f >= 0 has ||g||^2 <= 2 lambda_1 f, so ||g||^2 / (2 f) may stand for lambda_1.
+    """
+    if known.f <= 0:
+        return 0.0
+    root = _length(known.g) * _length(known.w)
+    size = root * root / (4 * known.f)  # ** would raise where it overflows
+    return size if isfinite(size) else 0.0
+
+
 def _contradicts(cost: float, known: Known[Any]) -> str:
     return f"its costs and gradients contradict each other (cost {cost:.6g}, before {known.f:.6g})"
 

@@ -21,7 +21,7 @@ from fedshed.codec import Reply
 from fedshed.errors import CodecError, ProtocolError
 from fedshed.site import codec_of
 from fedshed.transports import Transport
-from fedshed.trust import MOST_HESSIANS, unusable
+from fedshed.trust import MOST_HESSIANS, cancelled, unusable
 
 R = TypeVar("R")
 
@@ -83,7 +83,9 @@ class Wire:
         self._algorithm, self._problem, self._transport, self._rules = algorithm, problem, transport, rules
         self._codec, self._run = codec_of(algorithm, problem.n), token_bytes(4)
         self._heard: set[tuple[AgentId, int]] = set()
-        self._scale = dict.fromkeys(problem.agents, scale)  # the largest cost each site has reported
+        self._scale = dict.fromkeys(
+            problem.agents, scale
+        )  # the largest cost of each site, which rounding is relative to
         self._known: Mapping[AgentId, Known[Any]] = {}
         self.traffic, self.refusals = traffic, list[Refusal]()
         self.sites = {i: replace(sites.get(i, Contact()), silent=0) for i in problem.agents}
@@ -134,7 +136,10 @@ class Wire:
 
     def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
         """Whether a reply cannot be used; if it can, the largest cost it reports is remembered."""
-        known, scale = self._known.get(i), self._scale[i]
+        known = self._known.get(i)
+        if known is not None and self._problem.loss == "least-squares":
+            self._scale[i] = max(self._scale[i], cancelled(known))
+        scale = self._scale[i]
         why = unusable(self._algorithm, self._problem, ask, ask.each[i], reply, known, scale)
         if why is not None:
             self._refuse(number, i, why)
