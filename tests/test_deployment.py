@@ -39,7 +39,7 @@ from fedshed.preparation import Study, read_table
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe
 from fedshed.preparation.frames import Frame
-from fedshed.preparation.messages import Build, Constants, Describe, Spread
+from fedshed.preparation.messages import Build, Constants, Describe, Ready, Spread
 from fedshed.transports import InProcess, Stateless
 
 SITES = ("a", "b", "c")
@@ -670,6 +670,20 @@ def test_what_a_node_keeps_on_disk_is_for_its_owner_only(folder):
     conduct(STUDY, Forgetful({site: Reborn(sitefile(site), folder) for site in SITES}))
     (kept,) = (folder / "state-a").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+
+
+def test_a_checkpoint_is_for_its_owner_only(folder, tmp_path):
+    """It holds what each site said, one by one."""
+    cut_short(folder, tmp_path / "checkpoint")
+    assert stat.S_IMODE((tmp_path / "checkpoint").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("wrong", [{"weight": -40.0}, {"weight": 0.0}, {"rows": 0}])
+def test_a_site_without_rows_or_with_a_negative_weight_is_not_believed(wrong):
+    given = {"rows": 40, "dropped": 0, "weight": 40.0, "names": (), "terms": ()}
+    assert Ready(**given).rows == 40
+    with pytest.raises(ValueError, match="rows and a weight"):
+        Ready(**{**given, **wrong})
 
 
 def test_the_core_needs_no_engine():

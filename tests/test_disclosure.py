@@ -15,11 +15,12 @@ from scipy.sparse import csr_array
 import fedshed
 from fedshed.algorithms import build
 from fedshed.audit import Audit, entries
-from fedshed.disclosure import Gate, Guarded, Policy, scalars
+from fedshed.disclosure import Gate, Guarded, Policy, objections, scalars
 from fedshed.errors import ConfigError, DataError, DisclosureError
 from fedshed.linalg import leading_eigenpairs
 from fedshed.messages import Costs, Eigenpairs, Local
 from fedshed.objectives import local_objectives
+from fedshed.objectives.least_squares import LeastSquares
 from fedshed.site import Site
 from fedshed.transports import InProcess, Stateless
 
@@ -80,6 +81,17 @@ def test_the_ceiling_is_never_exceeded(released, more):
 def test_a_policy_that_allows_everything_by_mistake_is_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Policy(**wrong)
+
+
+@pytest.mark.parametrize("heavy", [1, 9, 10, 40])
+def test_rows_that_outweigh_all_others_are_the_only_ones_that_count(heavy):
+    """With a column of weights of its choice a Master could look at a single row."""
+    X, y = table(rows=60)
+    weights = np.where(np.arange(60) < heavy, 1e9, 1e-9)
+    objective = LeastSquares(X, y, weights)
+    found = objections(Policy(), objective)
+    assert any("min_rows)" in one.rule for one in found) == (heavy < 10)
+    assert not objections(Policy(), LeastSquares(X, y, np.full(60, 7.0)))
 
 
 def test_numbers_in_a_message_are_counted_whatever_they_are_in():

@@ -61,6 +61,17 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
                 found.append(Objection(least, f"{name} has {fewest} rows at one level"))
         return found
 
+    def outweighed(self, weights: NDArray[np.float64] | None) -> list[Objection]:
+        """The rule on rows where a few outweigh all others: (sum w)^2 / sum w^2 rows count (Kish, 1965)."""
+        if weights is None or len(weights) < self.min_rows:
+            return []
+        shares = weights / weights.max()
+        count = float(shares.sum() ** 2 / (shares @ shares))
+        few = Objection(
+            f"at least {self.min_rows} rows (min_rows)", f"their weights make {count:.3g} of them"
+        )
+        return [few] if count < self.min_rows * (1 - 1e-12) else []
+
     def unnameable(self, rarest: Mapping[str, int], target: str) -> list[Objection]:
         """The rules against naming levels and classes of which too few rows have the rarest."""
         level = f"at least {self.min_rows_per_level} rows at each level that is named (min_rows_per_level)"
@@ -134,7 +145,8 @@ class Guarded:
 
 def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> list[Objection]:
     """The rules that a site's table breaks, as its objective has it."""
-    return policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
+    found = policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
+    return found + policy.outweighed(objective.weights)
 
 
 def _kinds(parts: Sequence[Message]) -> str:
