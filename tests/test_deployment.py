@@ -25,7 +25,7 @@ from fedshed.codec import encode
 from fedshed.deployment.config import SiteFile, Source, StudyFile, Uplink, read_site, read_study
 from fedshed.deployment.envelope import Answer, Envelope, Prepare, Refusal, Room, Unknown, digest
 from fedshed.deployment.example import TARGET, write_tables
-from fedshed.deployment.master import conduct
+from fedshed.deployment.master import conduct, serve
 from fedshed.deployment.node import Node
 from fedshed.deployment.plan import HERE, Command, Plan
 from fedshed.deployment.review import review
@@ -272,6 +272,20 @@ def test_a_site_that_fails_for_good_ends_the_study_which_can_go_on(folder, tmp_p
     assert path.exists()
     assert conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
     assert not path.exists()
+
+
+def test_a_study_that_is_started_again_leaves_no_trace_of_its_failure(folder):
+    (folder / "study.toml").write_text(
+        'family = "logistic"\ntarget = "y"\nl2 = 0.01\nsites = ["a", "b", "c"]\n'
+    )
+    refused = encode(Refusal("the disk is full"))
+    with pytest.raises(ProtocolError):
+        serve(folder, lambda _: Disturbed(nodes(folder), 6, 10_000, refused))
+    assert "the disk is full" in (folder / "results" / "error.txt").read_text()
+    assert not (folder / "results" / "report.json").exists()
+    serve(folder, lambda _: InProcess(nodes(folder)))
+    assert (folder / "results" / "report.json").exists()
+    assert not (folder / "results" / "error.txt").exists()
 
 
 def test_the_ceiling_of_a_site_ends_the_study_by_its_rule(folder):

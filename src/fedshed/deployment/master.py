@@ -238,6 +238,8 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
     study.toml is read; results/ gets model.json, summary.txt, trace.csv, at last report.json; or error.txt.
     """
     results = folder / "results"
+    for old in ("report.json", "error.txt"):  # how an earlier attempt ended says nothing of this one
+        (results / old).unlink(missing_ok=True)
     try:
         file = read_study(folder / "study.toml")
         model, report = conduct(file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results))
