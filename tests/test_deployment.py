@@ -23,9 +23,9 @@ from fedshed.audit import entries
 from fedshed.cli import app
 from fedshed.codec import encode
 from fedshed.deployment.config import SiteFile, Source, StudyFile, Uplink, read_site, read_study
-from fedshed.deployment.envelope import Envelope, Prepare, Room, Unknown, digest
+from fedshed.deployment.envelope import Answer, Envelope, Prepare, Refusal, Room, Unknown, digest
 from fedshed.deployment.example import TARGET, write_tables
-from fedshed.deployment.master import conduct
+from fedshed.deployment.master import conduct, serve
 from fedshed.deployment.node import Node
 from fedshed.deployment.plan import HERE, Command, Plan
 from fedshed.deployment.review import review
@@ -34,7 +34,12 @@ from fedshed.disclosure import Policy
 from fedshed.errors import ConfigError, DataError, ProtocolError
 from fedshed.files import write_secret
 from fedshed.fitting import fit
+from fedshed.messages import Message
 from fedshed.preparation import Study, read_table
+from fedshed.preparation.agreement import agree
+from fedshed.preparation.describe import describe
+from fedshed.preparation.frames import Frame
+from fedshed.preparation.messages import Build, Constants, Describe, Ready, Spread
 from fedshed.transports import InProcess, Stateless
 
 SITES = ("a", "b", "c")
@@ -199,6 +204,96 @@ def test_a_study_cut_off_goes_on_from_its_checkpoint(folder, tmp_path):
     assert not path.exists()
 
 
+def cut_short(folder, path, after=3):
+    """A study whose Master dies after so many rounds; the processes of the sites end with it."""
+    seen = []
+
+    def cut_off(progress):
+        seen.append(progress)
+        if len(seen) == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, watch=cut_off)
+
+
+def test_a_study_that_goes_on_is_the_same_study_to_its_sites(folder, tmp_path):
+    """So the ceiling on what it releases is not begun anew; the next study is another one."""
+    path = tmp_path / "checkpoint"
+    cut_short(folder, path)
+    conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
+    assert len({entry.study for entry in entries(folder / "audit-b.jsonl")}) == 1
+    conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
+    assert len({entry.study for entry in entries(folder / "audit-b.jsonl")}) == 2
+
+
+def test_a_study_does_not_go_on_with_other_rows(folder, tmp_path, caplog):
+    path = tmp_path / "checkpoint"
+    cut_short(folder, path)
+    frame = pd.read_csv(folder / "b.csv")
+    frame.assign(u=frame["u"] + 1e-3).to_csv(folder / "b.csv", index=False)
+    with pytest.raises(ProtocolError, match="site 'b' refused: its table does not fit"):
+        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
+    assert "not those that study" in caplog.text
+    frame.to_csv(folder / "b.csv", index=False)
+    assert conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
+
+
+class Disturbed(InProcess):
+    """Site b sends something else from the `first` exchange to the `last`."""
+
+    def __init__(self, sites, first, last, instead):
+        super().__init__(sites)
+        self._numbers, self._instead, self._count = range(first, last + 1), instead, 0
+
+    def exchange(self, payloads):
+        self._count += 1
+        for i, data in super().exchange(payloads):
+            yield i, self._instead if i == "b" and self._count in self._numbers else data
+
+
+@pytest.mark.parametrize(
+    "instead", [b"", b"noise", encode(Refusal("the disk is full")), encode(Answer(b"x"))]
+)
+def test_a_site_that_fails_for_a_while_is_refused_by_name_and_the_study_goes_on(folder, instead):
+    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    file = replace(STUDY, quorum=2)
+    model, _ = conduct(file, Disturbed(nodes(folder), 6, 7, instead))
+    assert model.converged
+    np.testing.assert_allclose(
+        list(model.coefficients.values()), list(expected.coefficients.values()), atol=1e-7
+    )
+
+
+def test_a_site_that_fails_for_good_ends_the_study_which_can_go_on(folder, tmp_path):
+    path, refused = tmp_path / "checkpoint", encode(Refusal("the disk is\x1b[2J full"))
+    with pytest.raises(ProtocolError, match=r"'b' gave no usable .* 5 exchanges.*the disk is \[2J full"):
+        conduct(STUDY, Disturbed(nodes(folder), 6, 10_000, refused), checkpoint=path)
+    assert path.exists()
+    assert conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
+    assert not path.exists()
+
+
+def test_a_study_that_is_started_again_leaves_no_trace_of_its_failure(folder):
+    (folder / "study.toml").write_text(
+        'family = "logistic"\ntarget = "y"\nl2 = 0.01\nsites = ["a", "b", "c"]\n'
+    )
+    refused = encode(Refusal("the disk is full"))
+    with pytest.raises(ProtocolError):
+        serve(folder, lambda _: Disturbed(nodes(folder), 6, 10_000, refused))
+    assert "the disk is full" in (folder / "results" / "error.txt").read_text()
+    assert not (folder / "results" / "report.json").exists()
+    serve(folder, lambda _: InProcess(nodes(folder)))
+    assert (folder / "results" / "report.json").exists()
+    assert not (folder / "results" / "error.txt").exists()
+
+
+def test_the_ceiling_of_a_site_ends_the_study_by_its_rule(folder):
+    low = Node(sitefile("a", disclosure=replace(OPEN, max_scalars=40)), folder)
+    with pytest.raises(ProtocolError, match=r"'a' gave no usable answer.*\(max_scalars\)"):
+        conduct(STUDY, InProcess(nodes(folder) | {"a": low}))
+
+
 # what a site lets in and out
 
 
@@ -249,6 +344,83 @@ def test_a_refusal_does_not_quote_the_sites_rows(folder, caplog):
     assert "jane" in caplog.text  # the site's own log has it
 
 
+def asked(node: Node, part: Message) -> bytes:
+    """What a node answers to one request of the preparation, of whatever Master."""
+    opening = encode(Prepare())
+    request = encode((b"run!", 1, [part], None))
+    return node.handle(encode(Envelope(b"1234" + digest(opening), 0, opening, request)))
+
+
+def test_the_values_of_a_column_cannot_be_asked_for_by_calling_it_a_category(folder):
+    """Nor by calling it a target of classes: what few rows have is not named."""
+    frame = pd.read_csv(folder / "c.csv")
+    frame.assign(name=[f"patient {k}" for k in range(len(frame))]).to_csv(folder / "c.csv", index=False)
+    value = str(frame["u"].iloc[0])
+    wishes = [
+        Study(family="logistic", target="y", columns=("u",), categories=("u",)),
+        Study(family="logistic", target="y", columns=("name",)),
+        Study(family="multinomial", target="u", columns=("v",)),
+    ]
+    for study, rule in zip(wishes, ("level", "level", "class"), strict=True):
+        for policy in (Policy(), OPEN):
+            reply = asked(Node(sitefile("c", disclosure=policy), folder), Describe(study))
+            named = (
+                value.encode() in reply or b"patient 7" in reply or np.float64(value).tobytes()[::-1] in reply
+            )
+            assert named == (policy is OPEN)
+            assert (f"min_rows_per_{rule}".encode() in reply) == (policy is not OPEN)
+
+
+def test_sums_over_the_few_rows_that_a_study_leaves_of_a_table_do_not_leave(folder):
+    """Of 90 rows one is complete: its sums would be the row."""
+    frame = pd.read_csv(folder / "c.csv")
+    frame.loc[1:, "u"] = np.nan
+    frame.to_csv(folder / "c.csv", index=False)
+    study = Study(family="linear", target="y", columns=("u", "v"), missing="drop", standardize=True)
+    plan = agree(study, {"c": describe(study, Frame(read_table(folder / "c.csv")))})
+    row = frame["u"].iloc[0].tobytes()
+    for part in (Build(plan), Constants(plan, (0, 1)), Spread(plan, np.zeros(2))):
+        reply = asked(Node(sitefile("c", disclosure=Policy()), folder), part)
+        assert b"(min_rows)" in reply
+        assert row not in reply
+        assert row in asked(Node(sitefile("c"), folder), part)  # which is what would have left
+
+
+@pytest.mark.parametrize("levels", [(), ("1", "2")])
+def test_a_site_does_not_quote_its_levels_to_a_master_that_leaves_them_out(folder, levels):
+    frame = pd.read_csv(folder / "c.csv").assign(name=["jane"] * 45 + ["doe"] * 45)
+    frame.to_csv(folder / "c.csv", index=False)
+    study = Study(family="linear", target="y", columns=("name",))
+    plan = agree(study, {"c": describe(study, Frame(frame))})
+    other = replace(plan, levels=dict.fromkeys(plan.levels, levels))
+    reply = asked(Node(sitefile("c"), folder), Build(other))
+    assert b"jane" not in reply
+    assert b"doe" not in reply
+
+
+def test_a_slip_in_a_column_of_numbers_is_not_quoted_but_a_mark_is(folder):
+    frame = pd.read_csv(folder / "c.csv").astype({"u": str})
+    study = Study(family="linear", target="y", columns=("u",))
+    for text, quoted in {"jane doe": False, "?": True, "N/A": True}.items():
+        frame.loc[3, "u"] = text
+        frame.to_csv(folder / "c.csv", index=False)
+        site = sitefile("c", table=Source(csv="c.csv", na_values=("none",)), state=f"state-{len(text)}")
+        reply = asked(Node(site, folder), Describe(study))
+        assert b"na_values" in reply
+        assert (text.encode() in reply) == quoted
+
+
+def test_what_a_library_says_of_the_rows_stays_at_the_site(folder, monkeypatch, caplog):
+    def fails(*_):
+        raise KeyError("jane doe")
+
+    monkeypatch.setattr("fedshed.deployment.tables.read", fails)
+    reply = asked(Node(sitefile("c"), folder), Describe(MODEL))
+    assert b"failed to answer" in reply
+    assert b"jane" not in reply
+    assert "jane doe" in caplog.text
+
+
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x94" * 40, os.urandom(300)])
 def test_bytes_that_are_no_envelope_are_refused_not_raised(folder, data):
     assert b"no envelope" in Node(sitefile("a"), folder).handle(data)
@@ -272,9 +444,8 @@ def test_a_node_that_refuses_is_named(folder):
 
 def test_the_policy_of_a_site_is_enforced_and_the_rule_is_named(folder):
     policies = {
-        Policy(): "max_parameters_per_row",
+        Policy(min_rows_per_class=1): "max_parameters_per_row",
         Policy(min_rows=11): "min_rows",
-        replace(OPEN, max_scalars=40): "max_scalars",
     }
     for policy, rule in policies.items():
         strict = nodes(folder) | {"a": Node(sitefile("a", disclosure=policy), folder)}
@@ -513,6 +684,20 @@ def test_what_a_node_keeps_on_disk_is_for_its_owner_only(folder):
     conduct(STUDY, Forgetful({site: Reborn(sitefile(site), folder) for site in SITES}))
     (kept,) = (folder / "state-a").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+
+
+def test_a_checkpoint_is_for_its_owner_only(folder, tmp_path):
+    """It holds what each site said, one by one."""
+    cut_short(folder, tmp_path / "checkpoint")
+    assert stat.S_IMODE((tmp_path / "checkpoint").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("wrong", [{"weight": -40.0}, {"weight": 0.0}, {"rows": 0}])
+def test_a_site_without_rows_or_with_a_negative_weight_is_not_believed(wrong):
+    given = {"rows": 40, "dropped": 0, "weight": 40.0, "names": (), "terms": ()}
+    assert Ready(**given).rows == 40
+    with pytest.raises(ValueError, match="rows and a weight"):
+        Ready(**{**given, **wrong})
 
 
 def test_the_core_needs_no_engine():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import numpy as np
 import pytest
@@ -12,11 +15,12 @@ from scipy.sparse import csr_array
 import fedshed
 from fedshed.algorithms import build
 from fedshed.audit import Audit, entries
-from fedshed.disclosure import Gate, Guarded, Policy, scalars
+from fedshed.disclosure import Gate, Guarded, Policy, objections, scalars
 from fedshed.errors import ConfigError, DataError, DisclosureError
 from fedshed.linalg import leading_eigenpairs
 from fedshed.messages import Costs, Eigenpairs, Local
 from fedshed.objectives import local_objectives
+from fedshed.objectives.least_squares import LeastSquares
 from fedshed.site import Site
 from fedshed.transports import InProcess, Stateless
 
@@ -77,6 +81,17 @@ def test_the_ceiling_is_never_exceeded(released, more):
 def test_a_policy_that_allows_everything_by_mistake_is_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Policy(**wrong)
+
+
+@pytest.mark.parametrize("heavy", [1, 9, 10, 40])
+def test_rows_that_outweigh_all_others_are_the_only_ones_that_count(heavy):
+    """With a column of weights of its choice a Master could look at a single row."""
+    X, y = table(rows=60)
+    weights = np.where(np.arange(60) < heavy, 1e9, 1e-9)
+    objective = LeastSquares(X, y, weights)
+    found = objections(Policy(), objective)
+    assert any("min_rows)" in one.rule for one in found) == (heavy < 10)
+    assert not objections(Policy(), LeastSquares(X, y, np.full(60, 7.0)))
 
 
 def test_numbers_in_a_message_are_counted_whatever_they_are_in():
@@ -201,11 +216,36 @@ def test_a_line_that_was_half_written_is_passed_over(tmp_path, cut):
     assert [entry.total for entry in entries(path)][-1] == again.released("study")
 
 
-def test_two_processes_cannot_write_one_audit(tmp_path):
-    one, two = audit_of(tmp_path / "audit.jsonl"), Audit(tmp_path / "audit.jsonl")
-    one.append("study", "Update -> Local", b"first", 1)
-    with pytest.raises(DataError, match="another process"):
-        two.append("study", "Update -> Local", b"second", 1)
+WRITER = """
+import sys
+from fedshed.audit import Audit
+from fedshed.disclosure import Gate, Policy
+from fedshed.errors import DisclosureError
+gate = Gate(Policy(max_scalars=100), Audit(sys.argv[1]), "study")
+for _ in range(40):
+    try:
+        gate.release("Update -> Local", b"answer", 3)
+    except DisclosureError:
+        pass
+"""
+
+
+def test_processes_of_one_site_share_its_audit_and_its_ceiling(tmp_path):
+    """Nothing is lost, the chain is whole, and together they release no more than one may."""
+    path = tmp_path / "audit.jsonl"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) for _ in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    record = list(entries(path))
+    assert len(record) == 120
+    assert record[-1].total == sum(entry.scalars for entry in record if not entry.rule) == 99
+
+
+def test_an_audit_that_was_cut_off_under_a_site_is_noticed(tmp_path):
+    audit = audit_of(tmp_path / "audit.jsonl")
+    lines = (tmp_path / "audit.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(DataError, match="removed at its end"):
+        audit.append("study", "Update -> Local", b"more", 1)
 
 
 def test_the_audit_holds_hashes_not_messages(tmp_path):

@@ -230,6 +230,16 @@ def test_a_late_reply_over_flower_comes_with_a_later_exchange(grid):
     assert sorted(i for i, _ in transport.exchange({"a": b"y", "c": b"y"})) == ["a", "b"]
 
 
+def test_a_message_over_flower_that_is_not_ours_holds_nothing(grid):
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    from fedshed.transports.flower import packed, payload
+
+    assert payload(packed(b"bytes", dst_node_id=1)) == b"bytes"
+    for content in ({}, {"fedshed": ConfigRecord()}, {"fedshed": ConfigRecord({"payload": "text"})}):
+        assert payload(Message(RecordDict(content), message_type="query", dst_node_id=1)) == b""
+
+
 # who is let in
 
 

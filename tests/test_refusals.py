@@ -9,12 +9,14 @@ from msgspec.structs import replace
 import fedshed
 from conftest import CASES, federation_for, make_federation
 from fedshed import Fused
+from fedshed.algorithm import Known
 from fedshed.algorithms import build
 from fedshed.codec import encode
-from fedshed.messages import Costs, Declined, Eigenpairs, Local, Message, Undefined
+from fedshed.messages import Costs, Declined, Eigenpairs, Local, Message, Search, Undefined
 from fedshed.objectives import local_objectives
 from fedshed.site import codec_of
 from fedshed.transports import InProcess
+from fedshed.trust import Claim, cancelled, contradiction, search_contradiction
 
 L2 = 1e-3
 
@@ -66,6 +68,11 @@ def pairs_with(**changes):
     return each_part(change)
 
 
+def steep(part):
+    """A gradient whose square overflows."""
+    return replace(part, gradient=1e300 * part.gradient) if isinstance(part, Local) else part
+
+
 FORGERIES = {
     "nan-gradient": raw(lambda p: with_fields(p, gradient=np.full(6, np.nan), values=np.full(8, np.nan))),
     "nan-loss": raw(lambda p: with_fields(p, loss=np.nan, values=np.array([np.nan] * 8))),
@@ -78,6 +85,11 @@ FORGERIES = {
     "declined": lambda reply: replace(reply, parts=[Declined("not today")]),
     "noise": lambda reply: b"noise",
     "nothing": lambda reply: b"",
+    "more-hessians-than-can-be": lambda reply: replace(reply, hessians=2**63 - 1),
+    "fewer-hessians-than-none": lambda reply: replace(reply, hessians=-5),
+    "huge-gradient": each_part(steep),
+    "huge-eigenvectors": pairs_with(vectors=lambda V: 1e200 * V),
+    "huge-eigenvalues": pairs_with(values=lambda v: 1e300 * v),
 }  # fmt: skip
 
 
@@ -105,6 +117,77 @@ def test_a_site_that_only_forges_ends_the_run_which_keeps_its_result(forgery):
     assert np.isfinite(result.theta).all()
     assert result.trace[-1].f < result.trace[0].f
     assert result.certificate.bound is None  # a bound needs the gradient of every site
+
+
+def test_what_a_site_says_it_computed_cannot_spoil_the_count_nor_the_checkpoint(tmp_path):
+    """2^63 - 1 Hessians, again and again, would be more than a checkpoint can hold."""
+    federation, path = make_federation("logistic"), tmp_path / "checkpoint"
+    disturbed = forging("fib-shed", FORGERIES["more-hessians-than-can-be"], range(1, 6))
+    result = fedshed.optimize(federation, algorithm="fib-shed", l2=L2, transport=disturbed, checkpoint=path)
+    assert result.converged
+    assert result.trace[-1].hessians <= result.trace[-1].exchanges
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-13, 1e-9])
+@pytest.mark.parametrize("away", [1e-13, 1e-11, 1e-9])
+def test_a_start_near_an_almost_exact_fit_is_no_lie(noise, away):
+    """Costs are then far smaller than the squares that cancel in them."""
+    rng = np.random.default_rng(0)
+    truth, tables = rng.normal(size=5), {}
+    for site in "abc":
+        X = 100 * rng.normal(size=(50, 5)) + 50
+        tables[site] = X, X @ truth + 100 * noise * rng.normal(size=50)
+    federation = fedshed.Federation.from_sites(tables)
+    theta0 = truth * (1 + away * rng.normal(size=5))
+    for name in ("fib-shed", "newton", "lbfgs", "qn-shed"):
+        result = fedshed.optimize(
+            federation, algorithm=name, loss="least-squares", l2=1e-9, tol=1e-12, theta0=theta0
+        )
+        assert not result.refusals
+        np.testing.assert_allclose(result.theta, truth, atol=1e-7)
+
+
+@pytest.mark.parametrize("f", [0.0, -1.0, 5e-324, 1.0])
+@pytest.mark.parametrize("size", [0.0, 1e-200, 1e100, 1e300])
+def test_what_cancels_is_a_number_whatever_a_site_says(f, size):
+    with np.errstate(over="ignore"):  # as the wire has it
+        assert 0 <= cancelled(Known(np.full(3, size), f, np.full(3, size), None)) < np.inf
+
+
+def test_a_late_reply_of_another_run_is_no_forgery():
+    """As one of an earlier part of a study is, whose messages this one does not know."""
+    late = encode([b"else", 1, 0, [["Schema", 3]]])
+    disturbed = forging("fib-shed", lambda reply: late, {2})
+    result = fedshed.optimize(make_federation("logistic"), algorithm="fib-shed", l2=L2, transport=disturbed)
+    assert result.converged
+    assert not result.refusals
+
+
+def test_a_sites_words_cannot_command_a_terminal():
+    declined = forging(
+        "fib-shed", lambda r: replace(r, parts=[Declined("\x1b]0;mine\x07\r\nconverged")]), {1}
+    )
+    result = fedshed.optimize(make_federation("logistic"), algorithm="fib-shed", l2=L2, transport=declined)
+    (refusal,) = result.refusals
+    assert refusal.why.isprintable()
+    assert "mine" in refusal.why
+
+
+@pytest.mark.parametrize("size", [1.0, 1e120, 1e160, 1e250])
+def test_a_lie_is_found_and_the_truth_believed_at_any_size(size):
+    """f(x) = size (x^2 + x) / 2 of one variable, as it is and with its tangent turned round."""
+    f, slope = (lambda x: size * (x * x + x) / 2), (lambda x: size * (2 * x + 1) / 2)
+    etas = np.array([0.25, 0.5, 1.0])
+    for a, b in ((0.0, 1.0), (3.0, -2.0), (1e-6, 2e-6)):
+        search = Search(np.array([a]), np.array([b - a]), etas)
+        costs = Costs(np.array([f(a + eta * (b - a)) for eta in etas]))
+        for sign in (1.0, -7.0):
+            known = Known(np.array([a]), f(a), sign * np.array([slope(a)]), None)
+            lie = sign * slope(a) * (b - a) > f(b) - f(a)  # a tangent that lies above the cost
+            with np.errstate(over="ignore"):  # as the wire has it
+                found = search_contradiction(known, search, costs, 0.0)
+                said = contradiction(known, iter([Claim(np.array([b]), f(b))]), 0.0, lossy=False)
+            assert [found is not None, said is not None] == [lie, lie]
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)

@@ -84,7 +84,7 @@ class Checkpoint:
         saved = Saved(
             VERSION, self._n, self._data, self._algorithm, self._settings, raw(progress.state), **rest
         )
-        write_atomically(self._path, encode(saved))
+        write_atomically(self._path, encode(saved), private=True)  # it holds each site's curvature
 
 
 def load(

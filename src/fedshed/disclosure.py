@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,30 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
                 found.append(Objection(least, f"{name} has {fewest} rows at one level"))
         return found
 
+    def outweighed(self, weights: NDArray[np.float64] | None) -> list[Objection]:
+        """The rule on rows where a few outweigh all others: (sum w)^2 / sum w^2 rows count (Kish, 1965)."""
+        if weights is None or len(weights) < self.min_rows:
+            return []
+        shares = weights / weights.max()
+        count = float(shares.sum() ** 2 / (shares @ shares))
+        few = Objection(
+            f"at least {self.min_rows} rows (min_rows)", f"their weights make {count:.3g} of them"
+        )
+        return [few] if count < self.min_rows * (1 - 1e-12) else []
+
+    def unnameable(self, rarest: Mapping[str, int], target: str) -> list[Objection]:
+        """The rules against naming levels and classes of which too few rows have the rarest."""
+        level = f"at least {self.min_rows_per_level} rows at each level that is named (min_rows_per_level)"
+        label = f"at least {self.min_rows_per_class} rows of each class (min_rows_per_class)"
+        rules = {
+            name: (label, self.min_rows_per_class) if name == target else (level, self.min_rows_per_level)
+            for name in rarest
+        }
+        few = {name: rows for name, rows in rarest.items() if rows < rules[name][1]}
+        return [
+            Objection(rules[name][0], f"{name} has a value in {rows} rows only") for name, rows in few.items()
+        ]
+
     def exceeded(self, released: int, more: int) -> list[Objection]:
         """The ceiling, where `more` scalars would go beyond it."""
         if released + more <= self.max_scalars:
@@ -77,10 +101,11 @@ class Gate:
 
     def release(self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = ()) -> bytes:
         """The reply, which gives away `count` numbers; DisclosureError names the rule that forbids it."""
-        broken = objections or self.policy.exceeded(self._audit.released(self._study), count)
-        rules = "; ".join(dict.fromkeys(one.rule for one in broken))
-        details = "; ".join(one.detail for one in broken)
-        self._audit.append(self._study, what, reply, count, rules, details)
+        with self._audit.alone():  # or two processes could each release what is left
+            broken = objections or self.policy.exceeded(self._audit.released(self._study), count)
+            rules = "; ".join(dict.fromkeys(one.rule for one in broken))
+            details = "; ".join(one.detail for one in broken)
+            self._audit.append(self._study, what, reply, count, rules, details)
         if broken:
             raise DisclosureError(f"its disclosure policy demands {rules}")
         return reply
@@ -120,7 +145,8 @@ class Guarded:
 
 def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> list[Objection]:
     """The rules that a site's table breaks, as its objective has it."""
-    return policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
+    found = policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
+    return found + policy.outweighed(objective.weights)
 
 
 def _kinds(parts: Sequence[Message]) -> str:

@@ -9,6 +9,10 @@ class DataError(Error, ValueError):
     """A site's table, a label or a data file is not what the model needs."""
 
 
+class QuotingError(DataError):
+    """A DataError that quotes a value of the table, for whoever holds that table only."""
+
+
 class ConfigError(Error, ValueError):
     """A name, parameter or combination of parameters that cannot work."""
 

@@ -7,13 +7,17 @@ import os
 from pathlib import Path
 
 
-def write_atomically(path: str | Path, data: bytes) -> Path:
-    """Write to a temporary file beside `path`, flush it to disk, then rename it, and flush the folder."""
+def write_atomically(path: str | Path, data: bytes, *, private: bool = False) -> Path:
+    """Write to a temporary file beside `path`, flush it to disk, then rename it, and flush the folder.
+
+    What is `private` can only be read by its owner, from the first byte on.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        flags, mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

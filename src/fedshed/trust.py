@@ -12,7 +12,7 @@ from msgspec import Struct
 from fedshed.algorithm import Algorithm, Ask, Known, Problem
 from fedshed.arrays import Vector
 from fedshed.codec import Reply
-from fedshed.messages import Costs, Declined, Search, Share, Undefined, Update
+from fedshed.messages import Costs, Declined, Message, Search, Share, Undefined, Update
 
 MOST_HESSIANS = 1000
 SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported
@@ -41,9 +41,9 @@ def unusable(
     for part, answer in zip(ask.parts, reply.parts, strict=True):
         if why := _unfit(part, answer):
             return why
-        if not isinstance(answer, Costs | Undefined) and (
-            why := algorithm.refusal(problem, part, mine, answer)
-        ):
+        if isinstance(answer, Costs | Undefined):
+            continue
+        if why := algorithm.refusal(problem, part, mine, answer) or _too_large(part, answer):
             return why
     return _incredible(known, ask.parts, reply.parts, scale, algorithm.lossy) if known else None
 
@@ -75,6 +75,19 @@ def _complete(search: Search, costs: Costs) -> bool:
     return len(costs.values) == len(search.etas) and slopes == len(search.etas) * search.slopes
 
 
+def _too_large(part: Any, answer: Message) -> str | None:
+    """Numbers whose squares overflow can be had at a trial point, which is then rejected; elsewhere not."""
+    if getattr(part, "theta", part) is None:
+        return None
+    for name in answer.__struct_fields__:
+        value = getattr(answer, name)
+        if isinstance(value, Message) and (why := _too_large(part, value)):
+            return why
+        if isinstance(value, np.ndarray | float) and not isfinite(np.vdot(value, value)):
+            return f"its {name} is too large to compute with"
+    return None
+
+
 def claims(parts: Sequence[Any], answers: Sequence[Any]) -> Iterator[Claim]:
     """Every gradient in a reply with its cost, and where they were taken."""
     trial: Vector | None = None
@@ -96,6 +109,19 @@ def search_contradiction(known: Known[Any], search: Search, costs: Costs, scale:
     size = np.maximum(np.maximum(np.abs(values), reach), max(scale, abs(known.f)))
     low = (values < tangent - SLACK * size) & np.isfinite(size)
     return _contradicts(float(values[low][0]), known) if low.any() else None
+
+
+def cancelled(known: Known[Any]) -> float:
+    """What cancels in the residuals of least squares, lambda_1 ||theta||^2 / 2, or less.
+
+    A start near the optimum of rows that fit almost exactly has tiny costs, and rounding that is not:
+    f >= 0 has ||g||^2 <= 2 lambda_1 f, so ||g||^2 / (2 f) may stand for lambda_1.
+    """
+    if known.f <= 0:
+        return 0.0
+    root = _length(known.g) * _length(known.w)
+    size = root * root / (4 * known.f)  # ** would raise where it overflows
+    return size if isfinite(size) else 0.0
 
 
 def _contradicts(cost: float, known: Known[Any]) -> str:
@@ -126,4 +152,9 @@ def _below(point: Claim, tangent: Claim, scale: float) -> bool:
 
 
 def _length(v: Vector) -> float:
-    return sqrt(float(v @ v))
+    """||v||, also where its square overflows."""
+    square = float(v @ v)
+    if isfinite(square):
+        return sqrt(square)
+    most = float(np.abs(v).max())
+    return most * _length(v / most) if isfinite(most) else most

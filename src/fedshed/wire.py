@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from secrets import token_bytes
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from fedshed.codec import Reply
 from fedshed.errors import CodecError, ProtocolError
 from fedshed.site import codec_of
 from fedshed.transports import Transport
-from fedshed.trust import unusable
+from fedshed.trust import MOST_HESSIANS, cancelled, unusable
 
 R = TypeVar("R")
 
@@ -82,7 +83,9 @@ class Wire:
         self._algorithm, self._problem, self._transport, self._rules = algorithm, problem, transport, rules
         self._codec, self._run = codec_of(algorithm, problem.n), token_bytes(4)
         self._heard: set[tuple[AgentId, int]] = set()
-        self._scale = dict.fromkeys(problem.agents, scale)  # the largest cost each site has reported
+        self._scale = dict.fromkeys(
+            problem.agents, scale
+        )  # the largest cost of each site, which rounding is relative to
         self._known: Mapping[AgentId, Known[Any]] = {}
         self.traffic, self.refusals = traffic, list[Refusal]()
         self.sites = {i: replace(sites.get(i, Contact()), silent=0) for i in problem.agents}
@@ -127,12 +130,16 @@ class Wire:
         try:
             return self._codec.decode_reply(data)
         except CodecError as error:
-            self._refuse(number, i, str(error))
+            if _run_of(data) in (None, self._run):  # one of another run is late, whatever it says
+                self._refuse(number, i, str(error))
             return None
 
     def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
         """Whether a reply cannot be used; if it can, the largest cost it reports is remembered."""
-        known, scale = self._known.get(i), self._scale[i]
+        known = self._known.get(i)
+        if known is not None and self._problem.loss == "least-squares":
+            self._scale[i] = max(self._scale[i], cancelled(known))
+        scale = self._scale[i]
         why = unusable(self._algorithm, self._problem, ask, ask.each[i], reply, known, scale)
         if why is not None:
             self._refuse(number, i, why)
@@ -142,8 +149,9 @@ class Wire:
         return False
 
     def _refuse(self, number: int, i: AgentId, why: str) -> None:
-        self.refusals.append(Refusal(number, i, why[:MOST_WORDS]))
-        self.sites[i] = replace(self.sites[i], refused=self.sites[i].refused + 1, why=why[:MOST_WORDS])
+        words = printable(why)[:MOST_WORDS]
+        self.refusals.append(Refusal(number, i, words))
+        self.sites[i] = replace(self.sites[i], refused=self.sites[i].refused + 1, why=words)
 
     def _count(
         self, number: int, payloads: Mapping[AgentId, bytes], arrived: list[tuple[AgentId, bytes]],
@@ -152,7 +160,8 @@ class Wire:
         """Everything that crossed the wire; the Hessians of a reply once, however often it came."""
         hessians = 0
         for i, reply in replies:
-            if reply.run == self._run and (i, reply.number) not in self._heard:
+            possible = reply.run == self._run and 0 <= reply.hessians <= MOST_HESSIANS
+            if possible and (i, reply.number) not in self._heard:
                 self._heard.add((i, reply.number))
                 hessians += reply.hessians
         sent = sum(codec.vectors(part, self._problem.n) for _, reply in replies for part in reply.parts)
@@ -189,6 +198,19 @@ class Wire:
         site = self.sites[i]
         why = f"the last it sent could not be used: {site.why}" if site.why else "is it running?"
         return f"agent {i!r} gave no usable answer in {site.silent} exchanges in a row; {why}"
+
+
+def _run_of(data: bytes) -> bytes | None:
+    """The name of the run that a reply says it belongs to, if it is one at all."""
+    try:
+        return msgspec.msgpack.decode(data, type=tuple[bytes, int, Any, Any])[0]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def printable(words: str) -> str:
+    """A site's words without what would command the terminal they are shown on."""
+    return "".join(c if c.isprintable() else " " for c in words)
 
 
 MOST_WORDS = 500  # characters of a reason that are kept

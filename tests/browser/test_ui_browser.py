@@ -166,7 +166,7 @@ def test_commands_need_the_runs_token_and_this_pages_origin(serve, simulation):
     code, text = send(address, "start", slow, **own)
     assert code == 200
     token = json.loads(text)["token"]
-    for wrong in ("", "guess", token[:-1]):
+    for wrong in ("", "guess", "gu\xe9ss", token[:-1]):
         assert send(address, "pause", **own, **{"X-Run-Token": wrong})[0] == 403
     assert simulation.status().state == "running"
     foreign = {"X-Key": KEY, "X-Run-Token": token, "Origin": "https://elsewhere.example"}

@@ -12,8 +12,10 @@ from msgspec import Struct
 from fedshed.channels import ByteRate
 from fedshed.codec import encode
 from fedshed.errors import ProtocolError
+from fedshed.messages import Declined
 from fedshed.preparation import Plan
 from fedshed.transports import Transport
+from fedshed.wire import MOST_WORDS, printable
 
 NAME = 4  # bytes that name a study, and a stage within it
 
@@ -98,6 +100,7 @@ class Room:
     def __init__(self, transport: Transport, study: bytes, stage: Stage) -> None:
         self._transport, self._opening = transport, encode(stage)
         self._key, self._opened = study + digest(self._opening), set[str]()
+        self._playing = isinstance(stage, Play)
         self.greetings: dict[str, Greeting] = {}
         self.up = self.down = self.told = 0
 
@@ -111,13 +114,20 @@ class Room:
         unknown = {i for i, answer in answers if isinstance(answer, Unknown) and i in payloads}
         if unknown:
             answers += self._carry(part, {i: payloads[i] for i in sorted(unknown)}, set())
-        for i, answer in answers:
-            if isinstance(answer, Refusal):
-                raise ProtocolError(f"site {i!r} refused: {answer.reason}")
         given = [(i, answer) for i, answer in answers if isinstance(answer, Answer)]
+        refused = [(i, answer) for i, answer in answers if isinstance(answer, Refusal)]
+        declined = [(i, self._declined(i, payloads.get(i), answer)) for i, answer in refused]
         self._opened |= {i for i, _ in given}
         self.greetings |= {i: answer.greeting for i, answer in given if answer.greeting}
-        return [(i, answer.payload) for i, answer in given]
+        return [(i, answer.payload) for i, answer in given] + declined
+
+    def _declined(self, site: str, request: bytes | None, refusal: Refusal) -> bytes:
+        """A refusal as a reply; from a site that has not taken part in the play yet it is the end."""
+        reason = printable(refusal.reason[:MOST_WORDS])
+        if not self._playing or site not in self._opened or request is None:
+            raise ProtocolError(f"site {site!r} refused: {reason}")
+        run, number, *_ = msgspec.msgpack.decode(request, type=tuple[bytes, int, Any, Any])
+        return encode((run, number, 0, [Declined(reason)]))
 
     def _carry(self, part: int, payloads: Mapping[str, bytes], opened: set[str]) -> list[tuple[str, Any]]:
         wrapped = {
@@ -128,7 +138,7 @@ class Room:
         self.down += sum(map(len, wrapped.values()))
         self.up += sum(len(data) for _, data in arrived)
         self.told += len(self._opening) * sum(i not in opened for i in payloads)
-        return [(i, _read(i, data)) for i, data in arrived]
+        return [(i, _read(data)) for i, data in arrived]
 
 
 class Link:
@@ -147,8 +157,9 @@ class Link:
         return self._room.exchange(self._part, payloads)
 
 
-def _read(site: str, data: bytes) -> Answer | Unknown | Refusal:
+def _read(data: bytes) -> Answer | Unknown | Refusal:
+    """A reply; bytes that are none are handed on as they are, for the wire to refuse by the site's name."""
     try:
         return _REPLY.decode(data)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"site {site!r} sent {len(data)} bytes that are no reply: {error}") from error
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return Answer(data if isinstance(data, bytes) else b"")

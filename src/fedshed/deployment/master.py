@@ -53,7 +53,7 @@ from fedshed.start import NullStart
 from fedshed.trace import Trace
 from fedshed.transports import Transport
 from fedshed.watching import Observer, RunLog
-from fedshed.wire import Traffic, Wire
+from fedshed.wire import SilenceError, Traffic, Wire
 
 UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
 
@@ -77,7 +77,7 @@ def conduct(
     file: StudyFile, transport: Transport, *, checkpoint: Path | None = None, watch: Watch | None = None
 ) -> tuple[Model, Report]:
     """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint."""
-    began, name = time.perf_counter(), token_bytes(NAME)
+    began, name = time.perf_counter(), _name(checkpoint)
     await_sites(transport, file.sites, file.deadline)
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
         talk = Room(transport, name, Prepare())
@@ -87,12 +87,26 @@ def conduct(
         play = Room(transport, name, playing(plan, algorithm))
         start, spent = _start(plan, problem, play)
         result = _fit(file, algorithm, problem, play, (start, spent), checkpoint, watch)
+        if any(contact.silent >= file.patience for contact in result.sites.values()):
+            raise SilenceError(result.reason)  # the checkpoint stays: the study can be started again
         evidence = _inspected(problem, result.theta, play)
         inference = infer_from(problem, result.theta, evidence)
+    if checkpoint is not None:  # the study is over: the next is a new one
+        checkpoint.unlink(missing_ok=True)
     told = Traffic(downlink_bytes=talk.told + play.told)
     model = concluded(plan, replace(result, algorithm=why), inference, agreed, evidence.traffic, told)
     rows = {site: each.rows for site, each in ready.items()}
     return model, _report(model, result.theta, rows, (talk, play), time.perf_counter() - began)
+
+
+def _name(checkpoint: Path | None) -> bytes:
+    """A study's name, drawn at random; one that goes on keeps it, and sites go on counting what they give."""
+    if checkpoint is None:
+        return token_bytes(NAME)
+    path = checkpoint.with_name(f"{checkpoint.name}.study")
+    if checkpoint.exists() and path.exists() and len(kept := path.read_bytes()) == NAME:
+        return kept
+    return write_atomically(path, token_bytes(NAME)).read_bytes()
 
 
 def await_sites(transport: Transport, sites: tuple[str, ...], seconds: float, pause: float = 0.5) -> None:
@@ -180,8 +194,6 @@ def _fit(
     result = _result(algorithm, problem, watched(run, progress, saver, watch))
     if isinstance(watch, Observer):
         watch.end(result)
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)  # the fit is over: the next is a new one
     return result
 
 
@@ -225,6 +237,8 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
     study.toml is read; results/ gets model.json, summary.txt, trace.csv, at last report.json; or error.txt.
     """
     results = folder / "results"
+    for old in ("report.json", "error.txt"):  # how an earlier attempt ended says nothing of this one
+        (results / old).unlink(missing_ok=True)
     try:
         file = read_study(folder / "study.toml")
         model, report = conduct(file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results))

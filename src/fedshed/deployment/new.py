@@ -39,7 +39,7 @@ csv = "table.csv"
 [disclosure]                 # what breaks a rule is not answered; audit.jsonl records what left
 min_rows = 10
 min_rows_per_class = 5
-min_rows_per_level = 5       # of a column with two levels
+min_rows_per_level = 5       # of a column with two levels, or a category
 max_parameters_per_row = 0.2
 max_scalars = 1_000_000      # numbers released in one study
 """

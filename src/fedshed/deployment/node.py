@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from functools import cached_property
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,13 +37,14 @@ from fedshed.deployment.envelope import (
     digest,
 )
 from fedshed.deployment.store import Disk
-from fedshed.disclosure import Gate, Guarded, Objection, scalars
+from fedshed.disclosure import Gate, Guarded, Objection, objections, scalars
 from fedshed.errors import CodecError, DataError, DisclosureError, Error, ProtocolError
 from fedshed.inference.exchange import NULL, Inspection
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import Preparer
+from fedshed.preparation.describe import rarest
 from fedshed.preparation.frames import Frame
-from fedshed.preparation.messages import CODEC
+from fedshed.preparation.messages import CODEC, Refused, Schema
 from fedshed.site import Site
 from fedshed.start import NullStart
 
@@ -67,7 +70,8 @@ class Node:
 
     def __init__(self, site: SiteFile, folder: str | Path = ".", *, keep: bool = False) -> None:
         self._site, self._folder = site, Path(folder)
-        self._disk = Disk(self._folder / site.state) if keep else None
+        self._marks = Disk(self._folder / site.state)
+        self._disk = self._marks if keep else None
         self._stages: dict[bytes, Stage] = {}
         self._services: dict[tuple[bytes, int], tuple[Service, Site | None]] = {}
         self._frames: dict[bytes, Any] = {}
@@ -90,6 +94,9 @@ class Node:
         except Error as error:
             log.error("%s", error)
             return encode(Refusal(str(error)))
+        except Exception:  # of a library, whose text may quote them too: an engine would send it on
+            log.exception("a request could not be answered")
+            return encode(Refusal("it failed to answer; the site's own log says why"))
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
@@ -158,30 +165,62 @@ class Node:
         """The site's table: read once a study, so that its rows cannot change under it."""
         if study not in self._frames:
             frozen = self._disk.get(study, "table") if self._disk else None
-            frame = tables.read(self._site, self._folder) if frozen is None else tables.thaw(frozen)
-            if self._disk and frozen is None:
-                self._disk.put(study, "table", tables.freeze(frame))
-            self._frames[study] = frame
+            self._frames[study] = self._first_read(study) if frozen is None else tables.thaw(frozen)
         return self._frames[study]
+
+    def _first_read(self, study: bytes) -> Any:
+        """The table, if it is the one that the study began with: another process may have read it before."""
+        frame = tables.read(self._site, self._folder)
+        frozen = tables.freeze(frame)
+        mark, before = sha256(frozen).digest(), self._marks.get(study, "mark")
+        if before not in (None, mark):
+            raise DataError(
+                f"site {self._site.name!r}: its rows are not those that study {study.hex()} began with; "
+                "bring them back, or let the Master begin a new study (without results/checkpoint)"
+            )
+        self._marks.put(study, "mark", mark)
+        if self._disk:
+            self._disk.put(study, "table", frozen)
+        return frame
 
 
 class _Preparing:
-    """A site in the preparation, behind its gate: a table with too few rows is not even described."""
+    """A site in the preparation, behind its gate: the rules hold for what is described and summed up too.
+
+    So a study that leaves few rows of a large table, or names a column's values, is refused before anything
+    of them leaves.
+    """
 
     def __init__(self, name: str, frame: Any, gate: Gate) -> None:
-        self._name, self._gate, self._preparer = name, gate, Preparer(name, frame)
-        least, rows = gate.policy.min_rows, Frame(frame).rows
+        self._name, self._gate, self._frame = name, gate, Frame(frame)
+        self._preparer = Preparer(name, frame)
+        least, rows = gate.policy.min_rows, self._frame.rows
         self._few = [Objection(f"at least {least} rows (min_rows)", f"there are {rows}")] * (rows < least)
 
     def handle(self, payload: bytes) -> bytes:
         """The reply, once it is on record."""
         reply = b"" if self._few else self._preparer.handle(payload)
-        parts = CODEC.decode_reply(reply).parts if reply else ()
+        parts = CODEC.decode_reply(reply).parts if reply else []
+        asked = CODEC.decode_request(payload).parts[: len(parts)]
+        found = (self._objections(*pair) for pair in zip(asked, parts, strict=True))
+        broken = [*self._few, *chain.from_iterable(found)]
         what = "+".join(type(part).__name__ for part in parts) or "preparation"
         try:
-            return self._gate.release(what, reply, sum(map(scalars, parts)), self._few)
+            return self._gate.release(what, reply, sum(map(scalars, parts)), broken)
         except DisclosureError as error:
             raise DisclosureError(f"site {self._name!r}: {error}") from None
+
+    def _objections(self, asked: Any, answer: Any) -> list[Objection]:
+        """What the policy has against an answer; a refusal says nothing of the rows."""
+        policy = self._gate.policy
+        if isinstance(answer, Refused):
+            return []
+        if isinstance(answer, Schema):
+            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
+        plan = asked.plan
+        table = self._preparer.table(plan)
+        objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
+        return objections(policy, objective)
 
 
 def _envelope(data: bytes) -> Envelope:

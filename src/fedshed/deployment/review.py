@@ -25,7 +25,7 @@ from fedshed.messages import Message
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import Plan, Study
 from fedshed.preparation.agreement import agree
-from fedshed.preparation.describe import describe
+from fedshed.preparation.describe import describe, rarest
 from fedshed.preparation.frames import Frame
 from fedshed.preparation.messages import Ready, Schema
 from fedshed.site import codec_of
@@ -79,7 +79,7 @@ def _rehearsed(
 ) -> list[Item]:
     """The node's answers; what is only rehearsed goes on no record."""
     with TemporaryDirectory() as aside:
-        private = replace(site, audit=str(Path(aside) / "audit.jsonl"))
+        private = replace(site, audit=str(Path(aside) / "audit.jsonl"), state=str(Path(aside) / "state"))
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         return _played(Room(InProcess(alone), b"here", stage), problem, algorithm)
 
@@ -92,7 +92,9 @@ def _alone(study: Study, site: SiteFile, frame: Any) -> tuple[Schema, Plan, Read
     rows = len(table.y)
     ready = Ready(rows, schema.rows - rows, float(rows), design.names, design.terms)
     objective = local_objective(site.name, table, study.loss, plan.classes, plan.intercept)
-    broken = [f"{one.rule}: {one.detail}" for one in objections(site.disclosure, objective, design.names)]
+    found = site.disclosure.unnameable(rarest(study, Frame(frame), schema), study.target)
+    found += objections(site.disclosure, objective, design.names)
+    broken = [f"{one.rule}: {one.detail}" for one in found]
     return schema, replace(plan, names=design.names, terms=design.terms), ready, broken
 
 

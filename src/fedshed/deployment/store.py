@@ -27,8 +27,8 @@ class Disk:
         folder = self._folder / study.hex()
         if not folder.is_dir():
             self._sweep()
-            folder.mkdir(mode=0o700, parents=True)
-        write_atomically(folder / name, data)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # another process may have been first
+        write_atomically(folder / name, data, private=True)
 
     def _sweep(self) -> None:
         for path in self._folder.glob("[0-9a-f]" * 8):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fedshed.errors import DataError
 from fedshed.preparation import formulas
 from fedshed.preparation.frames import LONGEST, Column, Frame, in_order
@@ -11,16 +13,41 @@ from fedshed.preparation.responses import event, labels
 from fedshed.preparation.study import Study
 
 MOST_COLUMNS = 10_000
+MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
 
 
 def describe(study: Study, frame: Frame) -> Schema:
     """The schema of the columns a study uses; levels and classes are those of the rows that will be used."""
-    read = {name: _typed(study, name, frame) for name in (*study.beside, *predictors(study, frame))}
-    kept = complete_rows(read)
-    used = {name: column.take(kept) for name, column in read.items()} if study.missing == "drop" else read
+    read = _read(study, frame)
+    used, complete = _used(study, read)
     fields = [_field(study, name, column, used[name]) for name, column in read.items()]
     classes = _labels(study, used[study.target]) if study.classified else ()
-    return Schema(frame.rows, int(kept.sum()), tuple(fields), classes)
+    return Schema(frame.rows, complete, tuple(fields), classes)
+
+
+def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
+    """How many rows have the rarest of the values that a schema names: levels, or classes of the target."""
+    named = {field.name for field in schema.fields if field.levels} | (
+        {study.target} if schema.labels else set()
+    )
+    used, _ = _used(study, _read(study, frame))
+    return {name: _fewest(used[name]) for name in used if name in named}
+
+
+def _fewest(column: Column) -> int:
+    there = column.values[~column.missing]
+    return int(np.unique(there, return_counts=True)[1].min(initial=len(there)))
+
+
+def _read(study: Study, frame: Frame) -> dict[str, Column]:
+    return {name: _typed(study, name, frame) for name in (*study.beside, *predictors(study, frame))}
+
+
+def _used(study: Study, read: dict[str, Column]) -> tuple[dict[str, Column], int]:
+    """The columns in the rows that will be used, and how many rows are complete."""
+    kept = complete_rows(read)
+    drop = study.missing == "drop"
+    return {name: column.take(kept) for name, column in read.items()} if drop else read, int(kept.sum())
 
 
 def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
@@ -54,9 +81,15 @@ def _check_text(name: str, column: Column) -> None:
     if column.kind == "category" and 0 < len(wrong) < len(column.levels) / 2:
         raise DataError(
             f"column {name!r} is text, though {len(column.levels) - len(wrong)} of its {len(column.levels)} "
-            f"values are numbers ({wrong[0][:20]!r} is not); name the mark for missing values in na_values, "
+            f"values are numbers{_mark(wrong)}; name the mark for missing values in na_values, "
             "correct the slip, or list the column under categories (in a formula: C())"
         )
+
+
+def _mark(wrong: list[str]) -> str:
+    """What may stand for a missing value; any other text could be a row's, and is not quoted."""
+    found = (text for text in wrong if not any(map(str.isalnum, text)) or text.lower() in MARKS)
+    return next((f" ({text[:20]!r} is not)" for text in found), "")
 
 
 def _is_number(level: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.errors import DataError
+from fedshed.errors import DataError, QuotingError
 from fedshed.preparation import formulas
 from fedshed.preparation.frames import Column
 
@@ -91,7 +91,7 @@ def codes(name: str, column: Column, levels: tuple[str, ...]) -> NDArray[np.intp
         level for level, there in zip(mine.levels, occurring, strict=True) if there and level not in place
     ]
     if unknown:
-        raise DataError(
+        raise QuotingError(
             f"column {name!r}: level {unknown[0]!r} was not agreed on; known: {', '.join(levels[:10])}"
             f"{', ...' if len(levels) > 10 else ''}; correct it, or leave out those rows"
         )

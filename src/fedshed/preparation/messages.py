@@ -75,6 +75,11 @@ class Ready(Message, frozen=True):
     constant: tuple[int, ...] = ()
     sums: Scalars | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rows < 1 or self.weight <= 0:
+            raise ValueError(f"a site has rows and a weight, not {self.rows} and {self.weight}")
+
 
 class Deviations(Message, frozen=True):
     """The weighted sums of x - m and of (x - m)^2, by design column."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fedshed.codec import Reply
 from fedshed.datasets.tables import Table
-from fedshed.errors import DataError, Error
+from fedshed.errors import DataError, Error, QuotingError
 from fedshed.messages import Message
 from fedshed.preparation import scaling
 from fedshed.preparation.describe import describe
@@ -53,6 +53,8 @@ class Preparer:
     def _answer(self, part: Any) -> Message:
         try:
             return self._reply(part)
+        except QuotingError:
+            return Refused("its table has a level that was not agreed on; prepare again")
         except Error as error:
             return Refused(str(error))
 

@@ -7,6 +7,7 @@ whoever started it.  It keeps nothing: killed and started again it is the same s
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import socket
@@ -59,9 +60,10 @@ def write_site(
     if loss is None:
         raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(LOSSES)}")
     card = Card(site.name, token, str(Path(address).resolve()), loss, raw(site.algorithm), policy, study)
-    write_atomically(Path(folder) / "card", msgspec.msgpack.encode(card))
-    os.chmod(Path(folder) / "card", 0o600)
-    np.savez(Path(folder) / "rows.npz", **_as_arrays(model))
+    rows = io.BytesIO()
+    np.savez(rows, **_as_arrays(model))
+    write_atomically(Path(folder) / "rows.npz", rows.getvalue(), private=True)
+    write_atomically(Path(folder) / "card", msgspec.msgpack.encode(card), private=True)
 
 
 def read_site(folder: str | Path) -> tuple[Card, Site | Guarded]:

@@ -37,7 +37,8 @@ class NVFlare:
     def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
         """Call every site with its own payload, all at once; those that miss the deadline are absent."""
         calls = {site: self._call(site, payload) for site, payload in payloads.items()}
-        replies = [(site, data) for site, results in calls.items() for _, data in results]
+        given = [(site, data) for site, results in calls.items() for _, data in results]
+        replies = [(site, data if isinstance(data, bytes) else b"") for site, data in given]
         for site, results in calls.items():
             for error in results.failures.values():
                 log.warning("site %s: %s", site, error)
