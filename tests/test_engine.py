@@ -288,7 +288,7 @@ def test_a_checkpoint_is_not_overwritten_and_not_mistaken(tmp_path):
 
 
 def test_a_full_disk_costs_the_checkpoint_not_the_result(tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError("no space left")
 
     monkeypatch.setattr("fedshed.checkpoint.write_atomically", full)
