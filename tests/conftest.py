@@ -68,3 +68,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         and call.excinfo.errisinstance(pytest.skip.Exception)
     ):
         raise AssertionError(f"{item.nodeid} was skipped where nothing may be: {call.excinfo.value}")
+
+
+@pytest.fixture
+def simulation():
+    """A run of the live page that is stopped afterwards."""
+    from fedshed.ui.live import Simulation
+
+    made = Simulation()
+    yield made
+    made.command("stop")
+    made.join(30)

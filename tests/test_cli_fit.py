@@ -14,7 +14,7 @@ import pytest
 
 import fedshed
 from calls import call, strict_json
-from fedshed.experiments import coefficients
+from fedshed.inference import plot
 
 FILES = {"model.json", "summary.txt", "trace.csv", "coefficients.png", "coefficients.svg", "report.html"}
 SIZES = {"aachen": 30, "bonn": 60, "celle": 140}
@@ -292,7 +292,7 @@ def test_the_figure_shows_every_interval_whatever_the_units(frames):
     """One panel in the table's units, one in standard errors, where all are equally long and none a point."""
     tables = {site: table.assign(age=table["age"] * 1e6) for site, table in frames.items()}
     inference = fedshed.fit(tables, fedshed.Study(family="logistic", target="ill")).inference
-    units, errors = (np.array(_segments(axes)) for axes in coefficients.draw(inference, "title").axes)
+    units, errors = (np.array(_segments(axes)) for axes in plot.draw(inference, "title").axes)
     covered = [(ends[:, 0] < 0) & (ends[:, 1] > 0) for ends in (units, errors)]
     np.testing.assert_array_equal(*covered)
     np.testing.assert_allclose(np.diff(errors), 2 * 1.959964, rtol=1e-6)
@@ -310,7 +310,7 @@ def test_a_figure_that_fails_leaves_nothing_half_written(files, tmp_path, monkey
     def fail(*_):
         raise fedshed.ConfigError("no figure")
 
-    monkeypatch.setattr(coefficients, "draw", fail)
+    monkeypatch.setattr(plot, "draw", fail)
     assert call("fit", *files, *ILL, "--out", tmp_path / "new").exit_code == 2
     assert not written(tmp_path / "new")
 

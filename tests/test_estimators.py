@@ -25,6 +25,7 @@ from fedshed import (
     FederatedLogisticRegression,
     FederatedPoissonRegressor,
 )
+from made_rows import FAMILIES, response
 
 ESTIMATORS = [
     FederatedLinearRegression,
@@ -43,6 +44,7 @@ def test_scikit_learn_contract(estimator, check, monkeypatch):
 
 
 SITES = np.repeat(["a", "b", "c", "d"], [1, 30, 169, 300])
+LOSS = dict(zip(["linear", "binary", "poisson", "gamma", "classes"], FAMILIES, strict=True))
 
 
 def rows(kind, seed=0):
@@ -50,13 +52,7 @@ def rows(kind, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(500, 4)) + 0.5 * (SITES == "c")[:, None]
     z = X @ [0.4, -0.5, 0.2, 0.0] + 0.3
-    y = {
-        "linear": lambda: z + rng.normal(size=500),
-        "binary": lambda: np.where(rng.random(500) < 1 / (1 + np.exp(-z)), "yes", "no"),
-        "classes": lambda: np.digitize(z + rng.normal(size=500), [-0.3, 0.3, 1.0]),
-        "poisson": lambda: rng.poisson(np.exp(z)),
-        "gamma": lambda: rng.gamma(2.0, np.exp(z) / 2),
-    }[kind]()
+    y = response(LOSS[kind], z, rng, cuts=(-0.3, 0.3, 1.0))
     return X, y, rng.uniform(0.5, 2.0, 500)
 
 
@@ -235,9 +231,9 @@ def test_a_saved_estimator_predicts_and_prints_as_before(kind, tmp_path):
 def test_the_summary_has_a_row_for_each_coefficient_of_each_class():
     X, y, _ = rows("classes")
     frame = FederatedLogisticRegression().fit(X, y, sites=SITES).summary().to_frame()
-    assert frame.loc["x2 [3]", "std err"] > 0
+    assert frame.loc["x2 [top]", "std err"] > 0
     assert len(frame) == 4 * 5
-    binary = FederatedLogisticRegression().fit(X, y > 1, sites=SITES)
+    binary = FederatedLogisticRegression().fit(X, y == "top", sites=SITES)
     assert list(binary.summary().to_frame().index) == ["x0", "x1", "x2", "x3", "intercept"]
 
 

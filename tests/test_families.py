@@ -8,8 +8,8 @@ import pytest
 import fedshed
 from fedshed import ConfigError, DataError, Federation
 from fedshed.objectives import contrasts
+from made_rows import FAMILIES, response
 
-FAMILIES = ["least-squares", "logistic", "poisson", "gamma", "multinomial"]
 SITES = np.repeat(["a", "b", "c", "d"], [1, 20, 179, 400])
 
 
@@ -18,15 +18,7 @@ def columns(loss, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(600, 4)) + 0.5 * (SITES == "c")[:, None]
     z = X @ [0.3, -0.5, 0.2, 0.0] + 0.5
-    y = {
-        "least-squares": lambda: z + rng.normal(size=600),
-        "logistic": lambda: np.where(rng.random(600) < 1 / (1 + np.exp(-z)), "yes", "no"),
-        "poisson": lambda: rng.poisson(np.exp(z)),
-        "gamma": lambda: rng.gamma(2.0, np.exp(z) / 2),
-        "multinomial": lambda: np.array(["low", "mid", "high"])[
-            np.digitize(z + rng.normal(size=600), [0, 1])
-        ],
-    }[loss]()
+    y = response(loss, z, rng)
     weights = rng.integers(0, 4, 600).astype(float)
     weights[0] = 1.0
     return X, y, weights, None if loss == "multinomial" else 0.2 * rng.normal(size=600)

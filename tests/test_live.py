@@ -15,7 +15,7 @@ from fedshed.cli import app
 from fedshed.errors import ConfigError, DataError
 from fedshed.experiments import Study
 from fedshed.report import page
-from fedshed.ui.live import DONE, FAILED, PAUSED, RUNNING, STOPPED, Simulation
+from fedshed.ui.live import DONE, FAILED, PAUSED, RUNNING, STOPPED
 from fedshed.ui.log import Log
 
 SMALL = Study(agents=4, l2=1e-2, algorithms=("fib-shed", "newton"), max_iterations=200)
@@ -27,14 +27,6 @@ def wait(condition, seconds=30.0):
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
-
-
-@pytest.fixture
-def simulation():
-    made = Simulation()
-    yield made
-    made.command("stop")
-    made.join(30)
 
 
 # Simulations

@@ -1,5 +1,7 @@
 """A convex model of all sites' rows, mean loss plus ridge, and what a solver paid for the point it shows."""
 
+from typing import ClassVar
+
 import numpy as np
 from benchopt import BaseObjective
 
@@ -17,7 +19,7 @@ class Objective(BaseObjective):
     name = "Federated convex model"
     min_benchopt_version = "1.8"
     sampling_strategy = "callback"
-    parameters = {"l2": [1e-5]}  # noqa: RUF012
+    parameters: ClassVar = {"l2": [1e-5]}
 
     def set_data(self, sites, loss):
         """`sites` maps a name to its (X, y); y is +1 or -1 for the logistic loss."""

@@ -48,16 +48,6 @@ def serve():
         thread.join(20)
 
 
-@pytest.fixture
-def simulation():
-    from fedshed.ui.live import Simulation
-
-    made = Simulation()
-    yield made
-    made.command("stop")
-    made.join(30)
-
-
 def points(page):
     """How many points each curve of the first panel has."""
     return page.evaluate(

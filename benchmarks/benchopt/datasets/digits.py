@@ -1,5 +1,7 @@
 """scikit-learn's digits: 8 x 8 pixels, nothing to download."""
 
+from typing import ClassVar
+
 from benchopt import BaseDataset
 
 import fedshed
@@ -9,7 +11,7 @@ class Dataset(BaseDataset):
     """One class against the others, dealt to 20 agents."""
 
     name = "digits"
-    parameters = {"partition": ["two-class", "iid"]}  # noqa: RUF012
+    parameters: ClassVar = {"partition": ["two-class", "iid"]}
 
     def get_data(self):
         """The rows of each agent."""

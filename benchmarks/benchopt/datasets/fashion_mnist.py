@@ -1,5 +1,7 @@
 """Fashion-MNIST on 300 principal directions; in FEDSHED_DATA, or from OpenML (docs/data.md)."""
 
+from typing import ClassVar
+
 from benchopt import BaseDataset
 
 import fedshed
@@ -9,7 +11,7 @@ class Dataset(BaseDataset):
     """One class against the others, dealt to 28 agents."""
 
     name = "fashion-mnist"
-    parameters = {"partition": ["two-class", "iid"]}  # noqa: RUF012
+    parameters: ClassVar = {"partition": ["two-class", "iid"]}
 
     def get_data(self):
         """The rows of each agent."""

@@ -1,5 +1,7 @@
 """Rows drawn at sites that differ in size, in their mean, and in what y depends on."""
 
+from typing import ClassVar
+
 import numpy as np
 from benchopt import BaseDataset
 
@@ -8,7 +10,7 @@ class Dataset(BaseDataset):
     """Columns with a decaying spectrum; sizes grow from site to site, means move apart by `shift`."""
 
     name = "simulated"
-    parameters = {"loss": ["logistic", "least-squares"], "agents": [10], "n": [50], "shift": [0.5]}  # noqa: RUF012
+    parameters: ClassVar = {"loss": ["logistic", "least-squares"], "agents": [10], "n": [50], "shift": [0.5]}
 
     def get_data(self):
         """The rows of each agent."""

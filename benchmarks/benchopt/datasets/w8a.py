@@ -1,5 +1,7 @@
 """w8a of the LIBSVM page: 300 keywords, sparse; in FEDSHED_DATA (docs/data.md)."""
 
+from typing import ClassVar
+
 from benchopt import BaseDataset
 
 import fedshed
@@ -9,7 +11,7 @@ class Dataset(BaseDataset):
     """One class against the others, dealt to 62 agents."""
 
     name = "w8a"
-    parameters = {"partition": ["two-class", "iid"]}  # noqa: RUF012
+    parameters: ClassVar = {"partition": ["two-class", "iid"]}
 
     def get_data(self):
         """The rows of each agent."""

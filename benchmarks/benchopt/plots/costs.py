@@ -1,5 +1,7 @@
 """The gap, or the gradient's norm, against rounds, exchanges, bits and seconds."""
 
+from typing import ClassVar
+
 from benchopt import BasePlot
 
 
@@ -8,7 +10,7 @@ class Plot(BasePlot):
 
     name = "What it costs"
     type = "scatter"
-    options = {  # noqa: RUF012
+    options: ClassVar = {
         "dataset": ..., "objective": ...,
         "shown": ["value", "grad_norm"],
         "cost": ["rounds", "exchanges", "bits_up", "bits_down", "seconds"],

@@ -1,5 +1,7 @@
 """Every algorithm of fedshed by its name."""
 
+from typing import ClassVar
+
 import numpy as np
 from benchopt import BaseSolver
 
@@ -7,7 +9,7 @@ import fedshed
 from fedshed.wire import Traffic
 
 
-class Enough(Exception):  # noqa: N818, it ends a run as StopIteration does
+class EnoughError(Exception):
     """The benchmark has seen enough of this run."""
 
 
@@ -15,7 +17,9 @@ class Solver(BaseSolver):
     """An algorithm of `fedshed algorithms` with its own defaults; every encoded byte is counted."""
 
     name = "fedshed"
-    parameters = {"algorithm": ["fib-shed", "gn-shed", "fednl", "giant", "lbfgs", "newton", "qn-shed", "pen"]}  # noqa: RUF012
+    parameters: ClassVar = {
+        "algorithm": ["fib-shed", "gn-shed", "fednl", "giant", "lbfgs", "newton", "qn-shed", "pen"]
+    }
 
     def skip(self, loss, **_):
         """Some algorithms are for least squares only."""
@@ -35,12 +39,12 @@ class Solver(BaseSolver):
         def watch(progress):
             self.result = paid(progress.state.theta, progress.rounds, progress.traffic)
             if not callback():
-                raise Enough
+                raise EnoughError
 
         callback()
         try:
             fedshed.optimize(self.federation, **self.options, tol=1e-13, max_iterations=10_000, watch=watch)
-        except Enough:
+        except EnoughError:
             return
 
     def get_result(self):

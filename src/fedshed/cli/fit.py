@@ -231,9 +231,9 @@ def _watching(tol: float, recorder: Recorder) -> Iterator[Callable[[Progress], N
 
 
 def _write(out: Path, model: Model, summary: Summary) -> list[Path]:
-    from fedshed.experiments.coefficients import draw
     from fedshed.experiments.figure import save
     from fedshed.files import write_atomically
+    from fedshed.inference.plot import draw
 
     study, figure = model.plan.study, None
     if model.inference.model_covariance is not None:
