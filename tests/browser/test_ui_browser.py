@@ -25,18 +25,15 @@ KEY = "the-key"
 @pytest.fixture
 def serve():
     """Serves a source on a free port of loopback, and gives the address."""
-    uvicorn = pytest.importorskip("uvicorn", reason="needs pip install 'fedshed[ui]'")
+    pytest.importorskip("uvicorn", reason="needs pip install 'fedshed[ui]'")
     from fedshed.cli.ui import LOOPBACK, listening
-    from fedshed.ui.server import Site
+    from fedshed.ui.server import Site, server_of
 
     running = []
 
     def start(source):
         loopback = listening("127.0.0.1", 0)
-        config = uvicorn.Config(
-            Site(source, KEY, list(LOOPBACK)).app, log_level="error", timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
+        server = server_of(Site(source, KEY, list(LOOPBACK)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [loopback]})
         thread.start()
         running.append((server, thread))

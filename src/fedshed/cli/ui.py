@@ -30,9 +30,7 @@ def ui(
 ) -> None:
     """Watch a run in the browser as it goes on; start, pause, resume and stop simulations there."""
     try:
-        import uvicorn
-
-        from fedshed.ui.server import Site
+        from fedshed.ui.server import Site, server_of
     except ImportError:
         raise ConfigError("`fedshed ui` needs starlette and uvicorn: pip install 'fedshed[ui]'") from None
     key, door = secrets.token_urlsafe(16), listening(host, port)
@@ -45,8 +43,7 @@ def ui(
     if browser:
         typer.launch(address)
     # Addresses hold the key, so requests are not logged.
-    config = uvicorn.Config(site.app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[door])
+    server_of(site).run(sockets=[door])
 
 
 def _source(log: Path | None) -> Source:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -170,3 +171,12 @@ async def _sentence(request: Request, refused: Exception) -> Response:
     if request.method == "POST":
         return JSONResponse({"error": refused.detail}, refused.status_code, headers=HEADERS)
     return PlainTextResponse(refused.detail, refused.status_code, headers=HEADERS)
+
+
+def server_of(site: Site) -> uvicorn.Server:
+    """A server of the live page, on asyncio and h11 whatever parts an engine has brought along."""
+    config = uvicorn.Config(
+        site.app, loop="asyncio", http="h11", ws="none", log_level="warning", access_log=False,
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    return uvicorn.Server(config)
