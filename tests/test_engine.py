@@ -308,3 +308,16 @@ def test_parts_that_are_not_plain_data_cannot_be_saved(tmp_path):
     assert fedshed.optimize(federation, algorithm="fib-shed", l2=L2, budget=Mine()).converged
     with pytest.raises(fedshed.ConfigError, match="plain data"):
         fedshed.optimize(federation, algorithm="fib-shed", l2=L2, budget=Mine(), checkpoint=tmp_path / "run")
+
+
+def test_a_stall_at_rounding_level_ends_a_run_of_one_site():
+    """No other site's gradient shows the Master how large rounding is: neither f nor ||g|| falls any more."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 5)) * 1e8
+    y = X @ np.arange(1.0, 6.0) / 1e8 + rng.normal(size=500)
+    federation = Federation.from_arrays(X, y)
+    result = fedshed.optimize(
+        federation, loss="least-squares", l2=0.0, intercept=True, algorithm="newton", tol=1e-12
+    )
+    assert result.reason == ROUNDING
+    assert len(result.trace) < 250
