@@ -23,6 +23,7 @@ from fedshed.linalg import (
     solve,
 )
 from fedshed.linalg.solve import cholesky_of
+from fedshed.objectives.columns import narrowed
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9), st.integers(0, 9), st.integers(0, 10**6))
@@ -55,7 +56,9 @@ EXACT = (Textbook(), Tridiagonal(), Lanczos(), Automatic())
 factors = st.tuples(
     st.sampled_from([1, 2, 7, 40, 90, 130]),  # rows
     st.sampled_from([1, 2, 9, 40, 100]),  # columns
-    st.sampled_from(["decaying", "deficient", "repeated", "zero rows and columns", "sparse", "zero"]),
+    st.sampled_from(
+        ["decaying", "deficient", "repeated", "zero rows and columns", "equal columns", "sparse", "zero"]
+    ),
     st.integers(0, 10**6),
 )
 
@@ -72,9 +75,12 @@ def awkward_factor(N, n, kind, seed):
         F = (left * np.where(np.arange(m) < m // 2, 2.0, 1.0)) @ right.T
     if kind == "zero rows and columns":
         F[rng.random(N) < 0.3], F[:, rng.random(n) < 0.3] = 0, 0
+    if kind == "equal columns":
+        F = F[:, rng.integers(0, 1 + n // 2, size=n)]
     if kind == "sparse":
         F[rng.random(F.shape) < 0.9] = 0
-    return csr_array(F) if kind in ("sparse", "zero rows and columns") else F * (kind != "zero")
+    sparse = kind in ("sparse", "zero rows and columns") or (kind == "equal columns" and seed % 2)
+    return csr_array(F) if sparse else F * (kind != "zero")
 
 
 def rebuilt(pairs, q):
@@ -121,6 +127,20 @@ def test_pairs_drawn_later_complete_those_drawn_before(kernel, shape, count):
     strong = pairs.values[: pairs.q] > 1e-6 * scale  # the dual loses orthogonality as sqrt(lambda) falls
     V = pairs.vectors[strong]
     np.testing.assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-8)
+
+
+@given(factors)
+@QUICK
+def test_the_columns_that_matter_rebuild_the_table(shape):
+    """F = Y E with orthonormal rows of E; zero columns are gone, and equal ones are there once."""
+    F = awkward_factor(*shape)
+    narrow = narrowed(F)
+    Y, E = narrow.rows, narrow.columns.expand(np.eye(narrow.rows.shape[1]))
+    dense = lambda A: A if isinstance(A, np.ndarray) else A.toarray()  # noqa: E731
+    np.testing.assert_allclose(dense(Y) @ E, dense(F), rtol=1e-15)
+    np.testing.assert_allclose(E @ E.T, np.eye(len(E)), atol=1e-15)
+    kinds = {column.tobytes() for column in dense(F).T + 0.0 if column.any()}
+    assert Y.shape[1] == len(kinds)
 
 
 @given(factors, st.integers(1, 12))

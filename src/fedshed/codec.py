@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import isfinite
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -75,7 +76,7 @@ class Decoder:
                 array = self._precision.decode(KINDS[kind], raw, self._n)
             else:
                 array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
-            if not allowed(array).all():
+            if not (isfinite(np.vdot(array, array)) or allowed(array).all()):  # finite where squares are
                 raise ValueError("an array holds NaN or infinity")
             return array
 

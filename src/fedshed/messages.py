@@ -6,9 +6,10 @@ part by part.  So an exchange can carry a line search and the next update togeth
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, get_args, get_type_hints
 
 from msgspec import Meta, Struct
 
@@ -19,10 +20,23 @@ class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fie
     """Base of all messages: immutable, finite, encoded as an array behind the name of its class."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, float) and not isfinite(value):
+        for name in _floats(type(self)):
+            if not isfinite(value := getattr(self, name)):
                 raise ValueError(f"{name} of {type(self).__name__} is {value}")
+
+
+@cache
+def numeric_fields(message: type[Message]) -> tuple[str, ...]:
+    """The fields that hold real numbers, arrays or other messages."""
+    hints = get_type_hints(message)
+    return tuple(
+        f for f in message.__struct_fields__ if not {hints[f], *get_args(hints[f])} & {int, bool, str}
+    )
+
+
+@cache
+def _floats(message: type[Message]) -> tuple[str, ...]:
+    return tuple(name for name, hint in get_type_hints(message).items() if hint is float)
 
 
 # --- asked of all agents -------------------------------------------------------------------------

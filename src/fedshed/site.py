@@ -14,6 +14,7 @@ from fedshed.errors import CodecError, Error, ProtocolError, SingularError
 from fedshed.messages import Costs, Declined, Message, Search, Undefined
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.base import Rows
+from fedshed.objectives.columns import Narrow
 
 
 def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
@@ -146,9 +147,11 @@ class _HessianCounter:
         self.hessians = 0
 
     def at(self, theta: Vector) -> Point:
-        point = self._objective.at(theta)
-        known = self._anchor is not None and np.array_equal(theta, self._anchor)
-        return point if known else _CountedPoint(self, point)
+        return _CountedPoint(self, theta, self._objective.at(theta))
+
+    def count(self, theta: Vector) -> None:
+        """A Hessian taken at theta."""
+        self.hessians += self._anchor is None or not np.array_equal(theta, self._anchor)
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         return self._objective.along(theta, direction, etas)
@@ -161,8 +164,8 @@ class _HessianCounter:
 
 
 class _CountedPoint:
-    def __init__(self, counter: _HessianCounter, point: Point) -> None:
-        self._counter, self._point, self._new = counter, point, True
+    def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:
+        self._counter, self._theta, self._point, self._new = counter, theta, point, True
 
     @property
     def value(self) -> float:
@@ -178,6 +181,11 @@ class _CountedPoint:
         return self._point.factor
 
     @property
+    def narrow(self) -> Narrow:
+        self._count()
+        return self._point.narrow
+
+    @property
     def information(self) -> Rows:
         self._count()
         return self._point.information
@@ -188,5 +196,6 @@ class _CountedPoint:
 
     def _count(self) -> None:
         """One Hessian a point, however often it is looked at."""
-        self._counter.hessians += self._new
+        if self._new:
+            self._counter.count(self._theta)
         self._new = False

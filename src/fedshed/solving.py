@@ -21,7 +21,7 @@ from fedshed.checkpoint import Checkpoint, Settings
 from fedshed.datasets import Federation
 from fedshed.engine import Outcome, Progress, iterate
 from fedshed.linesearch import LineSearch
-from fedshed.objectives import LinearModel, coefficient_names, local_objectives
+from fedshed.objectives import LinearModel, coefficient_names, local_objectives, stacked
 from fedshed.precision import Precision
 from fedshed.reference import pooled_optimum
 from fedshed.separation import separating
@@ -158,7 +158,8 @@ def pose(
     federation: Federation, loss: str, l2: float | Vector, intercept: bool
 ) -> tuple[dict[str, LinearModel], Problem]:
     """The local objectives, and the problem the Master sees; l2 is one number, or one for each column."""
-    objectives = local_objectives(checks.federation_of(federation), loss, checks.flag(intercept, "intercept"))
+    checks.flag(intercept, "intercept")
+    objectives = stacked(local_objectives(checks.federation_of(federation), loss, intercept))
     width, n = federation.dim + intercept, next(iter(objectives.values())).dim
     columns = coefficient_names(federation.columns, intercept, n // width)
     entries = width if np.size(l2) < n else n  # of theta itself, or of each contrast alike

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 from fedshed import codec
 from fedshed.algorithm import AgentId, Algorithm, Ask, Flow, Known, Problem, Replies
 from fedshed.codec import Reply
+from fedshed.convexity import cancelled, contradictions
 from fedshed.errors import CodecError, ProtocolError
 from fedshed.site import codec_of
 from fedshed.transports import Transport
-from fedshed.trust import MOST_HESSIANS, cancelled, unusable
+from fedshed.trust import MOST_HESSIANS, unusable
 
 R = TypeVar("R")
 
@@ -120,8 +121,9 @@ class Wire:
         arrived = [(i, data) for i, data in self._transport.exchange(payloads) if i in self.sites]
         replies = [(i, reply) for i, data in arrived if (reply := self._decoded(number, i, data))]
         current = [(i, r) for i, r in replies if i in payloads and (r.run, r.number) == (self._run, number)]
-        with np.errstate(over="ignore", invalid="ignore"):  # numbers too large are no contradiction
-            usable = {i: r.parts for i, r in current if not self._refused(number, ask, i, r)}
+        usable = self._believed(
+            number, ask, {i: r for i, r in current if not self._refused(number, ask, i, r)}
+        )
         self._count(number, payloads, arrived, replies)
         self._keep(number, payloads, arrived, usable)
         return usable
@@ -135,18 +137,25 @@ class Wire:
             return None
 
     def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
-        """Whether a reply cannot be used; if it can, the largest cost it reports is remembered."""
-        known = self._known.get(i)
-        if known is not None and self._problem.loss == "least-squares":
-            self._scale[i] = max(self._scale[i], cancelled(known))
-        scale = self._scale[i]
-        why = unusable(self._algorithm, self._problem, ask, ask.each[i], reply, known, scale)
+        """Whether a reply is no answer to what was asked."""
+        why = unusable(self._algorithm, self._problem, ask, ask.each[i], reply)
         if why is not None:
             self._refuse(number, i, why)
-            return True
-        losses = (getattr(part, "loss", 0.0) for part in reply.parts)
-        self._scale[i] = max([self._scale[i], *map(abs, losses)])
-        return False
+        return why is not None
+
+    def _believed(self, number: int, ask: Ask, replies: Mapping[AgentId, Reply]) -> dict[AgentId, list[Any]]:
+        """The answers that convex costs can give; the largest cost of each site is remembered."""
+        if self._problem.loss == "least-squares":
+            for i in replies.keys() & self._known.keys():
+                self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
+        answers = {i: reply.parts for i, reply in replies.items()}
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers too large are no contradiction
+            false = contradictions(self._known, ask.parts, answers, self._scale, self._algorithm.lossy)
+        for i, why in false.items():
+            self._refuse(number, i, why)
+        for i in answers.keys() - false.keys():
+            self._scale[i] = max([self._scale[i], *(abs(getattr(part, "loss", 0.0)) for part in answers[i])])
+        return {i: parts for i, parts in answers.items() if i not in false}
 
     def _refuse(self, number: int, i: AgentId, why: str) -> None:
         words = printable(why)[:MOST_WORDS]

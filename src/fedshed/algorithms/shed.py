@@ -267,15 +267,15 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
             if mine.k != part.t:
                 point = agent.objective.at(theta)
             need = self.needed(agent, mine.k)
-            cache = Spectrum(mine.k, theta, leading(point.factor, need, self.kernel))
+            cache = Spectrum(mine.k, theta, leading(point.narrow, need, self.kernel))
         return self._extended(agent, cache, q)
 
     def _extended(self, agent: Agent, cache: Spectrum, q: int) -> Spectrum:
         """With twice the pairs until q are there: more were asked for than the schedule foresaw."""
         pairs = cache.pairs
         while pairs.q < q and not pairs.complete:
-            factor = agent.objective.at(cache.theta_k).factor
-            pairs = pairs.followed_by(leading(factor, 2 * pairs.q + 1, self.kernel))
+            narrow = agent.objective.at(cache.theta_k).narrow
+            pairs = pairs.followed_by(leading(narrow, 2 * pairs.q + 1, self.kernel))
         return replace(cache, pairs=pairs)
 
     def needed(self, agent: Agent, k: int) -> int:

@@ -44,7 +44,7 @@ class Tridiagonal(Struct, frozen=True, tag=True):
         m = len(S)
         if m < SMALL:
             return Textbook().short_side(F, count)
-        c, d, e, tau, info = lapack.dsytrd(S, lower=1, lwork=32 * m, overwrite_a=1)
+        c, d, e, tau, info = lapack.dsytrd(S, lower=1, lwork=_panel(m) * m, overwrite_a=1)
         few = 8 * count <= m
         values, Z, info = _few(d, e, count) if few else lapack.dstevd(d, e, compute_v=1)
         if info:
@@ -127,6 +127,11 @@ def short_gram(F: Rows) -> Matrix:
     F = F if F.shape[0] >= F.shape[1] else F.T
     small = F.shape[0] * F.shape[1] <= 1 << 18 and not isinstance(F, np.ndarray)
     return np.asarray(F.T @ F.toarray()) if small else gram(F)
+
+
+def _panel(m: int) -> int:
+    """Columns that dsytrd reduces before it updates the rest: few where the matrix fits into the cache."""
+    return 8 if m < 600 else 32
 
 
 def _few(d: Scalars, e: Scalars, count: int) -> Any:

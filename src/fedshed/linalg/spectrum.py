@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.kernels import Automatic, Kernel, Textbook
 from fedshed.objectives.base import Rows
+from fedshed.objectives.columns import Narrow, narrowed
 
 EPS = float(np.finfo(float).eps)
 
@@ -18,7 +18,7 @@ class Leading(Struct, frozen=True):
 
     `complete`: no pairs follow, because the rest is below the data rank (lambda <= n eps lambda_1) or v_n.
     Values that rounding hides are reported as n eps lambda_1, so that rho stays an upper bound; those beyond
-    the number of rows or of columns in use are exactly 0.
+    the number of rows or of distinct columns in use are exactly 0.
     """
 
     kernel: str
@@ -56,10 +56,10 @@ class Leading(Struct, frozen=True):
         )
 
 
-def leading(factor: Rows, count: int, kernel: Kernel) -> Leading:
+def leading(factor: Rows | Narrow, count: int, kernel: Kernel) -> Leading:
     """At least the first `count` eigenpairs of F'F, unless its rank is lower."""
-    n = factor.shape[1]
-    columns, F = in_use(factor)
+    narrow = factor if isinstance(factor, Narrow) else narrowed(factor)
+    F, n = narrow.rows, len(narrow.columns.place)
     m = min(F.shape)
     wanted = min(count + 1, m)
     chosen = kernel.choose(F, wanted) if isinstance(kernel, Automatic) else kernel
@@ -74,7 +74,7 @@ def leading(factor: Rows, count: int, kernel: Kernel) -> Leading:
         q -= 1
     rho = max(values[q], floor) if q < len(values) else 0.0
     smallest = float(max(values[-1], floor) if m == n else 0.0) if whole else None
-    vectors = scattered(_lifted(F, short[:, :q]), columns, n)
+    vectors = narrow.columns.expand(_lifted(F, short[:, :q]))
     return Leading(name, np.append(values[:q], rho), vectors, whole or rho <= floor or q == n - 1, smallest)
 
 
@@ -82,30 +82,6 @@ def leading_eigenpairs(factor: Rows) -> tuple[Vector, Matrix]:
     """All n eigenvalues of F'F in descending order, and the eigenvectors up to the data rank as rows."""
     pairs = leading(factor, factor.shape[1], Textbook())
     return pairs.spectrum, pairs.vectors
-
-
-def in_use(factor: Rows) -> tuple[NDArray[np.intp], Rows]:
-    """The columns that are not zero, and the factor without the others: exact, and often much smaller."""
-    n = factor.shape[1]
-    if isinstance(factor, np.ndarray):
-        columns = np.flatnonzero(factor.any(axis=0))
-        return columns, factor if len(columns) == n else factor[:, columns]
-    columns = np.flatnonzero(np.bincount(factor.indices, minlength=n))
-    if len(columns) == n:
-        return columns, factor
-    place = np.zeros(n, dtype=factor.indices.dtype)
-    place[columns] = np.arange(len(columns))
-    parts = (factor.data, place[factor.indices], factor.indptr)
-    return columns, type(factor)(parts, shape=(factor.shape[0], len(columns)))
-
-
-def scattered(rows: Matrix, columns: NDArray[np.intp], n: int) -> Matrix:
-    """Rows of R^n from their entries in some columns."""
-    if len(columns) == n:
-        return np.ascontiguousarray(rows)
-    full = np.zeros((len(rows), n))
-    full[:, columns] = rows
-    return full
 
 
 def _lifted(F: Rows, short: Matrix) -> Matrix:

@@ -6,6 +6,7 @@ from fedshed.objectives.counts import Gamma, Poisson
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial, contrasts
+from fedshed.objectives.stack import stacked
 from fedshed.objectives.targets import common_classes
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "contrasts",
     "local_objective",
     "local_objectives",
+    "stacked",
 ]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.objectives.columns import Narrow, narrowed
 from fedshed.objectives.tall import Tall
 
+if TYPE_CHECKING:
+    from fedshed.objectives.stack import Seat
+
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
+LARGE = 1 << 18  # entries of a table that is not kept twice
 Rows: TypeAlias = Any  # a dense float64 matrix or a scipy CSR array, one row an observation
 
 
@@ -42,6 +47,11 @@ class Point(Protocol):
     @property
     def factor(self) -> Rows:
         """A matrix F with Hessian = F'F."""
+        ...
+
+    @property
+    def narrow(self) -> Narrow:
+        """The same on the columns that matter, which may be far fewer."""
         ...
 
     @property
@@ -95,6 +105,8 @@ class LinearModel:
     labelled: ClassVar[bool] = True  # y holds classes, whose rows a disclosure policy counts
     canonical: ClassVar[bool] = True  # the link is, so the expected information is the Hessian
     can_recede: ClassVar[bool] = False  # the loss of a row may fall for ever, as its margin grows
+    rowwise: ClassVar[bool] = False  # losses and derivatives act on each margin alone, whatever their shape
+    seat: Seat | None = None  # its place among models that are evaluated together
 
     def __init__(
         self,
@@ -114,10 +126,13 @@ class LinearModel:
 
     def at(self, theta: Vector) -> LinearPoint:
         """The cost at theta: one product with X, shared by value, gradient and curvature."""
-        return LinearPoint(self, self.margins(theta))
+        together = self.seat.at(self, theta) if self.seat else None
+        return together or LinearPoint(self, self.margins(theta))
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Costs along a direction: two products with X, then O(N) a step size."""
+        if self.seat and (together := self.seat.along(theta, direction, etas)) is not None:
+            return together
         z, u = self.margins(theta), self.linear(direction)
         if z.ndim == 1 and len(z) <= SHORT:
             return np.asarray(self.mean(self.losses(z + etas[:, None] * u)))
@@ -125,6 +140,8 @@ class LinearModel:
 
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Slopes along a direction, as cheap as costs: the mean of l'(z + eta u) u."""
+        if self.seat and (together := self.seat.slopes_along(theta, direction, etas)) is not None:
+            return together
         z, u = self.margins(theta), self.linear(direction)
         if z.ndim == 1 and len(z) <= SHORT:
             return np.asarray(self.slopes(z + etas[:, None] * u) @ self.shares(u))
@@ -162,11 +179,18 @@ class LinearModel:
 
     def scaled_rows(self, curvatures: NDArray[np.float64]) -> Rows:
         """diag(c)^(1/2) X, dense or CSR as X is, for what each row adds to the curvature."""
-        roots = np.sqrt(curvatures)
-        if isinstance(self.X, np.ndarray):
-            return self.X * roots[:, None]
-        data = self.X.data * np.repeat(roots, np.diff(self.X.indptr))
-        return type(self.X)((data, self.X.indices, self.X.indptr), shape=self.X.shape)
+        return _scaled(self.X, np.sqrt(curvatures))
+
+    def narrow_rows(self, curvatures: NDArray[np.float64]) -> Narrow | None:
+        """`scaled_rows` on the columns that matter, of a table small enough to keep them; else None."""
+        if self._narrow is None:
+            return None
+        return Narrow(_scaled(self._narrow.rows, np.sqrt(curvatures)), self._narrow.columns)
+
+    @cached_property
+    def _narrow(self) -> Narrow | None:
+        size = self.X.size if self.rowwise and not isinstance(self.X, Tall) else LARGE + 1
+        return narrowed(self.X) if size <= LARGE else None
 
     def total(self, values: Vector) -> float:
         """The weighted sum over rows."""
@@ -190,7 +214,7 @@ class LinearModel:
     def _on(self, X: Rows) -> Self:
         """The same model of some rows."""
         other = copy(self)
-        other.X = X
+        other.X, other.seat = X, None
         return other
 
     def rows(self, chosen: NDArray[np.intp]) -> Self:
@@ -257,6 +281,12 @@ class LinearPoint:
         return self._model.curvature_factor(self._model.shares(self._model.curvatures(self._z)))
 
     @cached_property
+    def narrow(self) -> Narrow:
+        """The factor on the columns that matter; which these are is found once for a small table."""
+        narrow = self._model.narrow_rows(self._model.shares(self._model.curvatures(self._z)))
+        return narrowed(self.factor) if narrow is None else narrow
+
+    @cached_property
     def information(self) -> Rows:
         """A factor of the expected information, mean E[l''] x x': `factor` itself for a canonical link."""
         if self._model.canonical:
@@ -273,6 +303,14 @@ class LinearPoint:
             pearson=model.total(model.pearson(z)),
             constant=model.total(model.constants()),
         )
+
+
+def _scaled(X: Rows, roots: Vector) -> Rows:
+    """diag(r) X, dense or CSR as X is."""
+    if isinstance(X, np.ndarray):
+        return X * roots[:, None]
+    data = X.data * np.repeat(roots, np.diff(X.indptr))
+    return type(X)((data, X.indices, X.indptr), shape=X.shape)
 
 
 def gram(factor: Rows) -> Matrix:

@@ -15,6 +15,7 @@ class Poisson(LinearModel):
     """Counts: l(z, y) = exp(z) - y z (McCullagh and Nelder 1989, chapter 6)."""
 
     labelled: ClassVar[bool] = False
+    rowwise: ClassVar[bool] = True
     can_recede: ClassVar[bool] = True
 
     def gains(self, direction: Vector) -> Matrix:
@@ -63,6 +64,7 @@ class Gamma(LinearModel):
     """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), dispersion apart."""
 
     labelled: ClassVar[bool] = False
+    rowwise: ClassVar[bool] = True
     canonical: ClassVar[bool] = False
 
     def null_moments(self) -> Scalars:

@@ -14,6 +14,7 @@ class LeastSquares(LinearModel):
     """Linear regression with quadratic cost; its Hessian X'X/N does not depend on theta."""
 
     labelled: ClassVar[bool] = False
+    rowwise: ClassVar[bool] = True
 
     def null_moments(self) -> Scalars:
         """The sum of y - offset, and of weights."""

@@ -14,6 +14,7 @@ class Logistic(LinearModel):
     """Binary logistic regression, safe for margins of any size."""
 
     can_recede: ClassVar[bool] = True
+    rowwise: ClassVar[bool] = True
 
     def gains(self, direction: Vector) -> Matrix:
         """How far each row moves to its own side."""

@@ -1,0 +1,99 @@
+"""The columns of a table that matter: those in use, and of equal ones a single one, which stands for all.
+
+With X = Y E for the narrow Y, whose column j is sqrt(m_j) times one of m_j equal columns, E has orthonormal
+rows: eigenpairs of a scaled Y'Y become those of X'X by E', exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fedshed.arrays import Matrix, Vector
+
+SMALL = 1 << 18  # entries, zeros included, up to which a table is searched for equal columns
+
+
+class Columns(Struct, frozen=True):
+    """E by its entries: one in each column that is in use."""
+
+    chosen: NDArray[np.intp]  # the columns that are kept
+    place: NDArray[np.intp]  # where each column of X is among them
+    share: Vector  # 1 / sqrt(m_j), and 0 for a column that is not in use
+
+    @property
+    def all_kept(self) -> bool:
+        """Whether the narrow table is the table itself."""
+        return len(self.chosen) == len(self.place)
+
+    def narrow(self, X: Any) -> Any:
+        """Y, dense or CSR as X is."""
+        if self.all_kept:
+            return X
+        times = 1 / self.share[self.chosen]
+        return X[:, self.chosen] * times if isinstance(X, np.ndarray) else self._narrow_sparse(X, times)
+
+    def _narrow_sparse(self, X: Any, times: Vector) -> Any:
+        kept = np.zeros(X.shape[1], dtype=bool)
+        kept[self.chosen] = True
+        entries = kept[X.indices]
+        indices = self.place[X.indices[entries]]
+        ends = np.concatenate([[0], np.cumsum(entries)])[X.indptr]
+        parts = X.data[entries] * times[indices], indices.astype(X.indices.dtype), ends.astype(X.indptr.dtype)
+        return type(X)(parts, shape=(X.shape[0], len(self.chosen)))
+
+    def expand(self, rows: Matrix) -> Matrix:
+        """V E for rows V."""
+        if self.all_kept:
+            return np.ascontiguousarray(rows)
+        full = np.zeros((len(rows), len(self.place)))
+        used = self.share > 0
+        full[:, used] = rows[:, self.place[used]] * self.share[used]
+        return full
+
+
+class Narrow(Struct, frozen=True):
+    """A factor F = rows E of a Hessian."""
+
+    rows: Any
+    columns: Columns
+
+
+def narrowed(factor: Any) -> Narrow:
+    """A factor on the columns that matter."""
+    columns = columns_of(factor)
+    return Narrow(columns.narrow(factor), columns)
+
+
+def columns_of(X: Any) -> Columns:
+    """The columns in use; equal ones are found in tables that are not large."""
+    used = _used(X)
+    if X.shape[0] * len(used) > SMALL:
+        same = np.arange(len(used))
+    else:
+        same = _first_alike(X[:, used] if isinstance(X, np.ndarray) else X[:, used].toarray())
+    kinds, back, counts = np.unique(same, return_inverse=True, return_counts=True)
+    place, share = np.zeros(X.shape[1], dtype=np.intp), np.zeros(X.shape[1])
+    place[used], share[used] = back, 1 / np.sqrt(counts[back])
+    return Columns(used[kinds], place, share)
+
+
+def _used(X: Any) -> NDArray[np.intp]:
+    if isinstance(X, np.ndarray):
+        return np.flatnonzero(X.any(axis=0))
+    return np.flatnonzero(np.bincount(X.indices[X.data != 0], minlength=X.shape[1]))
+
+
+def _first_alike(X: Matrix) -> NDArray[np.intp]:
+    """For each column the first that equals it; likely ones have the same product with random numbers."""
+    r = np.random.default_rng(0).standard_normal((X.shape[0], 1))
+    sums = np.sum(X * r, axis=0)  # each column added in the same order
+    _, first, back = np.unique(sums, return_index=True, return_inverse=True)
+    same: NDArray[np.intp] = first[back]
+    doubtful = np.flatnonzero(same != np.arange(len(same)))
+    wrong = doubtful[(X[:, doubtful] != X[:, same[doubtful]]).any(axis=0)]
+    same[wrong] = wrong
+    return same

@@ -1,0 +1,269 @@
+"""Small tables of one shape in one process, evaluated together: one product, one pass over the rows of many.
+
+What a model gets is what it would compute alone, bit for bit: each of its products is the same call on the
+same rows, each of its sums runs over them in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from functools import cached_property
+from operator import is_
+from threading import RLock
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.objectives.base import LinearModel, LinearPoint, Rows
+
+T = TypeVar("T")
+SMALL = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
+ROWS = 1 << 14  # rows of a stack: eight costs for each fill a core's cache
+GRADIENTS = 1 << 20  # entries of all gradients of a stack
+
+
+def stacked(objectives: Mapping[str, LinearModel]) -> dict[str, LinearModel]:
+    """The same models; those that are small and of one shape share arrays and are evaluated together."""
+    groups: dict[Any, list[str]] = {}
+    for name, model in objectives.items():
+        groups.setdefault(_shape(model), []).append(name)
+    together = dict(objectives)
+    for shape, names in groups.items():
+        for part in _parts(names, shape):
+            stack = Stack([objectives[name] for name in part])
+            together.update(zip(part, stack.models, strict=True))
+    return together
+
+
+def _shape(model: LinearModel) -> tuple[Any, ...] | None:
+    """What models of one stack have in common; None for one that stays alone."""
+    X = model.X
+    size = X.size if isinstance(X, np.ndarray) else getattr(X, "nnz", SMALL + 1)
+    if not model.rowwise or size > SMALL or 2 * X.shape[0] > ROWS or not all(X.shape):
+        return None
+    return type(model), type(X), X.shape, model.weights is None, model.offset is None
+
+
+def _parts(names: list[str], shape: tuple[Any, ...] | None) -> Iterable[list[str]]:
+    """Names in groups that make a stack each; one left over stays alone."""
+    if shape is None:
+        return
+    rows, n = shape[2]
+    most = min(ROWS // rows, GRADIENTS // n)
+    for start in range(0, len(names), max(most, 1)):
+        part = names[start : start + most]
+        if len(part) > 1:
+            yield part
+
+
+class Stack:
+    """Models of one shape, their rows in one array."""
+
+    def __init__(self, models: list[LinearModel]) -> None:
+        first, tables = models[0], [m.X for m in models]
+        self._rows = (_DenseRows if isinstance(first.X, np.ndarray) else _SparseRows)(tables)
+        self._family = copy(first)  # its losses and their derivatives, with all responses
+        self._family.y = np.stack([m.y for m in models])
+        self._weights = None if first.weights is None else np.stack([m.weights for m in models])  # type: ignore[misc]
+        self._offset = None if first.offset is None else np.stack([m.offset for m in models])  # type: ignore[misc]
+        self._weight = np.array([m.weight for m in models])
+        self.at = Together(lambda theta: _Joint(self, theta))
+        self.costs_along = Together(self._costs_along)
+        self.slopes_along = Together(self._slopes_along)
+        views = self._rows.views(tables)
+        self.models = [
+            self._seated(place, m, X) for place, (m, X) in enumerate(zip(models, views, strict=True))
+        ]
+
+    def _seated(self, place: int, model: LinearModel, X: Rows) -> LinearModel:
+        """The model with its rows in the stack."""
+        seated = type(model)(X, model.y, model.weights, model.offset)
+        seated.seat = Seat(self, place)
+        return seated
+
+    def margins(self, theta: Vector) -> Matrix:
+        """z = X theta + offset, a row of margins for each model."""
+        z = self._rows.times(theta)
+        return z if self._offset is None else z + self._offset
+
+    def values(self, z: Matrix) -> Vector:
+        """Mean losses."""
+        return self._mean(self._family.losses(z))
+
+    def gradients(self, z: Matrix) -> Matrix:
+        """X'l'/N of each model."""
+        return self._rows.transposed_times(self._shares(self._family.slopes(z)))
+
+    def _costs_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
+        z, u = self.at.found(theta).z, self._rows.times(direction)
+        return np.ascontiguousarray(self._mean(self._family.losses(z + etas[:, None, None] * u)).T)
+
+    def _slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
+        z, u = self.at.found(theta).z, self._rows.times(direction)
+        slopes = self._family.slopes(z + etas[:, None, None] * u).transpose(1, 0, 2)
+        return np.asarray((slopes @ self._shares(u)[:, :, None])[:, :, 0])
+
+    def _mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        total = (values if self._weights is None else values * self._weights).sum(axis=-1)
+        return np.asarray(total / self._weight)
+
+    def _shares(self, values: Matrix) -> Matrix:
+        each = self._weight[:, None]
+        return np.asarray(values / each if self._weights is None else values * (self._weights / each))
+
+
+class Seat:
+    """A model's place in a stack: what was computed for all, or None where nobody else has asked yet."""
+
+    def __init__(self, stack: Stack, place: int) -> None:
+        self._stack, self._place = stack, place
+
+    def at(self, model: LinearModel, theta: Vector) -> LinearPoint | None:
+        """The model at a point."""
+        joint = self._stack.at(self._place, theta)
+        return None if joint is None else _SeatedPoint(model, joint, self._place)
+
+    def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
+        """Its costs along a direction."""
+        costs = self._stack.costs_along(self._place, theta, direction, etas)
+        return None if costs is None else costs[self._place]
+
+    def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
+        """Its slopes along a direction."""
+        slopes = self._stack.slopes_along(self._place, theta, direction, etas)
+        return None if slopes is None else slopes[self._place]
+
+
+class _Joint:
+    """All models of a stack at one point."""
+
+    def __init__(self, stack: Stack, theta: Vector) -> None:
+        self._stack, self.z = stack, stack.margins(theta)
+
+    @cached_property
+    def values(self) -> Vector:
+        return self._stack.values(self.z)
+
+    @cached_property
+    def gradients(self) -> Matrix:
+        return self._stack.gradients(self.z)
+
+
+class _SeatedPoint(LinearPoint):
+    """One model of a stack at a point; its curvature is its own affair."""
+
+    def __init__(self, model: LinearModel, joint: _Joint, place: int) -> None:
+        super().__init__(model, joint.z[place])
+        self._joint, self._place = joint, place
+
+    @property
+    def value(self) -> float:
+        return float(self._joint.values[self._place])
+
+    @property
+    def gradient(self) -> Vector:
+        return np.asarray(self._joint.gradients[self._place])
+
+
+class Together(Generic[T]):
+    """A function of vectors that many ask for alike: the second who asks has it computed for all.
+
+    So nothing is computed for all that only one wants.  The last two results are kept.
+    """
+
+    def __init__(self, compute: Callable[..., T]) -> None:
+        self._compute, self._lock = compute, RLock()
+        self._kept: deque[tuple[tuple[Vector, ...], T]] = deque(maxlen=2)
+        self._asked: deque[tuple[int, tuple[Vector, ...]]] = deque(maxlen=2)
+
+    def __call__(self, who: int, *key: Vector) -> T | None:
+        """The result for all; None to the first who asks, who computes alone."""
+        with self._lock:
+            if (result := self._recalled(key)) is None:
+                if any(other != who and _alike(asked, key) for other, asked in self._asked):
+                    return self.found(*key)
+                self._asked.append((who, _frozen(key)))
+            return result
+
+    def found(self, *key: Vector) -> T:
+        """The result for all, computed if need be."""
+        with self._lock:
+            if (result := self._recalled(key)) is None:
+                result = self._compute(*key)
+                self._kept.appendleft((_frozen(key), result))
+            return result
+
+    def _recalled(self, key: tuple[Vector, ...]) -> T | None:
+        """What is kept; agents of one process are sent the very same vectors, which is quick to see."""
+        for known, result in self._kept:
+            if all(map(is_, known, key)):
+                return result
+        for k, (known, result) in enumerate(self._kept):
+            if _alike(known, key):
+                self._kept[k] = _frozen(key), result
+                return result
+        return None
+
+
+def _alike(known: tuple[Vector, ...], key: tuple[Vector, ...]) -> bool:
+    return all(map(np.array_equal, known, key))
+
+
+def _frozen(key: tuple[Vector, ...]) -> tuple[Vector, ...]:
+    """Vectors that nobody will change."""
+    return tuple(v.copy() if v.flags.writeable else v for v in key)
+
+
+class _DenseRows:
+    """The rows of equally many observations each, models x rows x columns."""
+
+    def __init__(self, tables: list[Matrix]) -> None:
+        self._X = np.stack(tables)
+
+    def views(self, tables: list[Matrix]) -> list[Rows]:
+        """Each table, in the stack."""
+        return list(self._X)
+
+    def times(self, theta: Vector) -> Matrix:
+        """X_i theta, a row for each model."""
+        return np.asarray(self._X @ theta)
+
+    def transposed_times(self, slopes: Matrix) -> Matrix:
+        """X_i's_i, a row for each model."""
+        return np.asarray((self._X.transpose(0, 2, 1) @ slopes[:, :, None])[:, :, 0])
+
+
+class _SparseRows:
+    """The same of CSR tables: one below the other, and along a diagonal for the transposed product."""
+
+    def __init__(self, tables: list[Any]) -> None:
+        from scipy.sparse import csr_array, vstack
+
+        self._X = X = csr_array(vstack(tables, format="csr"))
+        (rows, n), count = tables[0].shape, len(tables)
+        self._shape = count, rows
+        shift = np.repeat(np.arange(count) * n, [table.nnz for table in tables])
+        blocks = csr_array((X.data, X.indices + shift, X.indptr), shape=(count * rows, count * n))
+        self._transposed = blocks.T
+
+    def views(self, tables: list[Any]) -> list[Rows]:
+        """Each table as it was, its numbers in the stack."""
+        ends = np.cumsum([table.nnz for table in tables])
+        parts = [slice(end - table.nnz, end) for table, end in zip(tables, ends, strict=True)]
+        data, indices = self._X.data, self._X.indices
+        return [
+            type(t)((data[part], indices[part], t.indptr), shape=t.shape)
+            for t, part in zip(tables, parts, strict=True)
+        ]
+
+    def times(self, theta: Vector) -> Matrix:
+        """X_i theta, a row for each model."""
+        return np.asarray(self._X @ theta).reshape(self._shape)
+
+    def transposed_times(self, slopes: Matrix) -> Matrix:
+        """X_i's_i, a row for each model."""
+        return np.asarray(self._transposed @ slopes.ravel()).reshape(self._shape[0], -1)
