@@ -325,6 +325,53 @@ def test_a_stream_followed_by_more_is_refused(stream):
         entropy_decode(entropy_encode(stream) + b"more", 500)
 
 
+@given(st.integers(0, 10**6), st.integers(1, 2**32 - 1))
+@FUZZ
+def test_symbols_have_one_stream_only(seed, other):
+    """Many last words say the same to a range decoder; all but the encoder's own are refused."""
+    x = np.random.default_rng(seed).integers(-9, 10, 40).astype(np.int32)
+    raw = entropy_encode(x)
+    last = (int.from_bytes(raw[-4:], "little") ^ other).to_bytes(4, "little")
+    try:
+        decoded = entropy_decode(raw[:-4] + last, len(x))
+    except CodecError:
+        return
+    assert not np.array_equal(decoded, x)
+
+
+@pytest.mark.parametrize(("bits", "high"), [(22, 512), (22, -513), (24, 128), (24, -129)])
+def test_a_split_stream_of_more_than_32_bits_is_refused(bits, high):
+    """The rest of a symbol shifted back to its place may lie just inside int32, and no further."""
+    inside = high - 1 if high > 0 else high + 1
+    for rest, fits in ((inside, True), (high, False)):
+        low = np.packbits(np.ones(bits, np.uint8)).tobytes()
+        raw = bytes([0, 0, bits, 0xFF]) + low + entropy_encode(np.array([rest]))
+        if fits:
+            assert entropy_decode(raw, 1)[0] == (rest << bits) + 2**bits - 1
+        else:
+            with pytest.raises(CodecError, match="32 bits"):
+                entropy_decode(raw, 1)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_cannot_be_put_into_steps(number):
+    with pytest.raises(CodecError, match="32 bits"):
+        encode_steps(np.array([1.0, number]), 0.1)
+
+
+@pytest.mark.parametrize("word", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FA00000])  # the last one signals
+@pytest.mark.parametrize("precision", [Bits(), EntropyCoded()], ids=["bits", "entropy-coded"])
+def test_plain_numbers_among_coded_ones_must_be_finite(precision, word):
+    """Vectors and scales travel as float32, gradients asked for exactly as float64."""
+    single, double = word.to_bytes(4, "little"), np.array([word], "<u4").view("<f4")
+    with pytest.raises(CodecError, match="NaN or infinity"):
+        precision.decode("vector", bytes(4) + single, 2)
+    with pytest.raises(CodecError, match="NaN or infinity"):
+        precision.decode("packed", bytes(4) + single + bytes(40), 2)
+    with np.errstate(invalid="ignore"), pytest.raises(CodecError, match="NaN or infinity"):
+        precision.decode("gradient", b"\0" + bytes(8) + double.astype("<f8").tobytes(), 2)
+
+
 # --- whole messages ---------------------------------------------------------------------------------
 
 N = 5

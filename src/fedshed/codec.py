@@ -7,7 +7,7 @@ Decoding makes views of the received bytes, so it never allocates more than the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -68,14 +68,13 @@ class Decoder:
         """How arrays of this kind are read: coded, or as they are; finite, or below infinity at least."""
         if kind not in self._shapes:
             raise ValueError(f"arrays of kind {kind} cannot be received")
-        shape, coded = self._shapes[kind], self._precision.lossy and kind in KINDS
+        if self._precision.lossy and kind in KINDS:
+            return partial(self._precision.decode, KINDS[kind], n=self._n)
+        shape = self._shapes[kind]
         allowed = _not_nan if kind == Extended else np.isfinite
 
         def read(raw: bytes) -> Any:
-            if coded:
-                array = self._precision.decode(KINDS[kind], raw, self._n)
-            else:
-                array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
+            array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
             if not (isfinite(np.vdot(array, array)) or allowed(array).all()):  # finite where squares are
                 raise ValueError("an array holds NaN or infinity")
             return array
@@ -161,22 +160,22 @@ def _coded(message: Message, precision: Precision, accuracy: float) -> list[Any]
     fields: list[Any] = [type(message).__struct_config__.tag]
     for name, kind in _kinds(type(message)).items():
         value = getattr(message, name)
-        if isinstance(value, Message):
+        if kind is not None and value is not None:
+            value = precision.encode(kind, value, accuracy)
+        elif isinstance(value, Message):
             value = _coded(value, precision, accuracy)
-        elif isinstance(value, np.ndarray) and kind in KINDS:
-            value = precision.encode(KINDS[kind], value, accuracy)
         fields.append(value)
     return fields
 
 
 @lru_cache
-def _kinds(message: type[Message]) -> dict[str, Any]:
-    """The kind of array of each field; anything else is itself."""
+def _kinds(message: type[Message]) -> dict[str, str | None]:
+    """The kind of array of each field, as a precision knows it; none for anything else."""
     hints = get_type_hints(message)
     found = {}
     for name in message.__struct_fields__:
         options = (hints[name], *get_args(hints[name]))
-        found[name] = next((kind for kind in options if kind in KINDS), None)
+        found[name] = next((KINDS[kind] for kind in options if kind in KINDS), None)
     return found
 
 

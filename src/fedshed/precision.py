@@ -7,7 +7,8 @@ convergence is declared gradients are asked for once more, exactly.
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias
+from math import sqrt
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -15,12 +16,7 @@ from numpy.typing import NDArray
 
 from fedshed.arrays import pack, unpack
 from fedshed.errors import CodecError, ConfigError
-from fedshed.quantize import (
-    decode_rows,
-    decode_steps,
-    encode_rows,
-    encode_steps,
-)
+from fedshed.quantize import decode_rows, decode_steps, encode_rows, encode_steps
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -66,14 +62,13 @@ class _Lossy(Struct, frozen=True, kw_only=True):
         return self.encode_rows(array) if kind == "matrix" else self._encode_packed(array)
 
     def decode(self, kind: str, raw: bytes, n: int) -> Array:
-        """The array as the Master sees it."""
+        """The array as the Master sees it: of the shape that n says, and finite."""
         if kind == "gradient":
             return self._decode_gradient(raw, n)
         if kind == "vector":
             if len(raw) != 4 * n:
                 raise CodecError(f"{len(raw)} bytes are not a float32 vector of {n} entries")
-            vector: Array = np.frombuffer(raw, "<f4").astype(float)
-            return vector
+            return _finite(np.frombuffer(raw, "<f4"))
         if kind == "packed":
             return self._decode_packed(raw, n)
         if _count(raw) > n:
@@ -96,9 +91,11 @@ class _Lossy(Struct, frozen=True, kw_only=True):
         return head + rows
 
     def _decode_packed(self, raw: bytes, n: int) -> Array:
-        head, rows = np.frombuffer(raw[: 4 * (n + 1)], "<f4").astype(float), raw[4 * (n + 1) :]
-        if len(head) != n + 1 or not np.isfinite(head).all() or head.min() < 0 or _count(rows) != 1:
-            raise CodecError("a packed matrix is cut off or malformed")
+        if len(raw) < 4 * (n + 1):
+            raise CodecError("a packed matrix is cut off")
+        head, rows = _finite(np.frombuffer(raw, "<f4", n + 1)), raw[4 * (n + 1) :]
+        if head.min() < 0 or _count(rows) != 1:
+            raise CodecError("a packed matrix has negative scales, or is not one row")
         W = self.decode_rows(rows, n * (n + 1) // 2).ravel() + head[0] * pack(np.eye(n))
         packed: Array = W * pack(np.outer(head[1:], head[1:]))
         return packed
@@ -124,7 +121,7 @@ class _Lossy(Struct, frozen=True, kw_only=True):
             return decode_steps(raw[1:], n)
         if raw[:1] != b"\0" or len(raw) != 1 + 8 * n:
             raise CodecError(f"{len(raw)} bytes are not a coded gradient of {n} entries")
-        return np.frombuffer(raw[1:], "<f8")
+        return _finite(np.frombuffer(raw[1:], "<f8"))
 
 
 class Bits(_Lossy, frozen=True, tag=True):
@@ -161,13 +158,20 @@ class EntropyCoded(_Lossy, frozen=True, tag=True):
 
     def encode_rows(self, rows: Array) -> bytes:
         """One stream for all rows."""
-        rms = float(np.sqrt(np.mean(np.square(rows)))) if rows.size else 0.0
+        rms = sqrt(np.square(rows).sum() / rows.size) if rows.size else 0.0
         return len(rows).to_bytes(4, "little") + encode_steps(rows.ravel(), max(self.step * rms, 1e-30))
 
     def decode_rows(self, raw: bytes, n: int) -> Array:
         """Rows of n entries each."""
         count = _count(raw)
         return decode_steps(raw[4:], count * n).reshape(count, n)
+
+
+def _finite(numbers: NDArray[Any]) -> Array:
+    """The numbers in float64; to cast a NaN would warn."""
+    if not np.isfinite(numbers).all():
+        raise CodecError("an array holds NaN or infinity")
+    return numbers.astype(float, copy=False)
 
 
 def _count(raw: bytes) -> int:

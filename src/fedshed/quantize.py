@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from math import log2
+from math import isfinite, log2
 from typing import Any
 
 import numpy as np
@@ -20,36 +20,38 @@ Symbols = NDArray[np.int32]
 LARGEST = 1 << 10  # of larger symbols the low bits are sent as they are, and the rest is coded
 SPLIT = 0xFF00  # in place of the largest magnitude: a split stream, and by how many bits
 _SIDE = struct.Struct("<BBH")  # odds of zero, mean of the others, largest magnitude
+_STEP = struct.Struct("<f")
 
 
 def entropy_encode(symbols: NDArray[Any]) -> bytes:
     """Integers as a range-coded stream: P(0) and a geometric tail are fitted, 4 bytes of side information."""
-    x = np.asarray(symbols).astype(np.int64).ravel()
-    low, high = int(x.min(initial=0)), int(x.max(initial=0))
+    x = np.ravel(symbols)
+    low, high = x.min(initial=0), x.max(initial=0)
     if not -(2**31) <= low <= high < 2**31:
         raise CodecError(f"symbols from {low} to {high} do not fit into 32 bits")
-    largest = max(-low, high)
-    if largest >= LARGEST:
-        return _split(x, largest.bit_length() - LARGEST.bit_length() + 2)
+    x, largest = x.astype(np.int32, copy=False), max(-int(low), int(high))
+    return _stream(x, largest) if largest < LARGEST else _split(x, int(low), int(high))
+
+
+def _split(x: Symbols, low: int, high: int) -> bytes:
+    """The low bits of each symbol, then the stream of the rest."""
+    bits = max(-low, high).bit_length() - LARGEST.bit_length() + 2
+    rest = _stream(x >> bits, max(-(low >> bits), high >> bits))
+    return _SIDE.pack(0, 0, SPLIT + bits) + _low_bits(x, bits) + rest
+
+
+def _stream(x: Symbols, largest: int) -> bytes:
     zeros, tail = _fitted(x)
     side = _SIDE.pack(zeros, tail, largest)
-    if largest == 0:
-        return side
+    return side + _range_encode(x + largest, _model(zeros, tail, largest)) if largest else side
+
+
+def _range_encode(indices: Symbols, model: Any) -> bytes:
     import constriction
 
     encoder = constriction.stream.queue.RangeEncoder()
-    encoder.encode((x + largest).astype(np.int32), _model(zeros, tail, largest))
-    return side + bytes(encoder.get_compressed().astype("<u4").tobytes())
-
-
-def _split(x: NDArray[np.int64], bits: int) -> bytes:
-    """The low bits of each symbol, then the stream of the rest."""
-    low = (x[:, None] >> np.arange(bits)) & 1
-    return (
-        _SIDE.pack(0, 0, SPLIT + bits)
-        + np.packbits(low.astype(np.uint8)).tobytes()
-        + entropy_encode(x >> bits)
-    )
+    encoder.encode(indices, model)
+    return bytes(encoder.get_compressed().astype("<u4", copy=False).tobytes())
 
 
 def entropy_decode(data: bytes, count: int) -> Symbols:
@@ -64,43 +66,50 @@ def entropy_decode(data: bytes, count: int) -> Symbols:
         if body:
             raise CodecError(f"an array of zeros is followed by {len(body)} bytes")
         return np.zeros(count, dtype=np.int32)
-    return _decoded(body, count, zeros, tail, largest)
+    if len(body) % 4 or largest >= LARGEST:
+        raise CodecError("an entropy-coded array is cut off or malformed")
+    return _range_decode(body, count, _model(zeros, tail, largest)) - np.int32(largest)
+
+
+def _range_decode(body: bytes, count: int, model: Any) -> Symbols:
+    import constriction
+
+    decoder = constriction.stream.queue.RangeDecoder(np.frombuffer(body, "<u4").astype(np.uint32, copy=False))
+    try:
+        indices: Symbols = decoder.decode(model, count)
+    except Exception as error:  # constriction raises several kinds for a stream that is not one
+        raise CodecError(f"an entropy-coded array cannot be decoded: {error}") from error
+    # A range decoder reads on past the end and stops before it: only encoding again tells.
+    if _range_encode(indices, model) != body:
+        raise CodecError("an entropy-coded array is cut off, or followed by more")
+    return indices
 
 
 def _joined(body: bytes, count: int, bits: int) -> Symbols:
     size = (bits * count + 7) // 8
     if bits > 24 or len(body) < size + _SIDE.size or body[size + 3] >= SPLIT >> 8:
         raise CodecError("an entropy-coded array is cut off or malformed")
-    low = np.unpackbits(np.frombuffer(body[:size], np.uint8), count=bits * count).reshape(count, bits)
-    high = entropy_decode(body[size:], count).astype(np.int64)
-    joined = (high << bits) + (low.astype(np.int64) << np.arange(bits)).sum(axis=1)
-    if count and not -(2**31) <= joined.min() <= joined.max() < 2**31:
+    high, limit = entropy_decode(body[size:], count), 2**31 >> bits
+    if limit < LARGEST and not -limit <= high.min(initial=0) <= high.max(initial=0) < limit:
         raise CodecError("an entropy-coded array holds more than 32 bits")
-    symbols: Symbols = joined.astype(np.int32)
-    return symbols
+    joined: Symbols = (high << bits) | _from_low_bits(body[:size], count, bits)
+    return joined
 
 
-def _decoded(body: bytes, count: int, zeros: int, tail: int, largest: int) -> Symbols:
-    import constriction
-
-    if len(body) % 4 or largest >= LARGEST:
-        raise CodecError("an entropy-coded array is cut off or malformed")
-    model = _model(zeros, tail, largest)
-    decoder = constriction.stream.queue.RangeDecoder(np.frombuffer(body, "<u4").astype(np.uint32))
-    try:
-        symbols = np.asarray(decoder.decode(model, count), dtype=np.int32)
-    except Exception as error:  # constriction raises several kinds for a stream that is not one
-        raise CodecError(f"an entropy-coded array cannot be decoded: {error}") from error
-    # A range decoder reads on past the end and stops before it: only encoding again tells.
-    encoder = constriction.stream.queue.RangeEncoder()
-    encoder.encode(symbols, model)
-    if encoder.get_compressed().astype("<u4").tobytes() != body:
-        raise CodecError("an entropy-coded array is cut off, or followed by more")
-    shifted: Symbols = symbols - np.int32(largest)
-    return shifted
+def _low_bits(x: NDArray[Any], bits: int) -> bytes:
+    """The lowest bits of each integer, from the lowest up, without gaps."""
+    octets = x.astype("<i4", copy=False).view(np.uint8).reshape(-1, 4)
+    return np.packbits(np.unpackbits(octets, axis=1, count=bits, bitorder="little")).tobytes()
 
 
-def _fitted(x: NDArray[np.int64]) -> tuple[int, int]:
+def _from_low_bits(data: bytes, count: int, bits: int) -> Symbols:
+    """The integers whose lowest bits those are, the others 0."""
+    planes = np.zeros((count, 32), np.uint8)
+    planes[:, :bits] = np.unpackbits(np.frombuffer(data, np.uint8), count=bits * count).reshape(count, bits)
+    return np.packbits(planes, bitorder="little").view("<i4").astype(np.int32, copy=False)
+
+
+def _fitted(x: Symbols) -> tuple[int, int]:
     """Log-odds of zero, in eighths of an octave, and of going on in the geometric tail, in elevenths."""
     others = int(np.count_nonzero(x))
     odds = log2((len(x) - others + 0.25) / (others + 0.25))
@@ -112,49 +121,59 @@ def _fitted(x: NDArray[np.int64]) -> tuple[int, int]:
 def _model(zeros: int, tail: int, largest: int) -> Any:
     import constriction
 
-    odds, more = 2.0 ** ((zeros - 128) / 8), 2.0 ** ((tail - 100) / 11)
-    side = (more / (1 + more)) ** np.arange(largest) + 1e-9
-    side /= 2 * side.sum() * (1 + odds)
+    odds, side = 2.0 ** ((zeros - 128) / 8), _geometric(tail)[:largest]
+    side = side / (2 * side.sum() * (1 + odds))
     probabilities = np.concatenate([side[::-1], [odds / (1 + odds)], side])
     return constriction.stream.model.Categorical(probabilities, perfect=False)
+
+
+@lru_cache(maxsize=256)
+def _geometric(tail: int) -> Vector:
+    """Weights of the magnitudes 1, 2, ...: none so small that it could not be coded."""
+    more = 2.0 ** ((tail - 100) / 11)
+    weights: Vector = (more / (1 + more)) ** np.arange(LARGEST - 1) + 1e-9
+    return weights
 
 
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def quantized(x: NDArray[np.float64], step: float, dead_zone: float = 0.5) -> Symbols:
-    """x/step rounded to integers, those below `dead_zone` to 0."""
-    scaled = np.asarray(x) / step
-    symbols = np.rint(scaled)
-    symbols[np.abs(scaled) < dead_zone] = 0
-    return symbols.astype(np.int32)
+def quantized(x: NDArray[np.float64], step: float, dead_zone: float = 0.5) -> NDArray[np.float64]:
+    """x/step rounded to integers, those below `dead_zone` (at least a half) to 0."""
+    scaled = x / step
+    symbols: NDArray[np.float64] = np.rint(scaled)
+    if dead_zone > 0.5:
+        symbols[np.abs(scaled) < dead_zone] = 0
+    return symbols
 
 
-def sendable(step: float) -> float:
-    """The step as float32, which must be neither 0 nor infinite."""
-    with np.errstate(over="ignore"):
-        sent = float(np.float32(step))
+def encode_steps(x: Vector, step: float, dead_zone: float = 0.5) -> bytes:
+    """A vector in uniform steps: the step as float32, then the entropy-coded symbols."""
+    head, sent = _sendable(step)
+    return head + entropy_encode(quantized(x, sent, dead_zone))
+
+
+def _sendable(step: float) -> tuple[bytes, float]:
+    """The step as float32, which must be neither 0 nor infinite: its bytes and its value."""
+    try:
+        head = _STEP.pack(step)
+    except OverflowError:
+        head = _STEP.pack(np.inf)
+    (sent,) = _STEP.unpack(head)
     if not 0 < sent < np.inf:
         raise CodecError(f"a step of {step} cannot be sent as float32")
-    return sent
-
-
-def encode_steps(x: Vector, step: float) -> bytes:
-    """A vector in uniform steps: the step as float32, then the entropy-coded symbols."""
-    step = sendable(step)
-    if not np.abs(x).max(initial=0.0) < step * (2**31 - 1):
-        raise CodecError(f"entries up to {np.abs(x).max()} need more than 32 bits in steps of {step}")
-    return struct.pack("<f", step) + entropy_encode(quantized(x, step))
+    return head, sent
 
 
 def decode_steps(data: bytes, count: int) -> Vector:
     """The vector of `encode_steps`."""
-    if len(data) < 4:
+    if len(data) < _STEP.size:
         raise CodecError("a coded vector has no step")
-    (step,) = struct.unpack_from("<f", data)
-    if not np.isfinite(step):
+    (step,) = _STEP.unpack_from(data)
+    if not isfinite(step):
         raise CodecError("a coded vector has a step that is not finite")
-    return float(step) * entropy_decode(data[4:], count).astype(float)
+    x: Vector = step * entropy_decode(data[_STEP.size :], count)
+    return x
 
 
 def encode_rows(rows: Matrix, bits: NDArray[np.int64]) -> bytes:
@@ -171,8 +190,7 @@ def _packed_row(row: Vector, bits: int) -> bytes:
     top = (1 << (bits - 1)) - 1 if bits > 1 else 1
     scale = float(np.float32(np.abs(row).max() / top if bits > 1 else np.abs(row).mean()))
     levels = np.where(row >= 0, 1, 0) if bits == 1 else np.rint(row / (scale or 1.0)).clip(-top, top) + top
-    planes = (levels.astype(np.uint32)[:, None] >> np.arange(bits)) & 1
-    return struct.pack("<f", scale) + np.packbits(planes.astype(np.uint8)).tobytes()
+    return _STEP.pack(scale) + _low_bits(levels, bits)
 
 
 def decode_rows(data: bytes, count: int, n: int) -> Matrix:
@@ -193,13 +211,12 @@ def decode_rows(data: bytes, count: int, n: int) -> Matrix:
 
 
 def _unpacked_row(data: bytes, bits: int, n: int) -> Vector:
-    (scale,) = struct.unpack_from("<f", data)
-    if not np.isfinite(scale):
+    (scale,) = _STEP.unpack_from(data)
+    if not isfinite(scale):
         raise CodecError("a coded row has a scale that is not finite")
-    planes = np.unpackbits(np.frombuffer(data[4:], np.uint8), count=bits * n).reshape(n, bits)
-    levels = (planes.astype(np.int64) << np.arange(bits)).sum(axis=1)
+    levels = _from_low_bits(data[_STEP.size :], n, bits)
     top = (1 << (bits - 1)) - 1
-    row: Vector = float(scale) * (levels - top if bits > 1 else 2.0 * levels - 1)
+    row: Vector = scale * (levels - top if bits > 1 else 2.0 * levels - 1)
     return row
 
 

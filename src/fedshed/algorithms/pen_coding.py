@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fedshed.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.errors import CodecError
 from fedshed.messages import Message
-from fedshed.quantize import decode_steps, encode_steps, entropy_decode, entropy_encode, quantized
+from fedshed.quantize import decode_steps, encode_steps, entropy_decode, entropy_encode
 
 GRADIENT_STEP = 0.01  # of a gradient's innovation and of a step, in units of the Newton decrement
 DEAD_ZONE = 0.6  # in steps: innovations below it are 0
@@ -256,8 +256,7 @@ def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str |
 
 
 def _encode_triangle(triangle: Packed, step: float) -> bytes:
-    step = float(np.float32(step))
-    return struct.pack("<f", step) + entropy_encode(quantized(triangle, step, DEAD_ZONE))
+    return encode_steps(triangle, step, DEAD_ZONE)
 
 
 def _logs(values: Vector) -> Vector:
