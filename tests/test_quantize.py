@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedshed import CodecError
+from fedshed import CodecError, quantize
 from fedshed.algorithms import FedNL, Newton, QnShed
 from fedshed.algorithms.fednl import Correction
 from fedshed.algorithms.qn_shed import LocalWhole
@@ -457,3 +457,15 @@ def test_a_stream_of_four_bytes_allocates_no_more_than_its_alphabet():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 8 * 2 * LARGEST
+
+
+@pytest.mark.parametrize("tail", [0, 57, 100, 131, 255])
+def test_the_model_is_made_of_operations_that_round_alike_everywhere(tail):
+    """Products and sums one after the other, as a loop of Python's floats has them; no power, no reduction."""
+    more = quantize._power_of_two(tail - 100, 11)
+    assert more == pytest.approx(2 ** ((tail - 100) / 11), rel=1e-15)
+    ratio, power, total = more / (1 + more), 1.0, 0.0
+    for weight, summed in zip(*quantize._geometric(tail), strict=True):
+        total += power + 1e-9
+        assert (weight, summed) == (power + 1e-9, total)
+        power *= ratio

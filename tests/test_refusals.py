@@ -12,11 +12,11 @@ from fedshed import Fused
 from fedshed.algorithm import Known
 from fedshed.algorithms import build
 from fedshed.codec import encode
-from fedshed.messages import Costs, Declined, Eigenpairs, Local, Message, Search, Undefined
+from fedshed.convexity import cancelled, contradictions
+from fedshed.messages import Costs, Declined, Eigenpairs, Local, Message, Search, Undefined, Update
 from fedshed.objectives import local_objectives
 from fedshed.site import codec_of
 from fedshed.transports import InProcess
-from fedshed.trust import Claim, cancelled, contradiction, search_contradiction
 
 L2 = 1e-3
 
@@ -173,6 +173,11 @@ def test_a_sites_words_cannot_command_a_terminal():
     assert "mine" in refusal.why
 
 
+def contradictory(known, part, answer, scale=0.0):
+    """Whether one site's answer to one part is found to contradict what it said before."""
+    return "a" in contradictions({"a": known}, [part], {"a": [answer]}, {"a": scale}, lossy=False)
+
+
 @pytest.mark.parametrize("size", [1.0, 1e120, 1e160, 1e250])
 def test_a_lie_is_found_and_the_truth_believed_at_any_size(size):
     """f(x) = size (x^2 + x) / 2 of one variable, as it is and with its tangent turned round."""
@@ -185,9 +190,10 @@ def test_a_lie_is_found_and_the_truth_believed_at_any_size(size):
             known = Known(np.array([a]), f(a), sign * np.array([slope(a)]), None)
             lie = sign * slope(a) * (b - a) > f(b) - f(a)  # a tangent that lies above the cost
             with np.errstate(over="ignore"):  # as the wire has it
-                found = search_contradiction(known, search, costs, 0.0)
-                said = contradiction(known, iter([Claim(np.array([b]), f(b))]), 0.0, lossy=False)
-            assert [found is not None, said is not None] == [lie, lie]
+                found = contradictory(known, search, costs)
+                unknown = Update(1, np.array([b]), accuracy=-1.0)  # nothing is known of this gradient
+                said = contradictory(known, unknown, Local(f(b), np.zeros(1), None))
+            assert [found, said] == [lie, lie]
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
@@ -294,17 +300,36 @@ def test_rounding_is_never_taken_for_a_contradiction(loss, scale):
 
 def test_what_a_site_says_of_honest_rows_is_never_a_contradiction():
     """Any two answers of one convex cost agree, wherever they are taken; of two costs they need not."""
-    from fedshed.algorithm import Known
-    from fedshed.trust import Claim, contradiction
-
     objectives = local_objectives(make_federation("logistic"), "logistic")
     rng = np.random.default_rng(0)
     caught = 0
     for _ in range(200):
         a, b = rng.normal(size=(2, 6)) * 10 ** rng.uniform(-6, 2)
         p, q, other = (objectives["large"].at(a), objectives["large"].at(b), objectives["small"].at(b))
-        known = Known(a, p.value, p.gradient, None)
-        assert contradiction(known, iter([Claim(b, q.value, q.gradient)]), 1.0, lossy=False) is None
-        lie = Claim(b, other.value, other.gradient)
-        caught += contradiction(known, iter([lie]), 1.0, lossy=False) is not None
+        known, here = Known(a, p.value, p.gradient, None), Update(1, b)
+        assert not contradictory(known, here, Local(q.value, q.gradient, None), scale=1.0)
+        caught += contradictory(known, here, Local(other.value, other.gradient, None), scale=1.0)
     assert caught > 50
+
+
+@pytest.mark.parametrize("points", [1, 3])
+def test_of_many_sites_looked_at_together_exactly_the_liars_are_named(points):
+    """Whatever the others say, and wherever each was heard last; one never heard before cannot contradict."""
+    objectives = local_objectives(make_federation("logistic"), "logistic")
+    model, rng = objectives["large"], np.random.default_rng(1)
+    before, b, direction = rng.normal(size=(points, 6)), rng.normal(size=6), rng.normal(size=6)
+    etas, here = 0.5 ** np.arange(4), model.at(b)
+    costs, local = Costs(model.along(b, direction, etas)), Local(here.value, here.gradient, None)
+    low = Costs(costs.values - np.array([0.0, 100.0, 0.0, 0.0]))
+    steep = Local(here.value, here.gradient + 100 * (before[0] - b), None)
+    said = {f"s{i}": [costs, local] for i in range(9)}
+    said |= {"s2": [low, local], "s3": [costs, steep], "s4": [Costs(costs.values), Undefined()]}
+    at = [(w, model.at(w)) for w in before]
+    known = {}
+    for i in range(8):
+        w, point = at[i % points]
+        known[f"s{i}"] = Known(w, point.value, point.gradient, None)
+    parts = [Search(b, direction, etas), Update(2, b)]
+    found = contradictions(known, parts, said, dict.fromkeys(said, 1.0), lossy=False)
+    assert set(found) == {"s2", "s3"}
+    assert contradictions(known, parts, said, dict.fromkeys(said, 1.0), lossy=True).keys() == {"s3"}

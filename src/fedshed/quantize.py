@@ -6,6 +6,7 @@ Everything that is decoded is decoded the same on every machine: symbols are int
 from __future__ import annotations
 
 import struct
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from math import isfinite, log2
 from typing import Any
@@ -119,20 +120,30 @@ def _fitted(x: Symbols) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _model(zeros: int, tail: int, largest: int) -> Any:
+    """The odds of each symbol, the same on every machine: nothing here but sums, products and quotients."""
     import constriction
 
-    odds, side = 2.0 ** ((zeros - 128) / 8), _geometric(tail)[:largest]
-    side = side / (2 * side.sum() * (1 + odds))
+    odds, (weights, sums) = _power_of_two(zeros - 128, 8), _geometric(tail)
+    side = weights[:largest] / (2 * sums[largest - 1] * (1 + odds))
     probabilities = np.concatenate([side[::-1], [odds / (1 + odds)], side])
     return constriction.stream.model.Categorical(probabilities, perfect=False)
 
 
 @lru_cache(maxsize=256)
-def _geometric(tail: int) -> Vector:
-    """Weights of the magnitudes 1, 2, ...: none so small that it could not be coded."""
-    more = 2.0 ** ((tail - 100) / 11)
-    weights: Vector = (more / (1 + more)) ** np.arange(LARGEST - 1) + 1e-9
-    return weights
+def _geometric(tail: int) -> tuple[Vector, Vector]:
+    """Weights of the magnitudes 1, 2, ..., none so small that it could not be coded, and their sums."""
+    more = _power_of_two(tail - 100, 11)
+    ratios = np.full(LARGEST - 1, more / (1 + more))
+    ratios[0] = 1.0
+    weights: Vector = np.multiply.accumulate(ratios) + 1e-9
+    return weights, np.add.accumulate(weights)
+
+
+@lru_cache(maxsize=512)
+def _power_of_two(numerator: int, denominator: int) -> float:
+    """2^(a/b), rounded correctly: powers of floats differ from one machine to the next."""
+    with localcontext(prec=30):
+        return float(Decimal(2) ** (Decimal(numerator) / denominator))
 
 
 # --- arrays ---------------------------------------------------------------------------------------
