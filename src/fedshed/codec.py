@@ -16,7 +16,7 @@ import numpy as np
 
 from fedshed.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.errors import CodecError
-from fedshed.messages import Message
+from fedshed.messages import Message, located
 from fedshed.precision import Exact, Precision
 
 T = TypeVar("T")
@@ -97,6 +97,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     number: int
     parts: list[Any]
     mine: Any
+    located: list[Any] = []  # the parts, each with its theta
+    accuracy: float = 0.0  # of gradients in the reply
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
@@ -138,6 +140,8 @@ class Codec:
         if common and data.startswith(common):
             return msgspec.structs.replace(last, mine=self._mine(data[len(common) :]))
         request = Request(*self._request(data))
+        accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
+        request = msgspec.structs.replace(request, located=located(request.parts), accuracy=accuracy)
         mine = encode(request.mine)
         if data.endswith(mine):
             self._last = data[: -len(mine)], request

@@ -6,12 +6,15 @@ part by part.  So an exchange can carry a line search and the next update togeth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from math import isfinite
-from typing import Annotated, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
+import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from fedshed.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 
@@ -57,6 +60,20 @@ class Update(Message, frozen=True):
     t: int
     theta: Vector | None
     accuracy: float = 0.0  # of each entry of the gradient, where the algorithm's precision allows one
+
+
+def located(parts: Sequence[Any]) -> list[Any]:
+    """The parts of a request, with the trial point of the search before it for one without theta."""
+    trial: Vector | None = None
+    found = []
+    for part in parts:
+        if isinstance(part, Search):
+            with np.errstate(over="ignore"):  # a point too far away is for the search to reject
+                trial = part.theta + part.direction
+            trial.flags.writeable = False
+        missing = trial is not None and getattr(part, "theta", part) is None
+        found.append(replace(part, theta=trial) if missing else part)
+    return found
 
 
 # --- asked of one agent --------------------------------------------------------------------------
@@ -117,8 +134,13 @@ class Eigenpairs(Message, frozen=True):
         if self.start + count > max(n - 1, 0):
             raise ValueError(f"{self.start + count} eigenpairs are more than n - 1 = {n - 1}")
         chain = [*self.values.tolist(), self.rho]
-        if self.rho < 0 or any(low - high > 1e-9 * self.rho for high, low in pairwise(chain)):
+        if self.rho < 0 or (chain != sorted(chain, reverse=True) and _rises(chain)):
             raise ValueError("eigenvalues must fall, down to a rho of at least 0")
+
+
+def _rises(chain: list[float]) -> bool:
+    """Whether a number is larger than the one before by more than rounding explains."""
+    return any(low - high > 1e-9 * chain[-1] for high, low in pairwise(chain))
 
 
 class Local(Message, frozen=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Optional
 
 import numpy as np
-from msgspec.structs import replace
 
 from fedshed.algorithm import Agent, AgentId, Algorithm
 from fedshed.arrays import Scalars, Vector
@@ -36,6 +36,8 @@ class Site:
         self._codec = codec or codec_of(algorithm, objective.dim)  # sites of one process may share one
         self._listens = algorithm.precision.lossy and type(algorithm).sent is not Algorithm.sent
         self._cache: Any = None
+        self._counter = _HessianCounter(objective)
+        self._agent = Agent(name, self._counter)
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request; the cache changes only if all parts were answered.
@@ -49,20 +51,18 @@ class Site:
             return self.declined(payload, str(error))
 
     def _handled(self, request: Request) -> bytes:
-        counter = _HessianCounter(self.objective, getattr(self._cache, "theta_k", None))
-        agent, cache, trial = Agent(self.name, counter), self._cache, None
+        self._counter.start(getattr(self._cache, "theta_k", None))
+        cache = self._cache
         answers: list[Message] = []
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-            for part in request.parts:
+            for part, located in zip(request.parts, request.located, strict=True):
                 if isinstance(part, Search):
-                    trial = part.theta + part.direction
                     answers.append(self._costs(part))
                 else:
-                    cache, answer = self._answer(agent, cache, part, request.mine, trial)
+                    cache, answer = self._answer(cache, located, request.mine, trial=located is not part)
                     answers.append(answer)
-        accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
-        reply = Reply(request.run, request.number, counter.hessians, answers)
-        encoded = self._codec.encode_reply(reply, accuracy)
+        reply = Reply(request.run, request.number, self._counter.hessians, answers)
+        encoded = self._codec.encode_reply(reply, request.accuracy)
         if self._listens:  # what the Master sees is what the agent must go on from
             for answer in self._codec.decode_reply(encoded).parts:
                 cache = self.algorithm.sent(cache, answer)
@@ -86,22 +86,18 @@ class Site:
 
     def _costs(self, search: Search) -> Costs:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""
-        values = self.objective.along(search.theta, search.direction, search.etas)
-        slopes = None
-        if search.slopes:
-            slopes = self.objective.slopes_along(search.theta, search.direction, search.etas)
-            slopes = np.where(np.isfinite(slopes), slopes, np.inf)
-        return Costs(np.where(np.isfinite(values), values, np.inf), slopes)
+        along = search.theta, search.direction, search.etas
+        slopes = _or_infinite(self.objective.slopes_along(*along)) if search.slopes else None
+        return Costs(_or_infinite(self.objective.along(*along)), slopes)
 
-    def _answer(
-        self, agent: Agent, cache: Any, part: Any, mine: Any, trial: Vector | None
-    ) -> tuple[Any, Message]:
+    def _answer(self, cache: Any, part: Any, mine: Any, trial: bool) -> tuple[Any, Message]:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
-        located = _located(part, trial)
+        if getattr(part, "theta", part) is None:
+            raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
         try:
-            return self.algorithm.respond(agent, cache, located, mine)
+            return self.algorithm.respond(self._agent, cache, part, mine)
         except (ValueError, ArithmeticError, SingularError, CodecError) as error:
-            if located is not part:
+            if trial:
                 return cache, Undefined()
             raise UnanswerableError(
                 f"site {self.name!r} cannot answer {type(part).__name__}: {error}"
@@ -126,13 +122,9 @@ class Site:
         self._cache = Decoder(Optional[self.algorithm.cache], self.objective.dim)(saved)
 
 
-def _located(part: Any, trial: Vector | None) -> Any:
-    """The part with its theta filled in from the search it came with."""
-    if getattr(part, "theta", part) is not None:
-        return part
-    if trial is None:
-        raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
-    return replace(part, theta=trial)
+def _or_infinite(values: Scalars) -> Scalars:
+    """Numbers; infinity for what is none."""
+    return values if isfinite(values.sum()) else np.where(np.isfinite(values), values, np.inf)
 
 
 class _HessianCounter:
@@ -141,10 +133,14 @@ class _HessianCounter:
     Not at the anchor of the Hessian in the cache, which was counted when it was taken.
     """
 
-    def __init__(self, objective: Objective, anchor: Vector | None) -> None:
-        self._objective, self._anchor = objective, anchor
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
         self.weight, self.dim = objective.weight, objective.dim
-        self.hessians = 0
+        self.start(None)
+
+    def start(self, anchor: Vector | None) -> None:
+        """Count anew, with the anchor of the Hessian in the cache."""
+        self._anchor, self.hessians = anchor, 0
 
     def at(self, theta: Vector) -> Point:
         return _CountedPoint(self, theta, self._objective.at(theta))

@@ -57,9 +57,12 @@ def _too_large(part: Any, answer: Message) -> str | None:
         if isinstance(value, Message):
             if why := _too_large(part, value):
                 return why
-        elif isinstance(value, NUMBERS) and not isfinite(np.vdot(value, value)):
+        elif _overflows(value):
             return f"its {name} is too large to compute with"
     return None
 
 
-NUMBERS = (np.ndarray, float)
+def _overflows(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return not isfinite(np.vdot(value, value))
+    return isinstance(value, float) and not isfinite(value * value)

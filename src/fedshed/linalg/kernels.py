@@ -6,11 +6,13 @@ draws the same bits again.  All work on the shorter side: FF' where F has fewer 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from scipy.linalg import lapack
+from scipy.linalg.blas import dtrsm
 
 from fedshed.arrays import Matrix, Scalars
 from fedshed.errors import Error
@@ -55,27 +57,35 @@ class Tridiagonal(Struct, frozen=True, tag=True):
 
 
 class Subspace(Struct, frozen=True, tag=True):
-    """Randomised subspace iteration (Halko, Martinsson and Tropp 2011, Algorithm 4.4): approximate.
+    """Nystrom's approximation from a randomised subspace (Halko, Martinsson and Tropp 2011, Algorithm 5.5).
 
-    Ritz values never exceed the eigenvalues.  It starts from fixed random columns, not from the vectors of an
-    earlier Hessian: what an agent answers must not depend on what it remembers.
+    S is replaced by Y (Q'Y)^-1 Y' with Y = S Q, which never exceeds it.  It starts from fixed random columns,
+    not from the vectors of an earlier Hessian: what an agent answers must not depend on what it remembers.
     """
 
     passes: int = 1
-    extra: int = 12
+    extra: int = 4
     look_ahead: ClassVar[int] = 7  # a few more cost a few more: drawing them again is no loss
 
     def short_side(self, F: Rows, count: int) -> Pairs:
-        """`count` Ritz pairs of the shorter side."""
+        """`count` approximate pairs of the shorter side."""
         m, width = min(F.shape), count + self.extra
         if 3 * width >= m or m < SMALL:
             return Tridiagonal().short_side(F, count)
         product = _product(F, dense=2 * (self.passes + 1) * width > m)
-        Q = np.random.default_rng(0).standard_normal((m, width))
+        Q = _random_columns(1 << (m - 1).bit_length(), width)[:m]
         for _ in range(self.passes):
             Q = np.linalg.qr(product(Q))[0]
-        values, U = np.linalg.eigh(Q.T @ product(Q))
-        return values[::-1][:count], (Q @ U[:, ::-1])[:, :count]
+        Y = product(Q)
+        B = Q.T @ Y
+        shift = EPS * np.trace(B)  # makes B definite where S has a lower rank than Q
+        L = np.linalg.cholesky((B + B.T) / 2 + shift * np.eye(width))
+        E = dtrsm(1.0, L, (Y + shift * Q).T, lower=1)
+        squares, U = np.linalg.eigh(E @ E.T)
+        squares, U = squares[::-1][:count], U[:, ::-1][:, :count]
+        if F.shape[0] < F.shape[1]:  # Ritz pairs of F'F on F'Q: vectors that F' makes orthonormal
+            return squares - shift, Q @ dtrsm(1.0, L, U, lower=1, trans_a=1)
+        return squares - shift, (E.T @ U) / np.sqrt(np.maximum(squares, shift))
 
 
 class Lanczos(Struct, frozen=True, tag=True):
@@ -119,7 +129,14 @@ class Automatic(Struct, frozen=True, tag=True):
 
 Chosen: TypeAlias = Textbook | Tridiagonal | Subspace | Lanczos
 Kernel: TypeAlias = Chosen | Automatic
+EPS = float(np.finfo(float).eps)
 SMALL = 32  # below this a dense eigendecomposition is as quick as anything
+
+
+@lru_cache(maxsize=8)
+def _random_columns(rows: int, count: int) -> Matrix:
+    """Always the same ones."""
+    return np.random.default_rng(0).standard_normal((rows, count))
 
 
 def short_gram(F: Rows) -> Matrix:
