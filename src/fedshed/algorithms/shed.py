@@ -190,11 +190,15 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     def step(self, problem: Problem, state: State[Held]) -> Flow[tuple[State[Held], Info]]:
         """theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t."""
         g = gradient(problem, state)
-        direction = -curvature(problem, state).solve(g)
+        direction = -self.curvature(problem, state).solve(g)
         step = yield from self.line_search(self, problem, state, g, direction)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
+
+    def curvature(self, problem: Problem, state: State[Held]) -> Operator:
+        """H_hat_t."""
+        return curvature(problem, state)
 
     def salvage(
         self, problem: Problem, state: State[Held], trial: State[Held], replies: Replies
