@@ -107,9 +107,10 @@ def test_first_and_matvec_know_both_kinds_of_rows():
     np.testing.assert_allclose(short.first(9).matvec(s), held.first(9).matvec(s), rtol=1e-7)
 
 
-def test_a_coefficient_without_a_penalty_leaves_rows_as_they_are():
+@pytest.mark.parametrize("mu", [0.0, 5e-324, 1e-310, 1e-12])
+def test_a_coefficient_with_hardly_a_penalty_leaves_rows_as_they_are(mu):
     held = held_of(np.random.default_rng(4), 8, 5, 0.5)
-    assert held.shortened(0.0, orthogonal=True) is held
+    assert np.array_equal(held.shortened(mu, orthogonal=True).vectors, held.vectors)
 
 
 def test_coded_rows_count_with_the_sum_of_their_errors():

@@ -18,17 +18,20 @@ CHANGE = 1e-7  # of a direction, relative: what short rows may cost at most
 LONGEST = 1.01  # norm of a row up to which it may be short; of V too, where rows are orthogonal
 SHARE = 1 / 8  # of what is left of the bound: a row that takes more waits for smaller ones
 LEVELS = np.iinfo(np.int32).max
+TWICE = 2.01  # the square of E is far below a hundredth of it
+TINY = np.finfo(float).tiny  # as an eigenvalue: 0 times infinity is no cost
 
 
 class Short(Struct, frozen=True):
     """Which of the first rows are short: row j is scale_j times its integers, or whole where scale_j = 0.
 
-    Rows V as eigenvectors of values lambda move the solution of (V'WV + D) p = g, W <= diag(lambda), D >= mu,
-    by at most 2 ||V|| ||Lambda E|| / mu of itself, E the rounding of V: |E_jk| <= scale_j / 2.
+    Rounded by E, rows V with values lambda move the p with (V'WV + D) p = g, 0 <= W <= Lambda and D >= mu, by
+    at most (2 ||V|| + ||E||) ||Lambda E|| ||p|| / mu: before and after the matrix is at least mu.
     """
 
     levels: bytes = b""  # int32, row by row: a state is plain data
     scales: Scalars = field(default_factory=lambda: np.zeros(0))
+    spent: float = 0.0  # of that bound, as a part of CHANGE; its square where rows are orthogonal
 
     def merged(self, whole: Matrix) -> Matrix:
         """All rows in float64, in order; those after the last one decided on are whole."""
@@ -36,38 +39,34 @@ class Short(Struct, frozen=True):
         short = np.append(short, np.zeros(len(whole) - np.count_nonzero(~short), dtype=bool))
         rows = np.empty((len(short), whole.shape[1]))
         rows[~short] = whole
-        rows[short] = np.frombuffer(self.levels, dtype="<i4").reshape(-1, whole.shape[1])
-        rows[short] *= self.scales[self.scales > 0][:, None]
+        levels = np.frombuffer(self.levels, dtype="<i4").reshape(-1, whole.shape[1])
+        rows[short] = levels * self.scales[self.scales > 0][:, None]
         return rows
 
     def joined(self, whole: Matrix, values: Vector, mu: float, orthogonal: bool) -> tuple[Short, Matrix]:
         """With the rows not decided on yet, short as far as the direction moves by less than CHANGE."""
         old = np.count_nonzero(self.scales == 0)
-        rows = whole[old:]
+        rows, values = whole[old:], values[len(self.scales) :]
         scales = np.abs(rows).max(axis=1, initial=0.0) / LEVELS
-        costs = _moved(np.append(self.scales, scales), values, whole.shape[1], mu)
-        short = _affordable(costs, self.scales > 0, power=2 if orthogonal else 1)
-        short &= (scales > 0) & (np.linalg.norm(rows, axis=1) <= LONGEST)
-        levels = np.rint(rows[short] / scales[short][:, None]).astype("<i4")
+        levels = np.rint(rows / np.where(scales > 0, scales, 1.0)[:, None])
+        errors = np.linalg.norm(levels * scales[:, None] - rows, axis=1)
+        errors[(scales == 0) | (np.linalg.norm(rows, axis=1) > LONGEST)] = np.inf
+        power = 2 if orthogonal else 1  # errors of orthogonal rows add up in squares
+        with np.errstate(all="ignore"):  # a ridge near 0 makes any row too dear
+            costs = (TWICE * LONGEST * np.maximum(values, TINY) * errors / (mu * CHANGE)) ** power
+        short, spent = _affordable(costs, self.spent)
         scales = np.append(self.scales, np.where(short, scales, 0.0))
-        return Short(self.levels + levels.tobytes(), scales), np.concatenate([whole[:old], rows[~short]])
+        joined = Short(self.levels + levels[short].astype("<i4").tobytes(), scales, spent)
+        return joined, np.concatenate([whole[:old], rows[~short]])
 
 
-def _moved(scales: Scalars, values: Vector, n: int, mu: float) -> Vector:
-    """The part of CHANGE that each row takes when it is short: 2 ||V|| lambda_j ||e_j|| / (mu CHANGE)."""
-    twice = 2.01  # the square of E, and p for the p it moves to, are far below a hundredth
-    moved: Vector = twice * LONGEST * values * scales * (np.sqrt(n) / 2) / (mu * CHANGE)
-    return moved
-
-
-def _affordable(costs: Vector, short: NDArray[np.bool_], power: int) -> NDArray[np.bool_]:
-    """Which of the rows after the old ones fit: errors of orthogonal rows add up in squares."""
-    left = 1 - float(np.sum(costs[: len(short)][short] ** power))
-    chosen = []
-    for cost in costs[len(short) :] ** power:
-        chosen.append(bool(cost <= SHARE * left))
-        left -= cost if chosen[-1] else 0.0
-    return np.array(chosen, dtype=bool)
+def _affordable(costs: Vector, spent: float) -> tuple[NDArray[np.bool_], float]:
+    """Which rows cost at most SHARE of what is left of 1, and what is spent then."""
+    short = np.zeros(len(costs), dtype=bool)
+    for j, cost in enumerate(costs.tolist()):
+        short[j] = cost <= SHARE * (1 - spent)
+        spent += cost if short[j] else 0.0
+    return short, spent
 
 
 def weighted_gram(blocks: Iterable[tuple[Matrix, Vector]], n: int) -> Matrix:
