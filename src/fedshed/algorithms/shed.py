@@ -136,9 +136,10 @@ class Held(Struct, frozen=True):
 
         H_hat >= mu and lambda_j - rho <= lambda_j hold for any rho and any answers of the other agents.
         """
-        if mu == 0:
+        old = self.short or Short()
+        if mu == 0 or len(old.scales) == self.q:
             return self
-        short, whole = (self.short or Short()).joined(self.vectors, self.values, mu, orthogonal)
+        short, whole = old.joined(self.vectors, self.values, mu, orthogonal)
         return replace(self, vectors=whole, short=short)
 
 
