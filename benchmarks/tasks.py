@@ -102,12 +102,20 @@ def dense(algorithm: str, agents: str, n: str, rows: str, iterations: str) -> Ou
     return solved(Federation.from_sites(tables), algorithm, tol=1e-14, max_iterations=int(iterations))
 
 
+def held(name: str, l2: str, kind: str) -> Outcome:
+    """What the Master's state holds at most, with each way to keep eigenvectors."""
+    from benchmarks import storage
+
+    return storage.held(name, l2, kind)
+
+
 TASKS: dict[str, Callable[..., Outcome]] = {
     "w8a-written": w8a_written,
     "w8a": w8a,
     "w8a-pooled": w8a_pooled,
     "sparse": sparse,
     "dense": dense,
+    "held": held,
 }
 
 if __name__ == "__main__":

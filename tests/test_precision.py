@@ -46,7 +46,8 @@ def cannot(name: str, precision: str) -> str | None:
         return "eta = 1 needs 2 H_hat > H (Theorem 3), which rounded eigenvectors do not give: it diverges"
     if name == "fednl" and precision in ("1 bits", "step 2"):
         return "a rounded correction is no contraction: the learnt matrix need not approach the Hessian"
-    if name in ("shed-periodic", "fib-shed", "gn-shed", "mont-dec") and precision == "1 bits":
+    families = ("shed-periodic", "fib-shed", "gn-shed", "mont-dec", "shed-aggregate")
+    if name in families and precision == "1 bits":
         return "signs alone say little of an eigenvector: steps of 1/8, more than 1,000 iterations"
     return None
 

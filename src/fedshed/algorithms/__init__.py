@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fedshed.algorithm import Algorithm
 from fedshed.algorithms.agd import Agd, HeavyBall
+from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
@@ -55,6 +56,12 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("fib-shed", Shed(), "SHED, renewed at Fibonacci distances", "Algorithm 4, Section 5.1"),
     Entry(
         "gn-shed", Shed(renewal=GradientNorm()), "SHED, renewed when the gradient norm stalls", "Section 5.1"
+    ),
+    Entry(
+        "shed-aggregate",
+        ShedAggregate(),
+        "fib-shed for very many agents: the Master keeps two n x n sums, no pairs",
+        "ours: docs/performance.md",
     ),
     Entry(
         "mont-dec",
@@ -151,5 +158,6 @@ def _seeded(channel: Any, seed: int) -> Any:
 
 __all__ = [
     "ALGORITHMS", "Agd", "Budget", "Done", "Entry", "FedNL", "Giant", "GiantDeterminantal", "HeavyBall",
-    "Lbfgs", "Midpoint", "Newton", "NextEigenvalue", "Pen", "QnShed", "Shed", "as_channel", "build",
+    "Lbfgs", "Midpoint", "Newton", "NextEigenvalue", "Pen", "QnShed", "Shed", "ShedAggregate", "as_channel",
+    "build",
 ]  # fmt: skip

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from fedshed.algorithm import Agent, AgentId, Flow, Info, Problem, State, gradient
 from fedshed.algorithms.lbfgs import remembered, two_loop
-from fedshed.algorithms.shed import Held, Shed, Spectrum, curvature
+from fedshed.algorithms.shed import Held, Operator, Shed, Spectrum, curvature
 from fedshed.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.channels import Channel, Constant
-from fedshed.linalg import Automatic, Kernel, LowRankPlusDiagonal
+from fedshed.linalg import Automatic, Kernel
 from fedshed.linesearch import Fused, LineSearch
 from fedshed.messages import Eigenpairs, Local, Message, Share, Update
 from fedshed.precision import EntropyCoded, Precision
@@ -115,6 +115,6 @@ def _taken_apart(local: LocalWhole) -> Eigenpairs:
     return Eigenpairs(local.k, 0, values[: n - 1], columns.T[::-1][: n - 1], float(values[-1]), last=True)
 
 
-def _mismatch(s: Matrix, y: Matrix, H: LowRankPlusDiagonal) -> float:
+def _mismatch(s: Matrix, y: Matrix, H: Operator) -> float:
     """How far the curvature along the last step is from what H_hat says, on a log scale."""
     return float(np.log((s[-1] @ y[-1]) / (s[-1] @ H.matvec(s[-1]))))

@@ -7,7 +7,7 @@ how rho is chosen, and how the step size is found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -28,8 +28,10 @@ from fedshed.algorithm import (
 )
 from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.channels import Channel, Constant
-from fedshed.linalg import Automatic, Kernel, Leading, LowRankPlusDiagonal, leading
-from fedshed.linalg.solve import Factor, cholesky_of
+from fedshed.errors import ConfigError
+from fedshed.linalg import Automatic, DensePlusRidge, Kernel, Leading, LowRankPlusDiagonal, leading
+from fedshed.linalg.rows import Short, weighted_gram
+from fedshed.linalg.solve import MANY_COLUMNS, Factor, cholesky_of
 from fedshed.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.messages import Eigenpairs, Local, Message, Share, Update
 from fedshed.objectives import Point
@@ -55,6 +57,7 @@ class Midpoint(Struct, frozen=True, tag=True):
 
 
 Rho: TypeAlias = NextEigenvalue | Midpoint
+Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
 
 
 class Spectrum(Struct, frozen=True):
@@ -80,6 +83,7 @@ class Held(Struct, frozen=True):
     t: int  # the last iteration whose pairs are in
     lost: bool = False  # the agent forgot this Hessian and needs theta_k
     owed: bool = False  # a renewal was due but did not arrive
+    short: Short | None = None  # the rows kept in four bytes a number; `vectors` are then the others
 
     @property
     def q(self) -> int:
@@ -88,8 +92,14 @@ class Held(Struct, frozen=True):
 
     def matvec(self, s: Vector) -> Vector:
         """H_hat s."""
-        product: Vector = self.rho * s + (self.excess * (self.vectors @ s)) @ self.vectors
+        rows = self.rows
+        product: Vector = self.rho * s + (self.excess * (rows @ s)) @ rows
         return product
+
+    @property
+    def rows(self) -> Matrix:
+        """v_1, ..., v_q, however they are stored."""
+        return self.vectors if self.short is None else self.short.merged(self.vectors)
 
     @property
     def excess(self) -> Vector:
@@ -99,7 +109,7 @@ class Held(Struct, frozen=True):
     def first(self, q: int) -> Held:
         """As it was with q pairs."""
         rho = float(self.values[q]) if q < self.q else self.rho
-        return replace(self, values=self.values[:q], vectors=self.vectors[:q], rho=rho)
+        return replace(self, values=self.values[:q], vectors=self.rows[:q], rho=rho, short=None)
 
     def extended(self, pairs: Eigenpairs, t: int) -> Held:
         """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
@@ -108,7 +118,7 @@ class Held(Struct, frozen=True):
             pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
         ):  # all of them anew: no mixture
             return replace(self, values=pairs.values, vectors=pairs.vectors, rho=pairs.rho,
-                           complete=pairs.last, t=t, lost=False)  # fmt: skip
+                           complete=pairs.last, t=t, lost=False, short=None)  # fmt: skip
         if pairs.k != self.k or pairs.start > self.q or pairs.start + len(pairs.values) < self.q:
             return replace(self, lost=True)  # another Hessian, a hole, or an answer from the past
         return replace(
@@ -121,6 +131,17 @@ class Held(Struct, frozen=True):
             lost=False,
         )
 
+    def shortened(self, mu: float, orthogonal: bool) -> Held:
+        """With its new rows in four bytes a number where no direction moves by 1e-7, whatever follows.
+
+        H_hat >= mu and lambda_j - rho <= lambda_j hold for any rho and any answers of the other agents.
+        """
+        old = self.short or Short()
+        if mu == 0 or len(old.scales) == self.q:
+            return self
+        short, whole = old.joined(self.vectors, self.values, mu, orthogonal)
+        return replace(self, vectors=whole, short=short)
+
 
 class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     """Algorithm 4 (and 1, 3 with their own parts): share eigenpairs a few at a time, renew sporadically."""
@@ -130,11 +151,16 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()
     rho: Rho = NextEigenvalue()
     kernel: Kernel = Automatic()  # how an agent computes its eigenpairs
+    storage: Literal["full", "short"] = "full"  # of the vectors at the Master: short takes half the memory
 
     partial: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
     state = State[Held]
     cache = Spectrum
+
+    def __post_init__(self) -> None:
+        if self.storage not in ("full", "short"):
+            raise ConfigError(f'storage must be "full" or "short", not {self.storage!r}')
 
     @property
     def losses(self) -> tuple[str, ...] | None:
@@ -157,7 +183,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
             if i in replies:
                 local = replies[i][0]
                 held = _held(old.curvature if old else None, share, self.pairs_of(i, local), state)
-                known[i] = Known(state.theta, local.loss, local.gradient, held)
+                known[i] = Known(state.theta, local.loss, local.gradient, self._stored(problem, held))
             elif old and share.k == state.t:
                 known[i] = replace(old, curvature=replace(old.curvature, owed=True))
         return replace(state, known=known)
@@ -165,11 +191,15 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     def step(self, problem: Problem, state: State[Held]) -> Flow[tuple[State[Held], Info]]:
         """theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t."""
         g = gradient(problem, state)
-        direction = -curvature(problem, state).solve(g)
+        direction = -self.curvature(problem, state).solve(g)
         step = yield from self.line_search(self, problem, state, g, direction)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
+
+    def curvature(self, problem: Problem, state: State[Held]) -> Operator:
+        """H_hat_t."""
+        return curvature(problem, state)
 
     def salvage(
         self, problem: Problem, state: State[Held], trial: State[Held], replies: Replies
@@ -180,7 +210,8 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
             share = self._share(problem, trial, i)
             pairs = self.pairs_of(i, local)
             if pairs is not None and share.k != trial.t:
-                known[i] = replace(known[i], curvature=known[i].curvature.extended(pairs, trial.t))
+                held = known[i].curvature.extended(pairs, trial.t)
+                known[i] = replace(known[i], curvature=self._stored(problem, held))
         return replace(state, known=known)
 
     def reminded(self, state: State[Held]) -> State[Held]:
@@ -188,7 +219,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         known = {i: replace(a, curvature=replace(a.curvature, lost=True)) for i, a in state.known.items()}
         return replace(state, known=known)
 
-    def exact_curvature(self, problem: Problem, state: State[Held]) -> LowRankPlusDiagonal | None:
+    def exact_curvature(self, problem: Problem, state: State[Held]) -> Operator | None:
         """H_hat_t itself, when every agent has sent all of its Hessian at theta^t, and exactly."""
         if self.precision.lossy:
             return None
@@ -200,6 +231,12 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         """Is t in I_i?"""
         mismatch = getattr(state, "mismatch", 0.0)
         return self.renewal(History(state.t, problem.n, state.norms, held.k, mismatch), i)
+
+    def _stored(self, problem: Problem, held: Held) -> Held:
+        """The Master's copy as it is kept; coded vectors need not be orthogonal."""
+        if self.storage == "full":
+            return held
+        return held.shortened(float(problem.l2.min()), orthogonal=not self.precision.lossy)
 
     def pairs_of(self, i: AgentId, local: Any) -> Eigenpairs | None:
         """The eigenpairs of an answer."""
@@ -292,9 +329,11 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         return n if getattr(self.rho, "whole", True) or 4 * need > n else need
 
 
-def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
+def curvature(problem: Problem, state: State[Held]) -> Operator:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
     held = [state.known[i].curvature for i in problem.agents]
+    if any(h.short for h in held) and sum(h.q for h in held) >= problem.n < MANY_COLUMNS:
+        return _accumulated(problem, held)
     rows, diagonal = _stacked(problem, held)
     return LowRankPlusDiagonal(rows, diagonal, problem.columns, near=lambda: _near(problem, held))
 
@@ -302,10 +341,18 @@ def curvature(problem: Problem, state: State[Held]) -> LowRankPlusDiagonal:
 def _stacked(problem: Problem, held: Sequence[Held]) -> tuple[Matrix, Vector]:
     """U and d with H_hat = U'U + diag(d)."""
     shares = [problem.p[i] for i in problem.agents]
-    rows = np.concatenate([h.vectors for h in held])
+    rows = np.concatenate([h.rows for h in held])
     rows *= np.concatenate([np.sqrt(p * h.excess) for p, h in zip(shares, held, strict=True)])[:, None]
     rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
     return rows, rho + problem.l2
+
+
+def _accumulated(problem: Problem, held: Sequence[Held]) -> DensePlusRidge:
+    """The same n x n, a few agents at a time: a stack of all rows would take what short ones save."""
+    shares = [problem.p[i] for i in problem.agents]
+    gram = weighted_gram(((h.rows, p * h.excess) for p, h in zip(shares, held, strict=True)), problem.n)
+    rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
+    return DensePlusRidge(gram, rho + problem.l2, problem.columns)
 
 
 def _near(problem: Problem, held: Sequence[Held]) -> Factor:

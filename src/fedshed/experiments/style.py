@@ -41,6 +41,7 @@ LOOKS: dict[str, Look] = {
     "qn-shed": Look(ORANGE, "p"),
     "pen": Look(GREEN, "*"),
     "auto": Look(GREY, "*"),
+    "shed-aggregate": Look(SKY, "h"),
     "mont-dec": Look(PURPLE, "v"),
     "newton": Look(BLACK, "D"),
     "giant": Look(ORANGE, "X", "-."),

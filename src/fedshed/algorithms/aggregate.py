@@ -1,0 +1,172 @@
+"""SHED for very many agents: the Master keeps two n x n sums of all eigenpairs, and none of the pairs.
+
+    S = sum_i p_i V_i' Lambda_i V_i,  B = sum_i p_i V_i' V_i,  rho = sum_i p_i rho_i,
+    H_hat = S + rho (I - B) + diag(l2).
+
+SHED subtracts sum_i p_i rho_i V_i'V_i in place of rho B.  The two are equal where all rho_i are, or where all
+V_i span one space; they differ by at most max_i |rho_i - rho|.  B is a mean of projections, so I - B >= 0 and
+H_hat >= S >= 0.  But H_hat need not be above the Hessian (Corollary 5), so any loss needs the line search.
+
+What is in a sum cannot be taken out of it.  So all agents renew together: an *epoch* begins with empty sums,
+and each agent adds pairs of one Hessian to it, each pair once.  Who has none in it counts as lambda_1 I.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from fedshed.algorithm import AgentId, Known, Problem, Replies, State
+from fedshed.algorithms.shed import Shed
+from fedshed.arrays import Matrix, Vector
+from fedshed.errors import ConfigError
+from fedshed.linalg import DensePlusRidge
+from fedshed.linalg.rows import weighted_gram
+from fedshed.linesearch import FullStep
+from fedshed.messages import Eigenpairs, Share
+from fedshed.renewal import History, Renewal
+
+
+class Counted(Struct, frozen=True):
+    """What the Master keeps of one agent's Hessian of iteration k; q of its pairs are in the sums."""
+
+    k: int
+    q: int
+    top: float  # lambda_1
+    rho: float
+    complete: bool  # no pairs follow
+    t: int  # the last iteration whose pairs are in
+    lost: bool = False  # the agent forgot this Hessian and needs theta_k
+    owed: bool = False  # nothing of it is in the sums: a renewal was due but did not arrive
+
+    def matvec(self, s: Vector) -> Vector:
+        """lambda_1 s: the Hessian is at most lambda_1 I."""
+        return self.top * s
+
+    def emptied(self) -> Counted:
+        """As an epoch begins: lambda_1 is all that is left."""
+        return replace(self, q=0, rho=self.top, complete=False, lost=False, owed=True)
+
+
+class Aggregate(State[Counted], frozen=True, kw_only=True):
+    """The Master's state: the sums since iteration `epoch`, and theta_k for each k in use."""
+
+    S: Matrix
+    B: Matrix
+    epoch: int = 0
+    anchors: dict[int, Vector] = field(default_factory=dict)
+
+
+class ShedAggregate(Shed, frozen=True, tag=True):
+    """Fib-SHED with 2 n^2 numbers at the Master, for any number of agents and pairs (docs/performance.md)."""
+
+    state: ClassVar[Any] = Aggregate
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.renewal, Renewal):
+            raise ConfigError(
+                f"the aggregate needs all agents to renew together, which {type(self.renewal).__name__} does "
+                "not promise; take a policy of fedshed.renewal, or Shed, which keeps each agent's pairs"
+            )
+        if isinstance(self.line_search, FullStep):
+            raise ConfigError("the aggregate may lie below the Hessian; it needs TwoExchange() or Fused()")
+        if self.storage != "full":
+            raise ConfigError("the aggregate keeps no vectors; leave storage out")
+
+    def start(self, problem: Problem, theta: Vector) -> Any:
+        """Nothing is known, nothing is summed."""
+        empty = np.zeros((problem.n, problem.n))
+        return Aggregate(t=1, theta=theta, known={}, S=empty, B=empty)
+
+    def absorb(self, problem: Problem, state: Any, replies: Replies) -> Any:
+        """Costs and gradients move to theta^t; new pairs enter the sums, which a renewal has emptied."""
+        state = self._begun(problem, state)
+        known, taken = dict(state.known), {}
+        for i in problem.agents:
+            if i in replies:
+                local, old = replies[i][0], known[i].curvature if i in known else None
+                share, pairs = self._share(problem, state, i), self.pairs_of(i, local)
+                known[i] = Known(state.theta, local.loss, local.gradient, old)
+                if pairs is not None and _fits(pairs, share):
+                    taken[i] = pairs
+                elif share.more and old is not None:
+                    known[i] = replace(known[i], curvature=replace(old, lost=True))
+        return _added(problem, replace(state, known=known), taken, state.t)
+
+    def salvage(self, problem: Problem, state: Any, trial: Any, replies: Replies) -> Any:
+        """Pairs sent with a rejected trial count as the next round's; a Hessian taken there is discarded."""
+        taken = {}
+        for i, (local,) in replies.items():
+            share, pairs = self._share(problem, trial, i), self.pairs_of(i, local)
+            if pairs is not None and share.k != trial.t and _fits(pairs, share):
+                taken[i] = pairs
+        return _added(problem, state, taken, trial.t)
+
+    def curvature(self, problem: Problem, state: Any) -> DensePlusRidge:
+        """S + rho (I - B) + diag(l2); rounded vectors can lift B above I, which would make it indefinite."""
+        rho = sum(problem.p[i] * state.known[i].curvature.rho for i in problem.agents)
+        B = _at_most_one(state.B) if self.lossy else state.B
+        return DensePlusRidge(state.S + rho * (np.eye(problem.n) - B), problem.l2, problem.columns)
+
+    def exact_curvature(self, problem: Problem, state: Any) -> None:
+        """None: even with all pairs of all agents the sums do not tell the Hessian."""
+        return None
+
+    def _begun(self, problem: Problem, state: Any) -> Any:
+        """At a renewal: an epoch without pairs."""
+        if not self._renews(problem, state):
+            return state
+        known = {i: replace(a, curvature=a.curvature.emptied()) for i, a in state.known.items()}
+        empty = np.zeros((problem.n, problem.n))
+        return replace(state, known=known, S=empty, B=empty, epoch=state.t, anchors={})
+
+    def _renews(self, problem: Problem, state: Any) -> bool:
+        """Is t in I, for all agents, and its epoch not begun?"""
+        history = History(state.t, problem.n, state.norms, state.epoch)
+        return bool(state.epoch < state.t and self.renewal(history, problem.agents[0]))
+
+    def _share(self, problem: Problem, state: Any, i: AgentId) -> Share:
+        """Renew together, or go on after the pairs in the sums; who missed a renewal renews when it can."""
+        counted = state.known[i].curvature if i in state.known else None
+        if counted is None or counted.owed or self._renews(problem, state):
+            return Share(state.t, 0, True, None)
+        more = counted.t < state.t and not counted.complete
+        remind = more and (counted.lost or problem.stateless)
+        return Share(counted.k, counted.q, more, state.anchors[counted.k] if remind else None)
+
+
+def _fits(pairs: Eigenpairs, share: Share) -> bool:
+    """Whether the pairs are the next of the Hessian asked for: no other may enter a sum."""
+    return share.more and (pairs.k, pairs.start) == (share.k, share.have)
+
+
+def _added(problem: Problem, state: Any, taken: Mapping[AgentId, Eigenpairs], t: int) -> Any:
+    """The state with these pairs in its sums, as those of iteration t."""
+    known = dict(state.known)
+    for i, pairs in taken.items():
+        known[i] = replace(known[i], curvature=_counted(known[i].curvature, pairs, t))
+    blocks = [(problem.p[i], pairs) for i, pairs in sorted(taken.items()) if len(pairs.values)]
+    S = state.S + weighted_gram(((b.vectors, p * b.values) for p, b in blocks), problem.n)
+    B = state.B + weighted_gram(((b.vectors, np.full(len(b.values), p)) for p, b in blocks), problem.n)
+    in_use = {a.curvature.k for a in known.values() if not a.curvature.owed}
+    anchors = {k: theta for k, theta in {**state.anchors, state.t: state.theta}.items() if k in in_use}
+    return replace(state, known=known, S=S, B=B, anchors=anchors)
+
+
+def _counted(old: Counted | None, pairs: Eigenpairs, t: int) -> Counted:
+    """The numbers of an agent after its pairs were added."""
+    first = pairs.values[0] if len(pairs.values) else pairs.rho
+    top = old.top if old is not None and pairs.start else float(first)
+    return Counted(pairs.k, pairs.start + len(pairs.values), top, pairs.rho, pairs.last, t)
+
+
+def _at_most_one(B: Matrix) -> Matrix:
+    """B with eigenvalues of at most 1."""
+    values, columns = np.linalg.eigh(B)
+    clipped: Matrix = (columns * np.minimum(values, 1.0)) @ columns.T
+    return clipped
