@@ -1,7 +1,8 @@
-"""The naive form of Fib-SHED: a full eigendecomposition of every n x n Hessian, H_hat rebuilt every round."""
+"""The naive form of Fib-SHED: full eigendecompositions, H_hat rebuilt every round, agents one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,16 @@ import numpy as np
 from fedshed.algorithms.shed import Shed, Spectrum
 from fedshed.linalg import Leading
 from fedshed.objectives.base import gram
+from fedshed.site import Site
+from fedshed.transports import InProcess
+
+
+def one_by_one(sites: Mapping[str, Site]) -> InProcess:
+    """Agents that are not evaluated together."""
+    for site in sites.values():
+        model: Any = site.objective
+        model.seat = None
+    return InProcess(sites)
 
 
 class NaiveShed(Shed, frozen=True, tag=True):
