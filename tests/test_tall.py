@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -241,14 +242,17 @@ def mixed(chunks=3):
     return pa.concat_tables([table] * chunks)
 
 
-def test_every_kind_of_number_is_the_one_of_a_copy(monkeypatch):
-    y = np.arange(12)
-    large = Federation.from_sites({"a": (mixed(), y)})
+@pytest.mark.parametrize("decimals", [False, True])
+def test_every_kind_of_number_is_the_one_of_a_copy(decimals, monkeypatch):
+    table, y = mixed(), np.arange(12)
+    if decimals:
+        table = table.append_column("d", pa.array([Decimal("-0.1")] * 12, pa.decimal128(5, 2)))
+    large = Federation.from_sites({"a": (table, y)})
     assert isinstance(large.tables["a"].X, Tall)
     monkeypatch.setattr(lazy, "COPIED", 1 << 27)
-    small = Federation.from_sites({"a": (mixed(), y)})
+    small = Federation.from_sites({"a": (table, y)})
     assert isinstance(small.tables["a"].X, np.ndarray)
-    assert large.columns == small.columns == tuple(mixed().column_names)
+    assert large.columns == small.columns == tuple(table.column_names)
     assert large.fingerprint() == small.fingerprint()
 
 

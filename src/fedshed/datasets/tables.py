@@ -120,10 +120,8 @@ def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
     """X as a 2-D array, tall table or CSR matrix of any type, with its column names if it is a DataFrame."""
     names = None
     X = arrow_table(where, X) if is_arrow(X) else X
-    if is_arrow(X) and is_large(X):
-        return Tall(ArrowRows(where, X)), tuple(X.column_names)
-    if is_mapped(X) or isinstance(X, Tall):
-        return (X if isinstance(X, Tall) else Tall(X)), None
+    if (left := _left_in_place(where, X)) is not None:
+        return left
     if scipy.sparse.issparse(X):
         matrix = X
     elif isinstance(frame := narwhals.from_native(X, eager_only=True, pass_through=True), narwhals.DataFrame):
@@ -134,6 +132,15 @@ def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
     if matrix.ndim != 2:
         raise DataError(f"{where}: X must be 2-D, rows by columns, but has shape {matrix.shape}")
     return (_csr(where, matrix) if scipy.sparse.issparse(matrix) else matrix), names
+
+
+def _left_in_place(where: str, X: Any) -> tuple[Tall, tuple[str, ...] | None] | None:
+    """What is too large to be copied, or may be, as a tall table; None for anything else."""
+    if is_arrow(X) and is_large(X):
+        return Tall(ArrowRows(where, X)), tuple(X.column_names)
+    if is_mapped(X):
+        return Tall(X), None
+    return (X, None) if isinstance(X, Tall) else None
 
 
 def _csr(where: str, X: Any) -> Any:

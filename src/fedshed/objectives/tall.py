@@ -13,7 +13,7 @@ from fedshed.arrays import Matrix
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-BLOCK = 1 << 22  # numbers read at a time: 32 MB
+BLOCK = 1 << 20  # numbers read at a time, 8 MB: larger ones take more memory and no less time
 
 
 class Source(Protocol):
