@@ -57,22 +57,25 @@ def test_same_bits_and_bytes_as_in_one_process_and_nobody_is_left(name):
 
 
 def test_a_site_goes_through_its_folder_unchanged(tmp_path):
-    """Dense or sparse, the same rows answer; the file of a site holds no pickle."""
+    """Dense, sparse or tall, the same rows answer; the file of a site holds no pickle, and is its owner's."""
     from scipy.sparse import csr_array
 
     from fedshed.algorithms import build
     from fedshed.objectives import Logistic
+    from fedshed.objectives.tall import Tall
     from fedshed.site import Site
 
     X = np.where(np.random.default_rng(0).random((20, 4)) < 0.5, 0.0, 1.5)
     y = np.where(np.arange(20) % 2, 1.0, -1.0)
-    for rows in (X, csr_array(X)):
+    for rows in (X, Tall(np.asfortranarray(X)), Tall(X)[:, [3, 0, 1, 2]], csr_array(X)):
         site = Site("a", Logistic(rows, y), build("fib-shed+"))
         write_site(tmp_path, site, b"token", tmp_path / "address")
         card, again = read_site(tmp_path)
         assert (card.name, again.algorithm) == ("a", site.algorithm)
         for theta in np.eye(4):
             assert np.array_equal(site.objective.at(theta).gradient, again.objective.at(theta).gradient)
+        assert type(again.objective.X) is type(rows)
+        assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
 
 
 def test_a_site_killed_and_started_again_rejoins_without_its_state():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedshed.audit import Audit
 from fedshed.errors import ConfigError, DisclosureError, Error
 from fedshed.messages import Message
 from fedshed.objectives.base import Rows
+from fedshed.objectives.tall import Tall
 from fedshed.site import Site, codec_of
 
 
@@ -173,9 +175,24 @@ def _fewest(values: NDArray[Any]) -> int:
 
 def _two_levels(X: Rows) -> Iterator[tuple[int, int]]:
     """The columns with exactly two values, and how many rows have the rarer one."""
-    by_column: Any = X if isinstance(X, np.ndarray) else X.tocsc()
+    if isinstance(X, np.ndarray | Tall):
+        yield from _two_levels_of_blocks(X if isinstance(X, Tall) else Tall(X))
+        return
+    by_column = X.tocsc()
     for j in range(X.shape[1]):
-        column = by_column[:, [j]] if isinstance(X, np.ndarray) else by_column[:, [j]].toarray()
-        counts = np.unique(column, return_counts=True)[1]
+        counts = np.unique(by_column[:, [j]].toarray(), return_counts=True)[1]
         if len(counts) == 2:
             yield j, int(counts.min())
+
+
+def _two_levels_of_blocks(X: Tall) -> Iterator[tuple[int, int]]:
+    """The same of dense rows, block by block; a column is left as soon as it has three values."""
+    counts: dict[int, Counter[float]] = {j: Counter() for j in range(X.shape[1])}
+    for _, block in X.blocks():
+        for j in tuple(counts):
+            levels, rows = np.unique(block[:, j], return_counts=True)
+            if len(levels) <= 2:
+                counts[j].update(dict(zip(levels.tolist(), rows.tolist(), strict=True)))
+            if len(levels) > 2 or len(counts[j]) > 2:
+                del counts[j]
+    yield from ((j, min(rows.values())) for j, rows in counts.items() if len(rows) == 2)

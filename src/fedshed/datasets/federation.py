@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedshed.datasets import tables as checks
 from fedshed.datasets.tables import Matrix2D, Raw, Table
 from fedshed.errors import DataError
+from fedshed.objectives.tall import Tall
 
 __all__ = ["Federation", "Matrix2D", "Table"]
 
@@ -85,12 +86,12 @@ class Federation:
         return {site: len(self.tables[site].y) for site in self.sites}
 
     def pooled(self) -> Table:
-        """All rows in one table, site after site in sorted order; CSR if a site's is."""
+        """All rows in one table in memory, site after site in sorted order; CSR if a site's is."""
         parts = [self.tables[site] for site in self.sites]
         if any(scipy.sparse.issparse(part.X) for part in parts):
-            X = scipy.sparse.vstack([scipy.sparse.csr_array(part.X) for part in parts], format="csr")
+            X = scipy.sparse.vstack([_csr(part.X) for part in parts], format="csr")
         else:
-            X = np.concatenate([part.X for part in parts])
+            X = np.concatenate([np.asarray(part.X) for part in parts])
         return Table(
             X,
             np.concatenate([part.y for part in parts]),
@@ -228,8 +229,15 @@ def _beside(part: Table) -> tuple[NDArray[Any], ...]:
     )
 
 
-def _arrays(X: Matrix2D) -> tuple[NDArray[Any], ...]:
-    """The arrays that hold a matrix, of types that do not depend on how it was made."""
+def _arrays(X: Matrix2D) -> Iterator[NDArray[Any]]:
+    """The arrays that hold a matrix, of types that do not depend on how it was made; blocks of a tall one."""
     if isinstance(X, np.ndarray):
-        return (X,)
-    return X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data
+        return iter((X,))
+    if isinstance(X, Tall):
+        return (block for _, block in X.blocks())
+    return iter((X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data))
+
+
+def _csr(X: Matrix2D) -> scipy.sparse.csr_array:
+    """A site's matrix among sparse ones."""
+    return scipy.sparse.csr_array(np.asarray(X) if isinstance(X, Tall) else X)

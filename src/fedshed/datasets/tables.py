@@ -13,9 +13,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from fedshed.datasets.lazy import ArrowRows, arrow_table, is_arrow, is_large, is_mapped
 from fedshed.errors import DataError
+from fedshed.objectives.tall import Tall
 
-Matrix2D: TypeAlias = NDArray[np.float64] | scipy.sparse.csr_array
+Matrix2D: TypeAlias = NDArray[np.float64] | scipy.sparse.csr_array | Tall
 
 _REAL = (numbers.Real, Decimal, np.bool_)
 _KINDS = {
@@ -26,7 +28,7 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One site's rows: X is float64, dense and C-contiguous or CSR; y has one label or response per row.
+    """One site's rows: X is float64, dense and C-contiguous or CSR, or tall: left where it is; y one per row.
 
     A row's weight counts it so many times (None: once); its offset is added to x'theta (None: 0).
     """
@@ -51,7 +53,8 @@ class Raw:
         """These rows only."""
         weights = None if self.weights is None else self.weights[rows]
         offset = None if self.offset is None else self.offset[rows]
-        return Raw(self.X[rows], self.names, self.y[rows], weights, offset)
+        X = self.X.take(rows) if isinstance(self.X, Tall) else self.X[rows]
+        return Raw(X, self.names, self.y[rows], weights, offset)
 
 
 def raw(where: str, X: Any, y: Any, weights: Any = None, offset: Any = None) -> Raw:
@@ -114,8 +117,11 @@ def missing(value: object) -> bool:
 
 
 def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """X as a 2-D array or CSR matrix of any type, with its column names if it is a DataFrame."""
+    """X as a 2-D array, tall table or CSR matrix of any type, with its column names if it is a DataFrame."""
     names = None
+    X = arrow_table(where, X) if is_arrow(X) else X
+    if (left := _left_in_place(where, X)) is not None:
+        return left
     if scipy.sparse.issparse(X):
         matrix = X
     elif isinstance(frame := narwhals.from_native(X, eager_only=True, pass_through=True), narwhals.DataFrame):
@@ -126,6 +132,15 @@ def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
     if matrix.ndim != 2:
         raise DataError(f"{where}: X must be 2-D, rows by columns, but has shape {matrix.shape}")
     return (_csr(where, matrix) if scipy.sparse.issparse(matrix) else matrix), names
+
+
+def _left_in_place(where: str, X: Any) -> tuple[Tall, tuple[str, ...] | None] | None:
+    """What is too large to be copied, or may be, as a tall table; None for anything else."""
+    if is_arrow(X) and is_large(X):
+        return Tall(ArrowRows(where, X)), tuple(X.column_names)
+    if is_mapped(X):
+        return Tall(X), None
+    return (X, None) if isinstance(X, Tall) else None
 
 
 def _csr(where: str, X: Any) -> Any:
@@ -195,6 +210,13 @@ def check_names(where: str, names: tuple[str, ...]) -> None:
 
 def _numbers(where: str, X: Any, columns: Sequence[str]) -> Matrix2D:
     """X in float64, or an error that names the first columns that are not finite numbers."""
+    matrix = X if isinstance(X, Tall) else _dense_or_csr(where, X, columns)
+    _check_finite(where, matrix, columns)
+    return matrix
+
+
+def _dense_or_csr(where: str, X: Any, columns: Sequence[str]) -> Matrix2D:
+    """X in float64, or an error that names the first column that is not of real numbers."""
     sparse, kind = scipy.sparse.issparse(X), X.dtype.kind
     if kind == "O" and not sparse:
         X = _from_objects(where, X, columns)
@@ -203,9 +225,7 @@ def _numbers(where: str, X: Any, columns: Sequence[str]) -> Matrix2D:
         raise DataError(
             f"{where}, column {columns[_first(X)]!r}: X holds {found}, not real numbers; encode or drop it"
         )
-    matrix = X if sparse else _contiguous(X)
-    _check_finite(where, matrix, columns)
-    return matrix
+    return X if sparse else _contiguous(X)
 
 
 def _contiguous(X: NDArray[Any]) -> NDArray[np.float64]:
@@ -229,18 +249,24 @@ def _columns(X: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _check_finite(where: str, X: Matrix2D, columns: Sequence[str]) -> None:
     """Refuse NaN and infinity, naming the columns and the number of rows affected."""
-    stored: NDArray[np.float64] = np.asarray(X.data) if scipy.sparse.issparse(X) else X
-    if _finite(stored):
+    if isinstance(X, scipy.sparse.csr_array):
+        rows = np.bincount(X.indices[~np.isfinite(X.data)], minlength=len(columns))
+    else:
+        rows = _not_finite(X if isinstance(X, Tall) else Tall(X))
+    if not rows.any():
         return
-    bad = ~np.isfinite(stored)
-    rows = np.bincount(_columns(X, bad), minlength=len(columns))
     named = _some([columns[j] for j in np.flatnonzero(rows).tolist()], rows[rows > 0].tolist())
     raise DataError(f"{where}: NaN or infinity in X, column {named}; impute the values or drop those rows")
 
 
-def _finite(numbers_: NDArray[np.float64], rows: int = 1 << 16) -> bool:
-    """Whether all are, without a second array of that size: a table may be mapped from a large file."""
-    return all(np.isfinite(numbers_[j : j + rows]).all() for j in range(0, len(numbers_), rows))
+def _not_finite(X: Tall) -> NDArray[np.intp]:
+    """How many entries of each column are not finite, block by block."""
+    rows = np.zeros(X.shape[1], dtype=np.intp)
+    for _, block in X.blocks():
+        finite = np.isfinite(block)
+        if not finite.all():
+            rows += (~finite).sum(axis=0)
+    return rows
 
 
 def _from_objects(where: str, X: NDArray[Any], columns: Sequence[str]) -> NDArray[np.float64]:

@@ -209,7 +209,8 @@ class LinearModel:
         """F with F'F the curvature for what each row adds: `scaled_rows`, or of a tall table its R factor."""
         if not isinstance(self.X, Tall):
             return self.scaled_rows(curvatures)
-        return self.X.triangular(lambda part, X: self._on(X).scaled_rows(curvatures[part]))
+        growth = curvatures[0].size ** 2  # of classes: a row becomes K rows of K - 1 times the columns
+        return self.X.triangular(lambda part, X: self._on(X).scaled_rows(curvatures[part]), growth)
 
     def _on(self, X: Rows) -> Self:
         """The same model of some rows."""

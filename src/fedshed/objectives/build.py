@@ -13,7 +13,7 @@ from fedshed.objectives.counts import Gamma, Poisson
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial
-from fedshed.objectives.tall import Tall, mapped
+from fedshed.objectives.tall import Tall
 from fedshed.objectives.targets import check_offset, coded, common_classes
 
 if TYPE_CHECKING:
@@ -47,10 +47,11 @@ def local_objective(
     X, y, weights, offset = table.X, coded(loss, site, table.y, classes), table.weights, table.offset
     if weights is not None and not weights.all():
         kept = weights > 0
-        X, y, weights = X[kept], y[kept], weights[kept]
+        X = X.take(kept) if isinstance(X, Tall) else X[kept]
+        y, weights = y[kept], weights[kept]
         offset = None if offset is None else offset[kept]
     check_offset(loss, site, offset)
-    X = Tall(X, ones=intercept) if mapped(X) else _with_intercept(X) if intercept else X
+    X = _with_intercept(X) if intercept else X
     if loss == "multinomial" and classes is not None:
         if offset is not None:
             raise ConfigError("the multinomial loss has no offset: one number would shift every class alike")
@@ -67,6 +68,8 @@ def coefficient_names(columns: tuple[str, ...], intercept: bool, contrasts: int)
 
 
 def _with_intercept(X: Rows) -> Rows:
+    if isinstance(X, Tall):
+        return X.with_ones()
     ones = np.ones((X.shape[0], 1))
     if isinstance(X, np.ndarray):
         return np.hstack([X, ones])

@@ -31,11 +31,13 @@ from fedshed.files import write_atomically
 from fedshed.inference.exchange import Inspection
 from fedshed.objectives import LinearModel
 from fedshed.objectives.build import LOSSES
+from fedshed.objectives.tall import Tall
 from fedshed.site import Site
 from fedshed.start import NullStart
 from fedshed.transports import frames
 
 RETRY_SECONDS = 0.05
+TALL = "X.npy"  # the rows of a table that is not to be in memory
 
 
 class Card(Struct, frozen=True):
@@ -63,6 +65,9 @@ def write_site(
     rows = io.BytesIO()
     np.savez(rows, **_as_arrays(model))
     write_atomically(Path(folder) / "rows.npz", rows.getvalue(), private=True)
+    (Path(folder) / TALL).unlink(missing_ok=True)
+    if isinstance(model.X, Tall):
+        _write_tall(Path(folder) / TALL, model.X)
     write_atomically(Path(folder) / "card", msgspec.msgpack.encode(card), private=True)
 
 
@@ -70,7 +75,7 @@ def read_site(folder: str | Path) -> tuple[Card, Site | Guarded]:
     """The site of a folder."""
     card = msgspec.msgpack.decode((Path(folder) / "card").read_bytes(), type=Card)
     with np.load(Path(folder) / "rows.npz", allow_pickle=False) as arrays:
-        model = _from_arrays(LOSSES[card.loss], dict(arrays))
+        model = _from_arrays(LOSSES[card.loss], {**_read_tall(Path(folder) / TALL), **arrays})
     try:
         algorithm = Decoder(Union[BUILT_IN, NullStart, Inspection], model.dim)(bytes(card.algorithm))
     except CodecError as error:
@@ -83,9 +88,30 @@ def read_site(folder: str | Path) -> tuple[Card, Site | Guarded]:
 
 def _as_arrays(model: Any) -> dict[str, Any]:
     X, rest = model.X, {name: getattr(model, name, None) for name in ("y", "weights", "offset", "classes")}
-    dense = isinstance(X, np.ndarray)
-    rows = {"X": X} if dense else {name: getattr(X, name) for name in ("data", "indices", "indptr", "shape")}
-    return {name: value for name, value in {**rows, **rest}.items() if value is not None}
+    if isinstance(X, np.ndarray):
+        rest["X"] = X
+    elif not isinstance(X, Tall):
+        rest |= {name: getattr(X, name) for name in ("data", "indices", "indptr", "shape")}
+    return {name: value for name, value in rest.items() if value is not None}
+
+
+def _write_tall(path: Path, X: Tall) -> None:
+    """A table that may be larger than memory, block by block, for the owner alone.
+
+    By rows or by columns as its blocks are: a product in another order ends in other bits.
+    """
+    by_columns = not X[:2].flags.c_contiguous
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    copy = np.lib.format.open_memmap(
+        path, mode="w+", dtype=np.float64, shape=X.shape, fortran_order=by_columns
+    )
+    for part, block in X.blocks():
+        copy[part] = block
+    copy.flush()
+
+
+def _read_tall(path: Path) -> dict[str, Any]:
+    return {"X": Tall(np.load(path, mmap_mode="r", allow_pickle=False))} if path.exists() else {}
 
 
 def _from_arrays(kind: type[LinearModel], arrays: dict[str, Any]) -> LinearModel:
