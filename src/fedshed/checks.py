@@ -18,7 +18,7 @@ from fedshed.errors import ConfigError, SingularError
 from fedshed.linalg.solve import collinear, unit_diagonal
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel
-from fedshed.objectives.base import gram
+from fedshed.objectives.base import chosen_columns, gram
 from fedshed.precision import Bits, EntropyCoded, Exact
 from fedshed.transports import Transport
 from fedshed.wire import Rules
@@ -181,7 +181,7 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
         return
     G = np.zeros((len(free), len(free)))
     for objective in objectives.values():
-        G += gram(objective.X[:, free])
+        G += gram(chosen_columns(objective.X, free))
     _, unit = unit_diagonal(G)
     if np.linalg.eigvalsh(unit)[0] <= len(free) * np.finfo(float).eps:
         found = [columns[j].partition(" [contrast")[0] for j in free[collinear(unit)]]

@@ -17,7 +17,7 @@ from fedshed.algorithm import Problem
 from fedshed.arrays import Matrix, Vector
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import LinearModel
-from fedshed.objectives.base import gram
+from fedshed.objectives.base import chosen_columns, gram
 
 FLAT = 1e-3  # curvature per squared margin: only in so flat a direction can a cost fall for ever
 BROKEN = 1e-6  # of a typical margin: a loss below it is rounding
@@ -34,7 +34,7 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
         return ()
     G = _squares(models, free)
     R = inverse_root(G)
-    H = sum(problem.p[i] * gram(objectives[i].at(theta).factor[:, free]) for i in problem.agents)
+    H = sum(problem.p[i] * gram(chosen_columns(objectives[i].at(theta).factor, free)) for i in problem.agents)
     values = np.linalg.eigvalsh(R.T @ H @ R)
     if values[0] > FLAT * max(1.0, values[-1]):
         return ()
@@ -49,7 +49,7 @@ def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:
     width = models[0].X.shape[1]
     contrast, column = np.divmod(free, width)
     rows = sum(model.X.shape[0] for model in models)
-    G: Matrix = sum(gram(model.X[:, column]) for model in models) / rows
+    G: Matrix = sum(gram(chosen_columns(model.X, column)) for model in models) / rows
     return np.asarray(G * (contrast[:, None] == contrast))
 
 

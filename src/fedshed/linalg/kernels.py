@@ -72,7 +72,7 @@ class Subspace(Struct, frozen=True, tag=True):
         m, width = min(F.shape), count + self.extra
         if 3 * width >= m or m < SMALL:
             return Tridiagonal().short_side(F, count)
-        product = _product(F, dense=2 * (self.passes + 1) * width > m)
+        product = _product(F, dense=_forms(F, width, self.passes + 1))
         Q = _random_columns(1 << (m - 1).bit_length(), width)[:m]
         for _ in range(self.passes):
             Q = np.linalg.qr(product(Q))[0]
@@ -156,6 +156,15 @@ def _few(d: Scalars, e: Scalars, count: int) -> Any:
     m = len(d)
     found, values, Z, info = lapack.dstemr(d, np.append(e, 0.0), 2, 0.0, 0.0, m - count + 1, m, compute_v=1)
     return values[:found], Z[:, :found], info
+
+
+def _forms(F: Rows, width: int, products: int) -> bool:
+    """Whether so many products with so many columns cost less once the Gram matrix is there."""
+    m, entries = int(min(F.shape)), int(F.size)
+    if isinstance(F, np.ndarray):
+        return 2 * products * width > m
+    dense = products * m * m * width // 10  # a product of dense matrices does ten times as much at a time
+    return entries * m + dense < 2 * products * entries * width
 
 
 def _product(F: Rows, dense: bool) -> Any:

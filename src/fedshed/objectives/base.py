@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedshed.objectives.stack import Seat
 
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
+FEW = 8  # columns of a sparse table that are as well dense
 LARGE = 1 << 18  # entries of a table that is not kept twice
 Rows: TypeAlias = Any  # a dense float64 matrix or a scipy CSR array, one row an observation
 
@@ -307,14 +308,24 @@ class LinearPoint:
 
 
 def _scaled(X: Rows, roots: Vector) -> Rows:
-    """diag(r) X, dense or CSR as X is."""
+    """diag(r) X, dense or CSR as X is; a CSR one has the same indices, which need not be checked again."""
     if isinstance(X, np.ndarray):
         return X * roots[:, None]
-    data = X.data * np.repeat(roots, np.diff(X.indptr))
-    return type(X)((data, X.indices, X.indptr), shape=X.shape)
+    scaled = copy(X)
+    scaled.data = X.data * np.repeat(roots, np.diff(X.indptr))
+    return scaled
 
 
 def gram(factor: Rows) -> Matrix:
     """F'F as a dense matrix."""
     product = factor.T @ factor
     return product if isinstance(product, np.ndarray) else product.toarray()
+
+
+def chosen_columns(X: Rows, chosen: NDArray[np.intp]) -> Rows:
+    """X[:, chosen]; a few of a sparse table dense, by one product."""
+    if isinstance(X, np.ndarray | Tall) or len(chosen) > FEW:
+        return X[:, chosen]
+    pick = np.zeros((X.shape[1], len(chosen)))
+    pick[chosen, np.arange(len(chosen))] = 1.0
+    return np.asarray(X @ pick)

@@ -68,11 +68,12 @@ def coefficient_names(columns: tuple[str, ...], intercept: bool, contrasts: int)
 
 
 def _with_intercept(X: Rows) -> Rows:
+    """X with a last column of ones."""
     if isinstance(X, Tall):
         return X.with_ones()
-    ones = np.ones((X.shape[0], 1))
+    rows, n = X.shape
     if isinstance(X, np.ndarray):
-        return np.hstack([X, ones])
-    from scipy.sparse import csr_array, hstack
-
-    return csr_array(hstack([X, ones]))
+        return np.hstack([X, np.ones((rows, 1))])
+    ends = X.indptr[1:]
+    data, indices = np.insert(X.data, ends, 1.0), np.insert(X.indices, ends, n)
+    return type(X)((data, indices, X.indptr + np.arange(rows + 1)), shape=(rows, n + 1))

@@ -70,15 +70,15 @@ def narrowed(factor: Any) -> Narrow:
 
 def columns_of(X: Any) -> Columns:
     """The columns in use; equal ones are found in tables that are not large."""
+    n = X.shape[1]
+    if X.shape[0] * n <= SMALL:
+        X = X if isinstance(X, np.ndarray) else X.toarray()
     used = _used(X)
-    if X.shape[0] * len(used) > SMALL:
-        same = np.arange(len(used))
-    else:
-        same = _first_alike(X[:, used] if isinstance(X, np.ndarray) else X[:, used].toarray())
-    kinds, back, counts = np.unique(same, return_inverse=True, return_counts=True)
-    place, share = np.zeros(X.shape[1], dtype=np.intp), np.zeros(X.shape[1])
+    same = _first_alike(X) if isinstance(X, np.ndarray) and X.size <= SMALL else np.arange(n)
+    kinds, back, counts = np.unique(same[used], return_inverse=True, return_counts=True)
+    place, share = np.zeros(n, dtype=np.intp), np.zeros(n)
     place[used], share[used] = back, 1 / np.sqrt(counts[back])
-    return Columns(used[kinds], place, share)
+    return Columns(kinds, place, share)
 
 
 def _used(X: Any) -> NDArray[np.intp]:
