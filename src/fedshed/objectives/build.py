@@ -76,4 +76,4 @@ def _with_intercept(X: Rows) -> Rows:
         return np.hstack([X, np.ones((rows, 1))])
     ends = X.indptr[1:]
     data, indices = np.insert(X.data, ends, 1.0), np.insert(X.indices, ends, n)
-    return type(X)((data, indices, X.indptr + np.arange(rows + 1)), shape=(rows, n + 1))
+    return type(X)((data, indices, X.indptr + np.arange(rows + 1, dtype=X.indptr.dtype)), shape=(rows, n + 1))

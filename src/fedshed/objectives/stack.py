@@ -246,7 +246,8 @@ class _SparseRows:
         self._X = X = csr_array(vstack(tables, format="csr"))
         (rows, n), count = tables[0].shape, len(tables)
         self._shape = count, rows
-        shift = np.repeat(np.arange(count) * n, [table.nnz for table in tables])
+        kind = X.indices.dtype  # wide enough: GRADIENTS bounds count * n
+        shift = np.repeat(np.arange(count, dtype=kind) * n, [table.nnz for table in tables])
         blocks = csr_array((X.data, X.indices + shift, X.indptr), shape=(count * rows, count * n))
         self._transposed = blocks.T
 
