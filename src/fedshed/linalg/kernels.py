@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from msgspec import Struct
 from scipy.linalg import lapack
-from scipy.linalg.blas import dtrsm
+from scipy.linalg.blas import dsymv, dtrsm
 
 from fedshed.arrays import Matrix, Scalars
 from fedshed.errors import Error
@@ -94,13 +94,14 @@ class Lanczos(Struct, frozen=True, tag=True):
     look_ahead: ClassVar[int] = 8
 
     def short_side(self, F: Rows, count: int) -> Pairs:
-        """The leading `count` eigenpairs of the shorter side, by products with F alone."""
+        """The leading `count` eigenpairs of the shorter side, by products with F or its Gram matrix."""
         from scipy.sparse.linalg import LinearOperator, eigsh
 
         m = min(F.shape)
         if 2 * count >= m:
             return Tridiagonal().short_side(F, count)
-        operator = LinearOperator((m, m), matvec=_product(F, dense=False), dtype=float)
+        product = _product(F, dense=_forms(F, 1, 100 + 10 * count))
+        operator = LinearOperator((m, m), matvec=product, dtype=float)
         start = np.random.default_rng(0).standard_normal(m)
         values, columns = eigsh(operator, k=count, v0=start, which="LA", ncv=min(m, 2 * count + 30))
         return values[::-1], columns[:, ::-1]
@@ -121,8 +122,7 @@ class Automatic(Struct, frozen=True, tag=True):
         m = min(F.shape)
         if self.approximate and 4 * count <= m:
             return Subspace()
-        large = m >= (2000 if isinstance(F, np.ndarray) else 500)
-        if large and 25 * count <= m:
+        if m >= LARGE and 25 * count <= m:
             return Lanczos()
         return Tridiagonal()
 
@@ -130,6 +130,8 @@ class Automatic(Struct, frozen=True, tag=True):
 Chosen: TypeAlias = Textbook | Tridiagonal | Subspace | Lanczos
 Kernel: TypeAlias = Chosen | Automatic
 EPS = float(np.finfo(float).eps)
+BLOCKED = 10  # a product of dense matrices does so many times more multiplications in a second
+LARGE = 500  # from here on few pairs by Lanczos cost less than a tridiagonalisation
 SMALL = 32  # below this a dense eigendecomposition is as quick as anything
 
 
@@ -160,18 +162,22 @@ def _few(d: Scalars, e: Scalars, count: int) -> Any:
 
 def _forms(F: Rows, width: int, products: int) -> bool:
     """Whether so many products with so many columns cost less once the Gram matrix is there."""
-    m, entries = int(min(F.shape)), int(F.size)
-    if isinstance(F, np.ndarray):
-        return 2 * products * width > m
-    dense = products * m * m * width // 10  # a product of dense matrices does ten times as much at a time
-    return entries * m + dense < 2 * products * entries * width
+    m, dense = int(min(F.shape)), isinstance(F, np.ndarray)
+    gram = F.size * m / (2 * BLOCKED) if dense else F.size * m
+    formed, unformed = _work(m * m, width, True), 2 * _work(F.size, width, dense)
+    return bool(gram + products * formed < products * unformed)
+
+
+def _work(entries: int, width: int, dense: bool) -> float:
+    """Multiplications of a matrix with so many columns, those of dense blocks counted as they cost."""
+    return entries * width / (BLOCKED if dense and width >= 8 else 1)
 
 
 def _product(F: Rows, dense: bool) -> Any:
     """Q -> S Q for the Gram matrix S of the shorter side; formed first where that costs less."""
     if dense:
         S = short_gram(F)
-        return lambda Q: S @ Q
+        return lambda Q: S @ Q if Q.ndim > 1 else dsymv(1.0, S.T, Q)  # which reads half of S
     tall = F if F.shape[0] >= F.shape[1] else F.T
     wide = tall.T
     return lambda Q: wide @ (tall @ Q)
