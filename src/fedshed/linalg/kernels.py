@@ -35,7 +35,8 @@ class Textbook(Struct, frozen=True, tag=True):
 class Tridiagonal(Struct, frozen=True, tag=True):
     """One Householder tridiagonalisation Q T Q', the pairs of T that are wanted, and Q on those alone: exact.
 
-    Few pairs of T by MRRR (Dhillon and Parlett 2004), many by divide and conquer, which then costs less.
+    Few pairs of T by MRRR (Dhillon and Parlett 2004), more by QL and inverse iteration, many by divide and
+    conquer: each where it costs least.
     """
 
     look_ahead: ClassVar[int] = 64
@@ -47,8 +48,7 @@ class Tridiagonal(Struct, frozen=True, tag=True):
         if m < SMALL:
             return Textbook().short_side(F, count)
         c, d, e, tau, info = lapack.dsytrd(S, lower=1, lwork=_panel(m) * m, overwrite_a=1)
-        few = 8 * count <= m
-        values, Z, info = _few(d, e, count) if few else lapack.dstevd(d, e, compute_v=1)
+        values, Z, info = _few(d, e, count) if 4 * count <= m else lapack.dstevd(d, e, compute_v=1)
         if info:
             raise Error(f"LAPACK found no eigenpairs of a tridiagonal matrix of size {m} (info = {info})")
         columns = np.asfortranarray(Z[:, ::-1][:, :count])
@@ -75,7 +75,7 @@ class Subspace(Struct, frozen=True, tag=True):
         product = _product(F, dense=_forms(F, width, self.passes + 1))
         Q = _random_columns(1 << (m - 1).bit_length(), width)[:m]
         for _ in range(self.passes):
-            Q = np.linalg.qr(product(Q))[0]
+            Q = _orthonormal(product(Q))
         Y = product(Q)
         B = Q.T @ Y
         shift = EPS * np.trace(B)  # makes B definite where S has a lower rank than Q
@@ -129,10 +129,23 @@ class Automatic(Struct, frozen=True, tag=True):
 
 Chosen: TypeAlias = Textbook | Tridiagonal | Subspace | Lanczos
 Kernel: TypeAlias = Chosen | Automatic
-EPS = float(np.finfo(float).eps)
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 BLOCKED = 10  # a product of dense matrices does so many times more multiplications in a second
 LARGE = 500  # from here on few pairs by Lanczos cost less than a tridiagonalisation
 SMALL = 32  # below this a dense eigendecomposition is as quick as anything
+
+
+def _orthonormal(Y: Matrix) -> Matrix:
+    """A basis of the same span: by Cholesky, which is quick, or by Householder where Y is nearly singular."""
+    squares = Y.T @ Y
+    try:
+        L = np.linalg.cholesky(squares)
+    except np.linalg.LinAlgError:
+        return np.linalg.qr(Y)[0]
+    pivots = np.diag(L)
+    if pivots.min() ** 2 < 1e-10 * pivots.max() ** 2:
+        return np.linalg.qr(Y)[0]
+    return np.asarray(dtrsm(1.0, L, Y.T, lower=1).T)
 
 
 @lru_cache(maxsize=8)
@@ -154,10 +167,17 @@ def _panel(m: int) -> int:
 
 
 def _few(d: Scalars, e: Scalars, count: int) -> Any:
-    """The last `count` eigenpairs of a tridiagonal matrix, rising."""
+    """The last `count` eigenpairs of a tridiagonal matrix, rising, and LAPACK's word on them."""
     m = len(d)
-    found, values, Z, info = lapack.dstemr(d, np.append(e, 0.0), 2, 0.0, 0.0, m - count + 1, m, compute_v=1)
-    return values[:found], Z[:, :found], info
+    apart = (np.abs(e) <= 4 * EPS * np.sqrt(np.abs(d[:-1] * d[1:])) + TINY).any()  # T falls into blocks
+    if count <= 16 or apart:
+        il, iu = m - count + 1, m
+        found, values, Z, info = lapack.dstemr(d, np.append(e, 0.0), 2, 0.0, 0.0, il, iu, compute_v=1)
+        return values[:found], Z[:, :found], info
+    values, info = lapack.dsterf(d, e)
+    one_block = np.ones(m, dtype=np.int32), np.full(m, m, dtype=np.int32)
+    Z, failed = lapack.dstein(d, e, values[-count:], *one_block)
+    return (values[-count:], Z, info) if not failed else lapack.dstevd(d, e, compute_v=1)
 
 
 def _forms(F: Rows, width: int, products: int) -> bool:

@@ -49,10 +49,9 @@ class Columns(Struct, frozen=True):
         """V E for rows V."""
         if self.all_kept:
             return np.ascontiguousarray(rows)
-        full = np.zeros((len(rows), len(self.place)))
-        used = self.share > 0
-        full[:, used] = rows[:, self.place[used]] * self.share[used]
-        return full
+        if not len(self.chosen):
+            return np.zeros((len(rows), len(self.place)))
+        return np.asarray(np.take(rows, self.place, axis=1) * self.share)
 
 
 class Narrow(Struct, frozen=True):
