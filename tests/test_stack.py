@@ -76,7 +76,7 @@ def test_a_run_is_the_same_with_models_together_and_alone(name, workers, monkeyp
 
 def test_the_first_who_asks_computes_alone_and_the_second_for_all(monkeypatch):
     asked = []
-    monkeypatch.setattr(stack._DenseRows, "times", lambda self, theta: asked.append(theta) or self._X @ theta)
+    monkeypatch.setattr(stack.DenseRows, "times", lambda self, theta: asked.append(theta) or self.X @ theta)
     models = list(stacked(local_objectives(made("least-squares", 5, 20, 3, 1), "least-squares")).values())
     points = np.random.default_rng(0).normal(size=(6, 3))
     for theta in points:  # one agent that walks about on its own

@@ -1,9 +1,12 @@
-"""The kinds of array that cross the wire; n is the dimension of theta, so no array needs a header."""
+"""The kinds of array that cross the wire; n is the dimension of theta, so no array needs a header.
+
+And whose functions an array wants: NumPy's, or those of the device it is on (linalg/device.py).
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,32 @@ else:
     Packed = np.ndarray[tuple[Literal["n(n+1)/2"]], _float64]  # a symmetric n x n matrix
     Scalars = np.ndarray[tuple[Literal["few"]], _float64]  # a few numbers, not vectors of R^n
     Extended = np.ndarray[tuple[Literal["few", "extended"]], _float64]  # some of them may be infinite
+
+
+def namespace(x: Any) -> Any:
+    """The module with the functions of an array: numpy, or the array API of its library."""
+    if type(x) is np.ndarray:
+        return np
+    from array_api_compat import array_namespace
+
+    return array_namespace(x)
+
+
+class Host:
+    """Where batches of arrays live: here, in NumPy's memory; `linalg.Device` is elsewhere."""
+
+    xp: Any = np
+
+    def asarray(self, x: NDArray[Any]) -> Any:
+        """The array there."""
+        return x
+
+    def host(self, x: Any) -> NDArray[np.float64]:
+        """The array here."""
+        return np.asarray(x)
+
+
+HOST = Host()
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.arrays import Matrix, Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
 
 
@@ -36,17 +36,18 @@ class Poisson(LinearModel):
 
     def losses(self, z: Vector) -> Vector:
         """exp(z) - y z."""
-        losses: Vector = np.exp(z) - self.y * z
+        losses: Vector = namespace(z).exp(z) - self.y * z
         return losses
 
     def slopes(self, z: Vector) -> Vector:
         """exp(z) - y."""
-        slopes: Vector = np.exp(z) - self.y
+        slopes: Vector = namespace(z).exp(z) - self.y
         return slopes
 
     def curvatures(self, z: Vector) -> Vector:
         """exp(z)."""
-        return np.exp(z)
+        curvatures: Vector = namespace(z).exp(z)
+        return curvatures
 
     def excess(self, z: Vector) -> Vector:
         """y (exp(t) - 1 - t), t = z - log y, which keeps its digits where a count is large; exp(z) for 0."""
@@ -81,17 +82,17 @@ class Gamma(LinearModel):
 
     def losses(self, z: Vector) -> Vector:
         """y exp(-z) + z."""
-        losses: Vector = self.y * np.exp(-z) + z
+        losses: Vector = self.y * namespace(z).exp(-z) + z
         return losses
 
     def slopes(self, z: Vector) -> Vector:
         """1 - y exp(-z)."""
-        slopes: Vector = 1.0 - self.y * np.exp(-z)
+        slopes: Vector = 1.0 - self.y * namespace(z).exp(-z)
         return slopes
 
     def curvatures(self, z: Vector) -> Vector:
         """y exp(-z)."""
-        curvatures: Vector = self.y * np.exp(-z)
+        curvatures: Vector = self.y * namespace(z).exp(-z)
         return curvatures
 
     def information(self, z: Vector) -> Vector:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedshed.arrays import Scalars, Vector
+from fedshed.arrays import Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
 
 
@@ -27,12 +27,15 @@ class LeastSquares(LinearModel):
 
     def losses(self, z: Vector) -> Vector:
         """(z - y)^2 / 2."""
-        return np.asarray(0.5 * np.square(z - self.y))
+        losses: Vector = 0.5 * namespace(z).square(z - self.y)
+        return losses
 
     def slopes(self, z: Vector) -> Vector:
         """z - y."""
-        return np.asarray(z - self.y)
+        slopes: Vector = z - self.y
+        return slopes
 
     def curvatures(self, z: Vector) -> Vector:
         """1."""
-        return np.ones_like(z)
+        curvatures: Vector = namespace(z).ones_like(z)
+        return curvatures

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.arrays import Matrix, Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
 
 
@@ -35,19 +35,20 @@ class Logistic(LinearModel):
 
     def losses(self, z: Vector) -> Vector:
         """log(1 + exp(-yz)), without overflow."""
-        m = self.y * z
-        losses: Vector = np.log1p(np.exp(-np.abs(m))) + np.maximum(-m, 0.0)
+        xp, m = namespace(z), self.y * z
+        losses: Vector = xp.log1p(xp.exp(-xp.abs(m))) + xp.maximum(-m, 0.0)
         return losses
 
     def slopes(self, z: Vector) -> Vector:
         """-y sigma(-yz)."""
-        m = self.y * z
-        e = np.exp(-np.abs(m))
-        slopes: Vector = -self.y * np.where(m >= 0, e, 1.0) / (1.0 + e)
+        xp, m = namespace(z), self.y * z
+        e = xp.exp(-xp.abs(m))
+        slopes: Vector = -self.y * xp.where(m >= 0, e, 1.0) / (1.0 + e)
         return slopes
 
     def curvatures(self, z: Vector) -> Vector:
         """sigma(z) sigma(-z): never negative, and 0 only by underflow."""
-        e = np.exp(-np.abs(z))
-        curvatures: Vector = e / np.square(1.0 + e)
+        xp = namespace(z)
+        e = xp.exp(-xp.abs(z))
+        curvatures: Vector = e / xp.square(1.0 + e)
         return curvatures

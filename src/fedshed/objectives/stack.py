@@ -1,7 +1,8 @@
 """Small tables of one shape in one process, evaluated together: one product, one pass over the rows of many.
 
 What a model gets is what it would compute alone, bit for bit: each of its products is the same call on the
-same rows, each of its sums runs over them in the same order.
+same rows, each of its sums runs over them in the same order.  The same classes serve a device of the array
+API (linalg/batch.py), where the bits are the device's own.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from copy import copy
 from functools import cached_property
 from operator import is_
 from threading import RLock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.arrays import HOST, Host, Matrix, Scalars, Vector
 from fedshed.objectives.base import LinearModel, LinearPoint, Rows
 
 T = TypeVar("T")
+Array: TypeAlias = Any  # of NumPy, or of a device
 SMALL = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
 ROWS = 1 << 13  # rows of a stack: so many numbers stay in a core's cache, and need no fresh memory
 GRADIENTS = 1 << 20  # entries of all gradients of a stack
@@ -63,18 +65,20 @@ def _parts(names: list[str], shape: tuple[Any, ...] | None) -> Iterable[list[str
 class Stack:
     """Models of one shape, their rows in one array."""
 
-    def __init__(self, models: list[LinearModel]) -> None:
+    def __init__(self, models: list[LinearModel], device: Host = HOST) -> None:
+        self._device, self._xp = device, device.xp
         first, tables = models[0], [m.X for m in models]
-        self._rows = (_DenseRows if isinstance(first.X, np.ndarray) else _SparseRows)(tables)
+        self.rows = DenseRows(tables, device) if isinstance(first.X, np.ndarray) else _SparseRows(tables)
         self._family = copy(first)  # its losses and their derivatives, with all responses
-        self._family.y = np.stack([m.y for m in models])
-        self._weights = None if first.weights is None else np.stack([m.weights for m in models])  # type: ignore[misc]
-        self._offset = None if first.offset is None else np.stack([m.offset for m in models])  # type: ignore[misc]
-        self._weight = np.array([m.weight for m in models])
-        self.at = Together(lambda theta: _Joint(self, theta))
-        self.costs_along = Together(self._costs_along)
-        self.slopes_along = Together(self._slopes_along)
-        views = self._rows.views(tables)
+        self._family.y = device.asarray(np.stack([m.y for m in models]))
+        self._weights = None if first.weights is None else self._joined([m.weights for m in models])
+        self._offset = None if first.offset is None else self._joined([m.offset for m in models])
+        self._weight = device.asarray(np.array([m.weight for m in models]))
+        alone = device is HOST  # who asks first may compute alone where that gives the same bits
+        self.at = Together(self.joint, alone)
+        self.costs_along = Together(self._costs_along, alone)
+        self.slopes_along = Together(self._slopes_along, alone)
+        views = self.rows.views(tables)
         self.models = [
             self._seated(place, m, X) for place, (m, X) in enumerate(zip(models, views, strict=True))
         ]
@@ -85,35 +89,52 @@ class Stack:
         seated.seat = Seat(self, place)
         return seated
 
-    def margins(self, theta: Vector) -> Matrix:
+    def _joined(self, arrays: list[Any]) -> Array:
+        return self._device.asarray(np.stack(arrays))
+
+    def joint(self, theta: Vector) -> Joint:
+        """All models at a point."""
+        return Joint(self, theta)
+
+    def margins(self, theta: Vector) -> Array:
         """z = X theta + offset, a row of margins for each model."""
-        z = self._rows.times(theta)
+        z = self.rows.times(theta)
         return z if self._offset is None else z + self._offset
 
-    def values(self, z: Matrix) -> Vector:
-        """Mean losses."""
-        return self._mean(self._family.losses(z))
+    def host(self, x: Array) -> NDArray[np.float64]:
+        """An array of the device as one of NumPy's."""
+        return self._device.host(x)
 
-    def gradients(self, z: Matrix) -> Matrix:
+    def values(self, z: Array) -> Vector:
+        """Mean losses."""
+        return self.host(self._mean(self._family.losses(z)))
+
+    def gradients(self, z: Array) -> Matrix:
         """X'l'/N of each model."""
-        return self._rows.transposed_times(self._shares(self._family.slopes(z)))
+        return self.host(self.rows.transposed_times(self._shares(self._family.slopes(z))))
+
+    def curvatures(self, z: Array) -> Array:
+        """What each row adds to its model's curvature, l''/N."""
+        return self._shares(self._family.curvatures(z))
 
     def _costs_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
-        z, u = self.at.found(theta).z, self._rows.times(direction)
-        return np.column_stack([self._mean(self._family.losses(z + eta * u)) for eta in etas])
+        z, u = self.at.found(theta).z, self.rows.times(direction)
+        costs = [self._mean(self._family.losses(z + float(eta) * u)) for eta in etas]
+        return np.column_stack([self.host(cost) for cost in costs])
 
     def _slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
-        z, u = self.at.found(theta).z, self._rows.times(direction)
-        slopes = self._family.slopes(z + etas[:, None, None] * u).transpose(1, 0, 2)
-        return np.asarray((slopes @ self._shares(u)[:, :, None])[:, :, 0])
+        z, u = self.at.found(theta).z, self.rows.times(direction)
+        steps = z + self._device.asarray(etas)[:, None, None] * u
+        slopes = self._xp.permute_dims(self._family.slopes(steps), (1, 0, 2))
+        return self.host((slopes @ self._shares(u)[:, :, None])[:, :, 0])
 
-    def _mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        total = (values if self._weights is None else values * self._weights).sum(axis=-1)
-        return np.asarray(total / self._weight)
+    def _mean(self, values: Array) -> Array:
+        weighted = values if self._weights is None else values * self._weights
+        return self._xp.sum(weighted, axis=-1) / self._weight
 
-    def _shares(self, values: Matrix) -> Matrix:
+    def _shares(self, values: Array) -> Array:
         each = self._weight[:, None]
-        return np.asarray(values / each if self._weights is None else values * (self._weights / each))
+        return values / each if self._weights is None else values * (self._weights / each)
 
 
 class Seat:
@@ -125,7 +146,7 @@ class Seat:
     def at(self, model: LinearModel, theta: Vector) -> LinearPoint | None:
         """The model at a point."""
         joint = self._stack.at(self._place, theta)
-        return None if joint is None else _SeatedPoint(model, joint, self._place)
+        return None if joint is None else joint.point(model, self._place)
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
         """Its costs along a direction."""
@@ -138,50 +159,66 @@ class Seat:
         return None if slopes is None else slopes[self._place]
 
 
-class _Joint:
+class Joint:
     """All models of a stack at one point."""
 
     def __init__(self, stack: Stack, theta: Vector) -> None:
         self._stack, self.z = stack, stack.margins(theta)
 
+    def point(self, model: LinearModel, place: int) -> SeatedPoint:
+        """One of the models at the point."""
+        return SeatedPoint(model, self, place)
+
+    @cached_property
+    def margins(self) -> Matrix:
+        """The margins as NumPy's numbers."""
+        return self._stack.host(self.z)
+
     @cached_property
     def values(self) -> Vector:
+        """The cost of each."""
         return self._stack.values(self.z)
 
     @cached_property
     def gradients(self) -> Matrix:
+        """The gradient of each."""
         return self._stack.gradients(self.z)
 
 
-class _SeatedPoint(LinearPoint):
+class SeatedPoint(LinearPoint):
     """One model of a stack at a point; its curvature is its own affair."""
 
-    def __init__(self, model: LinearModel, joint: _Joint, place: int) -> None:
-        super().__init__(model, joint.z[place])
+    def __init__(self, model: LinearModel, joint: Joint, place: int) -> None:
+        super().__init__(model, joint.margins[place])
         self._joint, self._place = joint, place
 
     @property
     def value(self) -> float:
+        """Mean loss."""
         return float(self._joint.values[self._place])
 
     @property
     def gradient(self) -> Vector:
+        """X'l'/N."""
         return np.asarray(self._joint.gradients[self._place])
 
 
 class Together(Generic[T]):
     """A function of vectors that many ask for alike: the second who asks has it computed for all.
 
-    So nothing is computed for all that only one wants.  The last two results are kept.
+    So nothing is computed for all that only one wants, unless nobody may compute `alone`.  The last two
+    results are kept.
     """
 
-    def __init__(self, compute: Callable[..., T]) -> None:
-        self._compute, self._lock = compute, RLock()
+    def __init__(self, compute: Callable[..., T], alone: bool = True) -> None:
+        self._compute, self._alone, self._lock = compute, alone, RLock()
         self._kept: deque[tuple[tuple[Vector, ...], T]] = deque(maxlen=2)
         self._asked: deque[tuple[int, tuple[Vector, ...]]] = deque(maxlen=2)
 
     def __call__(self, who: int, *key: Vector) -> T | None:
         """The result for all; None to the first who asks, who computes alone."""
+        if not self._alone:
+            return self.found(*key)
         with self._lock:
             if (result := self._recalled(key)) is None:
                 if any(other != who and _alike(asked, key) for other, asked in self._asked):
@@ -218,23 +255,23 @@ def _frozen(key: tuple[Vector, ...]) -> tuple[Vector, ...]:
     return tuple(v.copy() if v.flags.writeable else v for v in key)
 
 
-class _DenseRows:
+class DenseRows:
     """The rows of equally many observations each, models x rows x columns."""
 
-    def __init__(self, tables: list[Matrix]) -> None:
-        self._X = np.stack(tables)
+    def __init__(self, tables: list[Matrix], device: Host = HOST) -> None:
+        self._device, self.X = device, device.asarray(np.stack(tables))
 
     def views(self, tables: list[Matrix]) -> list[Rows]:
-        """Each table, in the stack."""
-        return list(self._X)
+        """Each table, in the stack; as it was where the stack is on a device."""
+        return list(self.X) if self._device is HOST else list(tables)
 
-    def times(self, theta: Vector) -> Matrix:
+    def times(self, theta: Vector) -> Array:
         """X_i theta, a row for each model."""
-        return np.asarray(self._X @ theta)
+        return self.X @ self._device.asarray(theta)
 
-    def transposed_times(self, slopes: Matrix) -> Matrix:
+    def transposed_times(self, slopes: Array) -> Array:
         """X_i's_i, a row for each model."""
-        return np.asarray((self._X.transpose(0, 2, 1) @ slopes[:, :, None])[:, :, 0])
+        return (self._device.xp.matrix_transpose(self.X) @ slopes[:, :, None])[:, :, 0]
 
 
 class _SparseRows:
