@@ -14,7 +14,7 @@ from fedshed.errors import CodecError, Error, ProtocolError, SingularError
 from fedshed.messages import Costs, Declined, Message, Search, Undefined
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.base import Rows
-from fedshed.objectives.columns import Narrow
+from fedshed.objectives.columns import Batched, Narrow
 
 
 def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
@@ -177,7 +177,7 @@ class _CountedPoint:
         return self._point.factor
 
     @property
-    def narrow(self) -> Narrow:
+    def narrow(self) -> Narrow | Batched:
         self._count()
         return self._point.narrow
 

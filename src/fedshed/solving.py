@@ -20,6 +20,8 @@ from fedshed.certificate import Certificate, certify
 from fedshed.checkpoint import Checkpoint, Settings
 from fedshed.datasets import Federation
 from fedshed.engine import Outcome, Progress, iterate
+from fedshed.linalg.batch import placed
+from fedshed.linalg.device import device_named
 from fedshed.linesearch import LineSearch
 from fedshed.objectives import LinearModel, coefficient_names, local_objectives, stacked
 from fedshed.precision import Precision
@@ -68,6 +70,7 @@ def optimize(
     quorum: int = 1,
     patience: int = 20,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
+    device: str | None = None,
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -81,14 +84,16 @@ def optimize(
     travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`). `theta0` is the start (default: 0); "null" starts
     at the intercept of the model without columns, for one exchange of a few sums more. `tol` is on the norm
     of the global gradient, `gap_tol` on f - f_star. `transport` makes a transport from the sites (default:
-    all in this process). `checkpoint` names a file from which `resume` goes on; `watch` is called after
-    every round: a function, or an `Observer` such as `RunLog(folder)` for `fedshed watch folder`.
+    all in this process). `device` is where agents of this process compute, such as "torch:cuda": the same
+    to rounding, for simulations of very many (docs/performance.md). `checkpoint` names a file from which
+    `resume` goes on; `watch` is called after every round: a function, or an `Observer` such as
+    `RunLog(folder)` for `fedshed watch folder`.
 
     A site that does not answer in time counts with the Master's model of it where the algorithm has one, as
     long as `quorum` sites answer; else it is asked again.  One that gives no usable answer in `patience`
     exchanges in a row ends the run, which is then not converged (docs/faults.md).
     """
-    objectives, problem = pose(federation, loss, l2, intercept)
+    objectives, problem = pose(federation, loss, l2, intercept, device)
     settings = Settings(
         loss, problem.l2, intercept, checks.tolerance(tol),
         checks.whole(max_iterations, "max_iterations"), checks.known_optimum(f_star),
@@ -122,9 +127,13 @@ def resume(
     quorum: int | None = None,
     patience: int | None = None,
     transport: Callable[[Mapping[str, Site]], Transport] | None = None,
+    device: str | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Go on from a checkpoint: the same iterates, bit for bit, as a run that was never stopped."""
+    """Go on from a checkpoint: the same iterates, bit for bit, as a run that was never stopped.
+
+    A run on a device goes on with the same bits on the same device.
+    """
     data = federation.fingerprint()
     chosen, settings, progress = checkpoints.load(path, data, algorithm)
     if max_iterations is not None:
@@ -138,7 +147,7 @@ def resume(
         len(federation.sites),
     )
     settings = replace(settings, rules=rules)
-    objectives, problem = pose(federation, settings.loss, settings.l2, settings.intercept)
+    objectives, problem = pose(federation, settings.loss, settings.l2, settings.intercept, device)
     progress = replace(progress, state=chosen.reminded(progress.state))
     saver = Checkpoint(path, chosen, settings, data)
     return _run(chosen, problem, objectives, transport or InProcess, progress, settings, saver, watch)
@@ -155,11 +164,12 @@ def optimum(
 
 
 def pose(
-    federation: Federation, loss: str, l2: float | Vector, intercept: bool
+    federation: Federation, loss: str, l2: float | Vector, intercept: bool, device: str | None = None
 ) -> tuple[dict[str, LinearModel], Problem]:
     """The local objectives, and the problem the Master sees; l2 is one number, or one for each column."""
     checks.flag(intercept, "intercept")
-    objectives = stacked(local_objectives(checks.federation_of(federation), loss, intercept))
+    local = local_objectives(checks.federation_of(federation), loss, intercept)
+    objectives = stacked(local) if device is None else placed(local, device_named(device))
     width, n = federation.dim + intercept, next(iter(objectives.values())).dim
     columns = coefficient_names(federation.columns, intercept, n // width)
     entries = width if np.size(l2) < n else n  # of theta itself, or of each contrast alike

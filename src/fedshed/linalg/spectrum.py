@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from msgspec import Struct
 
 from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.kernels import Automatic, Kernel, Textbook
 from fedshed.objectives.base import Rows
-from fedshed.objectives.columns import Narrow, narrowed
+from fedshed.objectives.columns import Batched, Narrow, narrowed
 
 EPS = float(np.finfo(float).eps)
 
@@ -56,8 +58,12 @@ class Leading(Struct, frozen=True):
         )
 
 
-def leading(factor: Rows | Narrow, count: int, kernel: Kernel) -> Leading:
+def leading(factor: Rows | Narrow | Batched, count: int, kernel: Kernel) -> Leading:
     """At least the first `count` eigenpairs of F'F, unless its rank is lower."""
+    if isinstance(factor, Batched):
+        if isinstance(kernel, Automatic):
+            return _drawn_together(factor, count)
+        factor = factor.narrow()
     narrow = factor if isinstance(factor, Narrow) else narrowed(factor)
     F, n = narrow.rows, len(narrow.columns.place)
     m = min(F.shape)
@@ -65,8 +71,27 @@ def leading(factor: Rows | Narrow, count: int, kernel: Kernel) -> Leading:
     chosen = kernel.choose(F, wanted) if isinstance(kernel, Automatic) else kernel
     name = type(chosen).__name__
     if m == 0:
-        return Leading(name, np.zeros(1), np.zeros((0, n)), True, 0.0)
+        return _nothing(name, n)
     values, short = chosen.short_side(F, wanted)
+    return _ranked(name, values, m, n, lambda q: narrow.columns.expand(_lifted(F, short[:, :q])))
+
+
+def _drawn_together(batched: Batched, count: int) -> Leading:
+    """The same of pairs that were computed for many agents at once."""
+    name, m = type(batched).__name__, batched.short
+    if m == 0:
+        return _nothing(name, batched.n)
+    values, vectors = batched.pairs(min(count + 1, m))
+    return _ranked(name, values[:m], m, batched.n, lambda q: vectors[:q])
+
+
+def _nothing(kernel: str, n: int) -> Leading:
+    """The pairs of a Hessian that is 0."""
+    return Leading(kernel, np.zeros(1), np.zeros((0, n)), True, 0.0)
+
+
+def _ranked(kernel: str, values: Scalars, m: int, n: int, vectors: Callable[[int], Matrix]) -> Leading:
+    """The pairs above the floor of rounding, of the m values at most that are not known to be 0."""
     floor = n * EPS * max(values[0], 0.0)
     q = min(int(np.count_nonzero(values > floor)), n - 1)
     whole = len(values) == m
@@ -74,8 +99,8 @@ def leading(factor: Rows | Narrow, count: int, kernel: Kernel) -> Leading:
         q -= 1
     rho = max(values[q], floor) if q < len(values) else 0.0
     smallest = float(max(values[-1], floor) if m == n else 0.0) if whole else None
-    vectors = narrow.columns.expand(_lifted(F, short[:, :q]))
-    return Leading(name, np.append(values[:q], rho), vectors, whole or rho <= floor or q == n - 1, smallest)
+    complete = whole or rho <= floor or q == n - 1
+    return Leading(kernel, np.append(values[:q], rho), vectors(q), complete, smallest)
 
 
 def leading_eigenpairs(factor: Rows) -> tuple[Vector, Matrix]:

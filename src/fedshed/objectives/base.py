@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from fedshed.arrays import Matrix, Scalars, Vector
-from fedshed.objectives.columns import Narrow, narrowed
+from fedshed.objectives.columns import Batched, Columns, Narrow, columns_of, narrowed
 from fedshed.objectives.tall import Tall
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Point(Protocol):
         ...
 
     @property
-    def narrow(self) -> Narrow:
-        """The same on the columns that matter, which may be far fewer."""
+    def narrow(self) -> Narrow | Batched:
+        """The same on the columns that matter, which may be far fewer; or its eigenpairs, with others'."""
         ...
 
     @property
@@ -191,7 +191,12 @@ class LinearModel:
     @cached_property
     def _narrow(self) -> Narrow | None:
         size = self.X.size if self.rowwise and not isinstance(self.X, Tall) else LARGE + 1
-        return narrowed(self.X) if size <= LARGE else None
+        return Narrow(self.columns.narrow(self.X), self.columns) if size <= LARGE else None
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The columns of X that matter."""
+        return columns_of(self.X)
 
     def total(self, values: Vector) -> float:
         """The weighted sum over rows."""
@@ -283,7 +288,11 @@ class LinearPoint:
         return self._model.curvature_factor(self._model.shares(self._model.curvatures(self._z)))
 
     @cached_property
-    def narrow(self) -> Narrow:
+    def narrow(self) -> Narrow | Batched:
+        """The factor on the columns that matter."""
+        return self.narrow_factor()
+
+    def narrow_factor(self) -> Narrow:
         """The factor on the columns that matter; which these are is found once for a small table."""
         narrow = self._model.narrow_rows(self._model.shares(self._model.curvatures(self._z)))
         return narrowed(self.factor) if narrow is None else narrow

@@ -6,13 +6,14 @@ rows: eigenpairs of a scaled Y'Y become those of X'X by E', exactly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.arrays import Matrix, Vector
+from fedshed.arrays import Matrix, Scalars, Vector
 
 SMALL = 1 << 18  # entries, zeros included, up to which a table is searched for equal columns
 
@@ -59,6 +60,15 @@ class Narrow(Struct, frozen=True):
 
     rows: Any
     columns: Columns
+
+
+class Batched(Struct, frozen=True):
+    """The eigenpairs of a Hessian, drawn with those of many others; its factor for a kernel of one's own."""
+
+    short: int  # the shorter side of the narrow factor
+    n: int
+    pairs: Callable[[int], tuple[Scalars, Matrix]]  # that many at least: falling values, vectors as rows
+    narrow: Callable[[], Narrow]
 
 
 def narrowed(factor: Any) -> Narrow:
