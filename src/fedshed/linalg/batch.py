@@ -104,7 +104,7 @@ class DeviceJoint(Joint):
         with self._lock:
             values, rows = self._spectra
             if (have := self._here.shape[1]) < count:
-                self._here = self._stack.host(rows[:, : max(count, 2 * have), :])
+                self._here = self._stack.host(rows[:, : min(max(count, 2 * have), rows.shape[1]), :])
             here = self._here[place, :count]
         if not np.isfinite(values[place, 0]):
             raise FloatingPointError("the curvature is not finite here")
