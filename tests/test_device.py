@@ -1,15 +1,18 @@
 """Agents on a device give what they give here, to rounding.
 
 The device is one of array_api_strict's that is not its default: it refuses to mix devices, and knows no
-function that the standard does not.
+function that the standard does not.  FEDSHED_DEVICE=torch:cuda runs the same tests on a GPU.
 """
 
 from __future__ import annotations
+
+import os
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy.sparse import csr_array
 
 import fedshed
@@ -17,21 +20,21 @@ from fedshed import ConfigError, Federation
 from fedshed.datasets import Table
 from fedshed.linalg import Automatic, Lanczos, Subspace, Textbook, Tridiagonal, batch, leading
 from fedshed.linalg.batch import placed
-from fedshed.linalg.device import device_named
+from fedshed.linalg.device import LIBRARIES, by_eigh, by_svd, device_named
 from fedshed.objectives import LeastSquares, LinearModel, Poisson, local_objectives
 from fedshed.objectives.base import gram
 from fedshed.objectives.columns import Batched, narrowed
 from fedshed.transports import InProcess
 from made_rows import FAMILIES, response
 
-STRICT = "array_api_strict:device1"
+DEVICE = os.environ.get("FEDSHED_DEVICE", "array_api_strict:device1")
 ROWWISE = [loss for loss in FAMILIES if loss != "multinomial"]
 QUICK = settings(deadline=None, max_examples=30, derandomize=True)
 
 
 @pytest.fixture(autouse=True)
 def _installed():
-    for package in ("array_api_compat", "array_api_strict"):
+    for package in ("array_api_compat", DEVICE.partition(":")[0]):
         pytest.importorskip(package, reason=f"{package} is not installed (pip install 'fedshed[dev]')")
 
 
@@ -53,14 +56,14 @@ def made(loss, count, N, n, seed=0, beside=False, sparse=()):
 def on_device(tables):
     """Least-squares models of given rows, on the device: a Hessian X'X/N that does not depend on theta."""
     models = {str(i): LeastSquares(X, np.zeros(len(X))) for i, X in enumerate(tables)}
-    return list(placed(models, device_named(STRICT)).values())
+    return list(placed(models, device_named(DEVICE)).values())
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["plain", "weights and offsets"])
 @pytest.mark.parametrize("loss", ROWWISE)
 def test_costs_gradients_and_searches_are_those_of_the_cpu(loss, beside):
     here = local_objectives(made(loss, 5, 30, 7, beside=beside), loss)
-    there = placed(here, device_named(STRICT))
+    there = placed(here, device_named(DEVICE))
     rng = np.random.default_rng(1)
     theta, direction, etas = rng.normal(size=7) / 5, rng.normal(size=7), 0.5 ** np.arange(6)
     for i, model in here.items():
@@ -74,6 +77,16 @@ def test_costs_gradients_and_searches_are_those_of_the_cpu(loss, beside):
             np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.fixture(params=[by_eigh, by_svd], ids=["eigh", "svd"], scope="module")
+def _routine(request):
+    """Eigenpairs by either routine, whichever the library would take."""
+    name = DEVICE.partition(":")[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LIBRARIES, name, replace(LIBRARIES[name], eigenpairs=request.param))
+        yield
+
+
+@pytest.mark.usefixtures("_routine")
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9), st.integers(0, 9), st.integers(0, 10**6))
 @QUICK
 def test_eigenpairs_are_those_of_the_dense_textbook(count, N, n, rank, seed):
@@ -100,7 +113,37 @@ def test_eigenpairs_are_those_of_the_dense_textbook(count, N, n, rank, seed):
         np.testing.assert_allclose(H, gram(point.factor), atol=1e-12 * max(top, 1e-300))
 
 
-@pytest.mark.parametrize("shape", [(6, 6), (12, 6), (4, 9)])
+SHAPES = [(6, 6), (12, 6), (4, 9), (90, 40), (38, 60)]  # torch has another routine from 33 columns on
+
+
+def hard_matrices(m, rng):
+    """Full rank, rank 5, rank 0, a column not in use, all eigenvalues alike, a spectrum down to 1e-18."""
+    full = rng.normal(size=(2 * m, m))
+    low, zero, unused = full[:, :5] @ rng.normal(size=(5, m)), np.zeros((2 * m, m)), full.copy()
+    unused[:, m // 2] = 0.0
+    alike, falling = np.linalg.qr(full)[0], full * np.geomspace(1, 1e-9, m)
+    F = np.stack([full, low, zero, unused, alike, falling, 1e140 * full, 1e-140 * full])
+    return F.transpose(0, 2, 1) @ F
+
+
+@pytest.mark.parametrize("m", [5, 33, 64])
+def test_eigenpairs_of_many_matrices_by_either_routine(m):
+    """S v = lambda v to rounding, an orthonormal basis, values as LAPACK finds them, falling."""
+    S = hard_matrices(m, np.random.default_rng(0))
+    device = device_named(DEVICE)
+    size = np.maximum(np.abs(S).max(axis=(1, 2), keepdims=True), 1e-300)
+    for found in (device.eigenpairs(device.asarray(S)), by_svd(device.xp, device.asarray(S))):
+        values, V = map(device.host, found)
+        np.testing.assert_allclose(V @ V.transpose(0, 2, 1) - np.eye(m), 0.0, atol=1e-13)
+        residual = (S / size) @ V.transpose(0, 2, 1) - (values / size[:, 0])[:, None, :] * V.transpose(
+            0, 2, 1
+        )
+        np.testing.assert_allclose(residual, 0.0, atol=m * 1e-15)
+        np.testing.assert_allclose(values / size[:, 0], np.linalg.eigvalsh(S / size)[:, ::-1], atol=m * 1e-15)
+        assert (np.diff(values / size[:, 0]) <= m * 1e-15).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_repeated_eigenvalues(shape):
     """A Hessian with one eigenvalue many times: an orthonormal basis, in part and in whole."""
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(max(shape), min(shape))))[0]
@@ -142,7 +185,7 @@ def test_an_agent_whose_numbers_overflow_does_not_spoil_the_others():
     X[1] *= 1e4
     models = {str(i): Poisson(x, np.ones(10)) for i, x in enumerate(X)}
     with np.errstate(all="ignore"):
-        points = [model.at(np.ones(4)) for model in placed(models, device_named(STRICT)).values()]
+        points = [model.at(np.ones(4)) for model in placed(models, device_named(DEVICE)).values()]
         with pytest.raises(FloatingPointError, match="not finite"):
             leading(points[1].narrow, 4, Automatic())
         for k in (0, 2):
@@ -155,7 +198,7 @@ def test_a_run_takes_the_same_iterations_to_the_same_theta(name):
     federation = fedshed.datasets.load("digits", agents=10, partition="iid", seed=0)
     here, there = (
         fedshed.optimize(federation, algorithm=name, l2=1e-3, tol=1e-9, device=device)
-        for device in (None, STRICT)
+        for device in (None, DEVICE)
     )
     assert here.converged
     assert there.converged
@@ -176,7 +219,7 @@ def test_nothing_of_a_run_is_computed_partly_here(monkeypatch):
     monkeypatch.setattr(LinearModel, "linear", forbidden)
     kept = {}
     fedshed.optimize(
-        made("logistic", 6, 30, 5), algorithm="fib-shed", l2=1e-2, device=STRICT, max_iterations=4,
+        made("logistic", 6, 30, 5), algorithm="fib-shed", l2=1e-2, device=DEVICE, max_iterations=4,
         transport=lambda sites: InProcess(kept.setdefault("sites", sites)),
     )  # fmt: skip
     assert {site.kernel for site in kept["sites"].values()} == {"Batched"}
@@ -184,10 +227,10 @@ def test_nothing_of_a_run_is_computed_partly_here(monkeypatch):
 
 def test_a_resumed_run_is_one_that_never_stopped(tmp_path):
     federation = made("logistic", 6, 12, 20)
-    options = {"algorithm": "fib-shed", "l2": 1e-3, "device": STRICT}
+    options = {"algorithm": "fib-shed", "l2": 1e-3, "device": DEVICE}
     whole = fedshed.optimize(federation, **options, max_iterations=12)
     fedshed.optimize(federation, **options, max_iterations=5, checkpoint=tmp_path / "run")
-    resumed = fedshed.resume(tmp_path / "run", federation, max_iterations=12, device=STRICT)
+    resumed = fedshed.resume(tmp_path / "run", federation, max_iterations=12, device=DEVICE)
     np.testing.assert_array_equal(resumed.theta, whole.theta)
 
 
@@ -198,7 +241,7 @@ def test_workers_and_parts_change_nothing(algorithm, monkeypatch):
     def run(workers):
         transport = lambda sites: InProcess(sites, workers=workers)  # noqa: E731
         return fedshed.optimize(
-            federation, loss="poisson", algorithm=algorithm, l2=1e-3, device=STRICT, transport=transport
+            federation, loss="poisson", algorithm=algorithm, l2=1e-3, device=DEVICE, transport=transport
         ).theta
 
     one = run(1)
@@ -217,11 +260,11 @@ def test_what_does_not_fit_stays_here_and_the_run_is_the_same(monkeypatch):
         tables[name] = Table(X, response("logistic", X.sum(axis=1), rng))
     federation = Federation.from_sites(tables)
     monkeypatch.setattr(batch, "BYTES", 4 * batch._bytes(10, 4))
-    moved = placed(local_objectives(federation, "logistic"), device_named(STRICT))
+    moved = placed(local_objectives(federation, "logistic"), device_named(DEVICE))
     there = [name for name, model in moved.items() if isinstance(model.at(np.zeros(4)).narrow, Batched)]
     assert there == ["odd", "s0", "s2", "s4"]
     here, mixed = (
-        fedshed.optimize(federation, algorithm="fib-shed", l2=1e-3, device=d) for d in (None, STRICT)
+        fedshed.optimize(federation, algorithm="fib-shed", l2=1e-3, device=d) for d in (None, DEVICE)
     )
     np.testing.assert_allclose(mixed.theta, here.theta, atol=1e-8)
     assert len(here.trace) == len(mixed.trace)
@@ -231,7 +274,7 @@ def test_multinomial_models_stay_here():
     federation = made("multinomial", 3, 60, 3)
     here, there = (
         fedshed.optimize(federation, loss="multinomial", algorithm="newton", l2=1e-3, device=device)
-        for device in (None, STRICT)
+        for device in (None, DEVICE)
     )
     np.testing.assert_array_equal(there.theta, here.theta)
 

@@ -58,6 +58,7 @@ class DeviceStack(Stack):
     """Models of one shape, their rows in one array of a device."""
 
     rows: DenseRows
+    _device: Device
 
     def joint(self, theta: Vector) -> DeviceJoint:
         """All models at a point."""
@@ -77,9 +78,8 @@ class DeviceStack(Stack):
         G = F if wide else xp.matrix_transpose(F)
         S = G @ xp.matrix_transpose(G)
         finite = xp.all(xp.isfinite(S), axis=(1, 2))[:, None]
-        values, columns = xp.linalg.eigh(xp.where(finite[:, :, None], S, 0.0))
-        rows = xp.flip(xp.matrix_transpose(columns), axis=1)
-        return xp.flip(xp.where(finite, values, xp.nan), axis=1), self._unit(rows @ F) if wide else rows
+        values, rows = self._device.eigenpairs(xp.where(finite[:, :, None], S, 0.0))
+        return xp.where(finite, values, xp.nan), self._unit(rows @ F) if wide else rows
 
     def _unit(self, rows: Array) -> Array:
         norms = self._xp.linalg.vector_norm(rows, axis=2, keepdims=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -16,11 +16,19 @@ from fedshed.errors import ConfigError
 from fedshed.names import closest
 
 
+class Library(Struct, frozen=True):
+    """How a library names its devices, how its arrays come back, and how it finds eigenpairs."""
+
+    place: Callable[[Any, str], Any]
+    to_host: Callable[[Any], NDArray[np.float64]]
+    eigenpairs: Callable[[Any, Any], tuple[Any, Any]]
+
+
 class Device(Host):
     """A namespace of the array API and one of its devices; numbers there are float64, as everywhere."""
 
-    def __init__(self, xp: Any, place: Any, to_host: Callable[[Any], NDArray[np.float64]]) -> None:
-        self.xp, self._place, self._to_host = xp, place, to_host
+    def __init__(self, xp: Any, library: Library, place: Any) -> None:
+        self.xp, self._library, self._place = xp, library, place
 
     def asarray(self, x: NDArray[Any]) -> Any:
         """A copy of an array on the device."""
@@ -28,14 +36,11 @@ class Device(Host):
 
     def host(self, x: Any) -> NDArray[np.float64]:
         """An array of the device as one of NumPy's."""
-        return self._to_host(x)
+        return self._library.to_host(x)
 
-
-class _Library(Struct, frozen=True):
-    """How a library names its devices, and how its arrays come back."""
-
-    place: Callable[[Any, str], Any]
-    to_host: Callable[[Any], NDArray[np.float64]]
+    def eigenpairs(self, S: Any) -> tuple[Any, Any]:
+        """Falling eigenvalues of many matrices S >= 0, and their eigenvectors as rows."""
+        return self._library.eigenpairs(self.xp, S)
 
 
 def device_named(name: str) -> Device:
@@ -48,7 +53,7 @@ def device_named(name: str) -> Device:
         raise ConfigError(f"device {name!r} needs {' and '.join(missing)}: {remedy}")
     known, xp = LIBRARIES[library], _namespace(library)
     try:
-        device = Device(xp, known.place(xp, place) if place else None, known.to_host)
+        device = Device(xp, known, known.place(xp, place) if place else None)
         device.host(device.asarray(np.ones(1)))
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         raise ConfigError(f"device {name!r} cannot hold float64 numbers here: {error}") from error
@@ -61,13 +66,40 @@ def _namespace(library: str) -> Any:
     return import_module(f"array_api_compat.{library}" if wrapped else library)
 
 
+def by_eigh(xp: Any, S: Any) -> tuple[Any, Any]:
+    """Eigenpairs by the library's own routine."""
+    values, columns = xp.linalg.eigh(S)
+    return xp.flip(values, axis=-1), xp.flip(xp.matrix_transpose(columns), axis=-2)
+
+
+def by_svd(xp: Any, S: Any, **options: Any) -> tuple[Any, Any]:
+    """Eigenpairs by the singular values s of the Cholesky factor of S + d I: s^2 - d, to the rounding of |S|.
+
+    The shift d gives S full rank and a bounded condition, which quick drivers want.
+    """
+    largest = xp.max(xp.abs(S), axis=(1, 2), keepdims=True)
+    d = SHIFT * xp.where(largest > 0, largest, 1.0)
+    unit = xp.eye(S.shape[1], dtype=S.dtype, device=S.device)
+    factor = xp.matrix_transpose(xp.linalg.cholesky(S + d * unit))
+    _, s, rows = xp.linalg.svd(factor, full_matrices=False, **options)
+    return xp.where(largest[:, :, 0] > 0, s * s - d[:, :, 0], 0.0), rows
+
+
+def _by_torch(xp: Any, S: Any) -> tuple[Any, Any]:
+    """Beyond 32 columns torch's `eigh` takes one matrix after the other on CUDA, this SVD all at once."""
+    if S.device.type == "cuda" and S.shape[1] > 32 and xp.version.cuda:
+        return by_svd(xp, S, driver="gesvda")
+    return by_eigh(xp, S)
+
+
 def _from_strict(x: Any) -> NDArray[np.float64]:
     from array_api_strict import Device as StrictDevice
 
     return np.asarray(x.to_device(StrictDevice("CPU_DEVICE")))
 
 
-LIBRARIES: Mapping[str, _Library] = {
-    "torch": _Library(lambda xp, place: place, lambda x: np.asarray(x.cpu().numpy())),
-    "array_api_strict": _Library(lambda xp, place: xp.Device(place), _from_strict),
+SHIFT = 1e-5  # of the largest entry
+LIBRARIES = {
+    "torch": Library(lambda xp, place: place, lambda x: np.asarray(x.cpu().numpy()), _by_torch),
+    "array_api_strict": Library(lambda xp, place: xp.Device(place), _from_strict, by_eigh),
 }
