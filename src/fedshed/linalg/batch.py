@@ -19,7 +19,7 @@ from fedshed.objectives import LinearModel, stacked
 from fedshed.objectives.columns import Batched, Narrow
 from fedshed.objectives.stack import Array, DenseRows, Joint, SeatedPoint, Stack
 
-BYTES = 1 << 28  # of the tables of a stack, and of a table that is moved at all: work space is a few times it
+BYTES = 1 << 29  # of the tables of a stack, and of a table that is moved at all; work space is a few times it
 STEPS = 32  # step sizes of a search, which also need space
 
 
