@@ -10,6 +10,7 @@ import os
 
 import numpy as np
 import pytest
+from benchmarks import gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -302,3 +303,10 @@ def test_a_library_that_is_not_installed_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setattr("fedshed.linalg.device.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs array_api_compat and torch: pip install 'fedshed\[gpu\]'"):
         device_named("torch:cuda")
+
+
+def test_the_benchmark_runs_and_both_ways_agree(capsys):
+    gpu.main(DEVICE, repeats=1, sizes=[(4, 5, 20)])
+    *_, here, there = (line.split("|") for line in capsys.readouterr().out.splitlines())
+    assert [here[2].strip(), there[2].strip()] == ["CPU", DEVICE]
+    assert float(there[-2]) <= 1e-8
