@@ -19,8 +19,8 @@ from fedshed.objectives import LinearModel, stacked
 from fedshed.objectives.columns import Batched, Narrow
 from fedshed.objectives.stack import Array, DenseRows, Joint, SeatedPoint, Stack
 
-BYTES = 1 << 29  # of the tables of a stack, and of a table that is moved at all; work space is a few times it
-STEPS = 32  # step sizes of a search, which also need space
+BYTES = 1 << 28  # of a stack, and of a table that is moved at all; an eigensolver may need 30 times as much
+STEPS = 32  # step sizes of a search, each with a number for every row
 
 
 def placed(objectives: Mapping[str, LinearModel], device: Device) -> dict[str, LinearModel]:
@@ -42,16 +42,14 @@ def placed(objectives: Mapping[str, LinearModel], device: Device) -> dict[str, L
 def _shape(model: LinearModel) -> tuple[Any, ...] | None:
     """What models of one stack have in common; None for one that stays where it is."""
     X = model.X
-    fits = isinstance(X, np.ndarray) and all(X.shape) and _bytes(*X.shape) <= BYTES
-    return (
-        (type(model), X.shape, model.weights is None, model.offset is None)
-        if model.rowwise and fits
-        else None
-    )
+    if not (model.rowwise and isinstance(X, np.ndarray) and all(X.shape) and _bytes(*X.shape) <= BYTES):
+        return None
+    return type(model), X.shape, model.weights is None, model.offset is None
 
 
 def _bytes(rows: int, columns: int) -> int:
-    return 8 * rows * max(columns, STEPS)
+    """What an agent takes of a stack's bound: its rows, its margins in a search, its Gram matrices."""
+    return 8 * max(rows * max(columns, STEPS), 2 * min(rows, columns) ** 2)
 
 
 class DeviceStack(Stack):

@@ -73,16 +73,15 @@ def by_eigh(xp: Any, S: Any) -> tuple[Any, Any]:
 
 
 def by_svd(xp: Any, S: Any, **options: Any) -> tuple[Any, Any]:
-    """Eigenpairs by the singular values s of the Cholesky factor of S + d I: s^2 - d, to the rounding of |S|.
+    """Eigenpairs by the singular values s of the Cholesky factor of S/c + d I: c (s^2 - d), to S's rounding.
 
-    The shift d gives S full rank and a bounded condition, which quick drivers want.
+    With c the largest entry of S and a small d it has full rank and a bounded condition, as some drivers need.
     """
-    largest = xp.max(xp.abs(S), axis=(1, 2), keepdims=True)
-    d = SHIFT * xp.where(largest > 0, largest, 1.0)
+    c = xp.max(xp.abs(S), axis=(1, 2), keepdims=True)
     unit = xp.eye(S.shape[1], dtype=S.dtype, device=S.device)
-    factor = xp.matrix_transpose(xp.linalg.cholesky(S + d * unit))
-    _, s, rows = xp.linalg.svd(factor, full_matrices=False, **options)
-    return xp.where(largest[:, :, 0] > 0, s * s - d[:, :, 0], 0.0), rows
+    L = xp.linalg.cholesky(S / xp.where(c > 0, c, 1.0) + SHIFT * unit)
+    _, s, rows = xp.linalg.svd(xp.matrix_transpose(L), full_matrices=False, **options)
+    return c[:, :, 0] * (s * s - SHIFT), rows
 
 
 def _by_torch(xp: Any, S: Any) -> tuple[Any, Any]:
@@ -98,7 +97,7 @@ def _from_strict(x: Any) -> NDArray[np.float64]:
     return np.asarray(x.to_device(StrictDevice("CPU_DEVICE")))
 
 
-SHIFT = 1e-5  # of the largest entry
+SHIFT = 1e-5  # far above rounding, far below the largest eigenvalue
 LIBRARIES = {
     "torch": Library(lambda xp, place: place, lambda x: np.asarray(x.cpu().numpy()), _by_torch),
     "array_api_strict": Library(lambda xp, place: xp.Device(place), _from_strict, by_eigh),
