@@ -75,7 +75,7 @@ def by_eigh(xp: Any, S: Any) -> tuple[Any, Any]:
 def by_svd(xp: Any, S: Any, **options: Any) -> tuple[Any, Any]:
     """Eigenpairs by the singular values s of the Cholesky factor of S/c + d I: c (s^2 - d), to S's rounding.
 
-    With c the largest entry of S and a small d it has full rank and a bounded condition, as some drivers need.
+    With c the largest entry of S and a small d it has full rank and bounded condition, which drivers need.
     """
     c = xp.max(xp.abs(S), axis=(1, 2), keepdims=True)
     unit = xp.eye(S.shape[1], dtype=S.dtype, device=S.device)
