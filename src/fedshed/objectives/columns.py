@@ -7,6 +7,7 @@ rows: eigenpairs of a scaled Y'Y become those of X'X by E', exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,10 @@ def columns_of(X: Any) -> Columns:
     if X.shape[0] * n <= SMALL:
         X = X if isinstance(X, np.ndarray) else X.toarray()
     used = _used(X)
-    same = _first_alike(X) if isinstance(X, np.ndarray) and X.size <= SMALL else np.arange(n)
+    same = _first_alike(X) if isinstance(X, np.ndarray) and X.size <= SMALL else None
+    if same is None and len(used) == n:
+        return _all_columns(n)
+    same = np.arange(n) if same is None else same
     kinds, back, counts = np.unique(same[used], return_inverse=True, return_counts=True)
     place, share = np.zeros(n, dtype=np.intp), np.zeros(n)
     place[used], share[used] = back, 1 / np.sqrt(counts[back])
@@ -96,13 +100,27 @@ def _used(X: Any) -> NDArray[np.intp]:
     return np.flatnonzero(np.bincount(X.indices[X.data != 0], minlength=X.shape[1]))
 
 
-def _first_alike(X: Matrix) -> NDArray[np.intp]:
-    """For each column the first that equals it; likely ones have the same product with random numbers."""
-    r = np.random.default_rng(0).standard_normal((X.shape[0], 1))
-    sums = np.sum(X * r, axis=0)  # each column added in the same order
+def _first_alike(X: Matrix) -> NDArray[np.intp] | None:
+    """For each column the first that equals it, None if all differ; equal ones have equal random sums."""
+    r = _random_numbers(1 << (X.shape[0] - 1).bit_length())[: X.shape[0]]
+    rough = np.sort(r @ X)
+    if (rough[1:] - rough[:-1]).min(initial=np.inf) > 1e-9 * np.abs(rough).max(initial=0.0):
+        return None
+    sums = np.sum(X * r[:, None], axis=0)  # each column added in the same order
     _, first, back = np.unique(sums, return_index=True, return_inverse=True)
     same: NDArray[np.intp] = first[back]
     doubtful = np.flatnonzero(same != np.arange(len(same)))
     wrong = doubtful[(X[:, doubtful] != X[:, same[doubtful]]).any(axis=0)]
     same[wrong] = wrong
     return same
+
+
+@lru_cache(maxsize=4)
+def _random_numbers(count: int) -> Vector:
+    return np.random.default_rng(0).standard_normal(count)
+
+
+@lru_cache(maxsize=4)
+def _all_columns(n: int) -> Columns:
+    """Every column is in use, and no two are equal."""
+    return Columns(np.arange(n), np.arange(n), np.ones(n))
