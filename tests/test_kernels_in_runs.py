@@ -131,3 +131,16 @@ def test_any_number_of_workers_gives_the_same_bits(workers):
 def test_there_is_at_least_one_worker():
     with pytest.raises(fedshed.ConfigError, match="workers"):
         InProcess({}, workers=0)
+
+
+def test_the_trace_says_which_kernels_were_used():
+    rng = np.random.default_rng(0)
+    sites = {f"s{i}": (rng.normal(size=(60, 40)), rng.random(60) < 0.5) for i in range(3)}
+    federation = fedshed.Federation.from_sites({**sites, "small": (np.eye(40)[:9], np.arange(9) % 2)})
+
+    def used(algorithm):
+        return fedshed.optimize(federation, algorithm=algorithm, l2=1e-2, max_iterations=3).trace.kernels
+
+    assert used("fib-shed") == {"Tridiagonal": 4}
+    assert used(Shed(kernel=Textbook())) == {"Textbook": 4}
+    assert used("lbfgs") == {}

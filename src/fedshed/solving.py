@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -215,10 +216,11 @@ def _run(
         outcome = watched(run, progress, saver, watch)
         certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
     converged, reason, theta = outcome.converged, outcome.reason, outcome.state.theta
+    kernels = Counter(site.kernel for site in sites.values() if site.kernel is not None)
     if not problem.l2.all() and (names := separating(objectives, problem, theta)):
         converged, reason = False, separated(names)
     result = Result(
-        theta, converged, reason, certificate, Trace(outcome.rows), problem.columns,
+        theta, converged, reason, certificate, Trace(outcome.rows, kernels), problem.columns,
         sites=outcome.sites, refusals=outcome.refusals,
     )  # fmt: skip
     if isinstance(watch, Observer):

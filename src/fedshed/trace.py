@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,14 +35,18 @@ class Row(Struct, frozen=True):
     seconds: float
 
 
+NONE: Mapping[str, int] = {}
 COLUMNS: tuple[str, ...] = Row.__struct_fields__
 
 
 class Trace(Sequence[Row]):
-    """The rows of a run, by column as arrays, or as a data frame, CSV or JSON."""
+    """The rows of a run, by column as arrays, or as a data frame, CSV or JSON.
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = tuple(rows)
+    `kernels` says by which kernel sites in this process drew their last eigenpairs, and how many of them did.
+    """
+
+    def __init__(self, rows: Sequence[Row], kernels: Mapping[str, int] = NONE) -> None:
+        self._rows, self.kernels = tuple(rows), dict(sorted(kernels.items()))
 
     def __len__(self) -> int:
         return len(self._rows)

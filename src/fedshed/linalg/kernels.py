@@ -169,8 +169,7 @@ def _panel(m: int) -> int:
 def _few(d: Scalars, e: Scalars, count: int) -> Any:
     """The last `count` eigenpairs of a tridiagonal matrix, rising, and LAPACK's word on them."""
     m = len(d)
-    apart = (np.abs(e) <= 4 * EPS * np.sqrt(np.abs(d[:-1] * d[1:])) + TINY).any()  # T falls into blocks
-    if count <= 16 or apart:
+    if count <= 16 or _apart(d, e):
         il, iu = m - count + 1, m
         found, values, Z, info = lapack.dstemr(d, np.append(e, 0.0), 2, 0.0, 0.0, il, iu, compute_v=1)
         return values[:found], Z[:, :found], info
@@ -178,6 +177,11 @@ def _few(d: Scalars, e: Scalars, count: int) -> Any:
     one_block = np.ones(m, dtype=np.int32), np.full(m, m, dtype=np.int32)
     Z, failed = lapack.dstein(d, e, values[-count:], *one_block)
     return (values[-count:], Z, info) if not failed else lapack.dstevd(d, e, compute_v=1)
+
+
+def _apart(d: Scalars, e: Scalars) -> bool:
+    """Whether a tridiagonal matrix falls into blocks, as far as rounding can tell."""
+    return bool((np.abs(e) <= 4 * EPS * np.sqrt(np.abs(d[:-1] * d[1:])) + TINY).any())
 
 
 def _forms(F: Rows, width: int, products: int) -> bool:
