@@ -166,3 +166,14 @@ def test_vectors_count_as_the_paper_counts():
 def test_algorithms_are_data(algorithm):
     assert Decoder(Shed | Newton, N)(encode(algorithm)) == algorithm
     assert codec_of(algorithm, N) is not None
+
+
+def test_numbers_that_may_be_missing_must_be_finite_where_they_are_there():
+    class Perhaps(Message, frozen=True):
+        size: float | None = None
+
+    assert Perhaps().size is None
+    assert Perhaps(1.0).size == 1.0
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="size of Perhaps"):
+            Perhaps(wrong)

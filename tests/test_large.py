@@ -38,9 +38,9 @@ from fedshed.objectives import tall
 how, path = sys.argv[1:]
 lazy.COPIED, tall.BLOCK = 0, 1 << 16
 few = np.random.default_rng(0).normal(size=(300, 80))
-def fitted(X, y):
+def fitted(X, y, **options):
     fed = fedshed.Federation.from_sites({"a": (X, y)})
-    return fedshed.optimize(fed, algorithm="newton", l2=1e-2, intercept=True)
+    return fedshed.optimize(fed, algorithm="newton", l2=1e-2, intercept=True, **options)
 fitted(few, np.arange(300) % 2)
 pa.array([True]).cast(pa.float64())
 held = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
@@ -50,7 +50,7 @@ X = pa.ipc.open_file(pa.memory_map(path)).read_all() if how == "arrow" else np.l
 if how == "copy":
     np.array(X)
 y = np.resize([0, 1, 1], len(X))
-assert fitted(X, y).converged
+assert fitted(X, y, checkpoint=f"{path}.{how}.checkpoint").converged
 """
 
 

@@ -23,7 +23,7 @@ from fedshed.linalg import (
     solve,
 )
 from fedshed.linalg.solve import cholesky_of
-from fedshed.objectives.columns import narrowed
+from fedshed.objectives.columns import Narrow, columns_of, narrowed
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9), st.integers(0, 9), st.integers(0, 10**6))
@@ -145,14 +145,56 @@ def test_the_columns_that_matter_rebuild_the_table(shape):
 
 @given(factors, st.integers(1, 12))
 @QUICK
-def test_subspace_values_are_ritz_values(shape, count):
-    """Never above the eigenvalues (Cauchy interlacing), and never far below for the first."""
+def test_subspace_values_are_never_above_the_eigenvalues(shape, count):
+    """Nystrom's approximation is at most S, and the first value never far below."""
     F = awkward_factor(*shape)
     pairs = leading(F, count, Subspace())
     truth = leading_eigenpairs(F)[0]
     slack = 1e-12 * (1 + truth[0])
     assert (pairs.values <= truth[: pairs.q + 1] + slack).all()
     assert pairs.values[0] >= 0.5 * truth[0] - slack
+
+
+@pytest.mark.parametrize("shape", [(1000, 64), (60, 400), (3000, 100)])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_subspace_of_hardly_any_rank(shape, rank):
+    """Rows of very different size, as sites with outliers have them; a Hessian that is 0 everywhere."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        F = factor_of(*shape, rank, seed) * np.exp(3 * rng.normal(size=(shape[0], 1)))
+        pairs, truth = leading(F, 12, Subspace()), leading_eigenpairs(F)
+        assert pairs.q <= max(rank, 12)
+        np.testing.assert_allclose(pairs.values[:rank], truth[0][:rank], rtol=1e-10)
+        np.testing.assert_allclose(np.abs(pairs.vectors[:rank] @ truth[1][:rank].T), np.eye(rank), atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [Lanczos(), Subspace(), Tridiagonal()], ids=lambda k: type(k).__name__)
+def test_a_curvature_of_zero_has_no_pairs(kernel):
+    """As a saturated site's: its columns are in use, its curvature is none."""
+    X = np.random.default_rng(0).normal(size=(300, 120))
+    for F in (0 * X, csr_array(X) * 0.0):
+        pairs = leading(Narrow(F, columns_of(X)), 8, kernel)
+        assert pairs.complete
+        assert (pairs.q, pairs.values.tolist()) == (0, [0.0])
+
+
+@pytest.mark.parametrize("kernel", [Lanczos(), Subspace(), Tridiagonal()], ids=lambda k: type(k).__name__)
+def test_a_kernel_is_a_pure_function(kernel):
+    """Also where the space it searches closes early: a balanced one-hot table has one eigenvalue only."""
+    X = csr_array(np.kron(np.eye(600), np.ones((3, 1))))
+    one, other = leading(X, 8, kernel), leading(X, 8, kernel)
+    assert np.array_equal(one.vectors, other.vectors)
+    assert np.array_equal(one.values, other.values)
+
+
+@pytest.mark.parametrize("rows", [520, 1500])
+@pytest.mark.parametrize("n", [520, 700])
+def test_large_dense_factors_by_lanczos_are_the_textbooks(rows, n):
+    F = np.random.default_rng(n).normal(size=(rows, n)) * np.geomspace(1, 0.05, n)
+    pairs, (values, vectors) = leading(F, 5, Automatic()), leading_eigenpairs(F)
+    assert pairs.kernel == "Lanczos"
+    np.testing.assert_allclose(pairs.values, values[: pairs.q + 1], rtol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(pairs.vectors[:5] * vectors[:5], axis=1)), 1.0, rtol=1e-9)
 
 
 def test_the_kernel_follows_the_shorter_side_the_density_and_the_pairs():

@@ -333,3 +333,30 @@ def test_of_many_sites_looked_at_together_exactly_the_liars_are_named(points):
     found = contradictions(known, parts, said, dict.fromkeys(said, 1.0), lossy=False)
     assert set(found) == {"s2", "s3"}
     assert contradictions(known, parts, said, dict.fromkeys(said, 1.0), lossy=True).keys() == {"s3"}
+
+
+@pytest.mark.parametrize("honest_first", [True, False])
+def test_of_two_answers_the_credible_one_counts(honest_first):
+    """A reply that came twice, once altered on its way, does not cost a site its turn."""
+    algorithm = build("fib-shed")
+    codec = codec_of(algorithm, 6)
+
+    class Twice(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            for i, data in super().exchange(payloads):
+                reply = codec.decode_reply(data)
+                part = reply.parts[0]
+                altered = []
+                if i == "middle" and self.count > 2 and isinstance(part, Local):
+                    low = replace(part, loss=part.loss - 1e3)
+                    altered = [(i, codec.encode_reply(replace(reply, parts=[low])))]
+                yield from ([(i, data), *altered] if honest_first else [*altered, (i, data)])
+
+    result = fedshed.optimize(make_federation("logistic"), algorithm=algorithm, l2=L2, transport=Twice)
+    plain = fedshed.optimize(make_federation("logistic"), algorithm=algorithm, l2=L2)
+    assert result.converged
+    assert np.array_equal(result.theta, plain.theta)
+    assert bool(result.refusals) is not honest_first

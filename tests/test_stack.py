@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -68,7 +70,7 @@ def test_a_run_is_the_same_with_models_together_and_alone(name, workers, monkeyp
         return fedshed.optimize(federation, algorithm=name, l2=1e-3, transport=transport)
 
     one = run()
-    monkeypatch.setattr(stack, "SMALL", 0)
+    monkeypatch.setattr(stack, "LIGHT", 0)
     other = run()
     assert np.array_equal(one.theta, other.theta)
     assert one.trace[-1].uplink_bytes == other.trace[-1].uplink_bytes
@@ -92,7 +94,7 @@ def test_the_first_who_asks_computes_alone_and_the_second_for_all(monkeypatch):
 
 
 def test_large_tables_and_odd_ones_stay_alone(monkeypatch):
-    monkeypatch.setattr(stack, "SMALL", 100)
+    monkeypatch.setattr(stack, "LIGHT", 100)
     rng = np.random.default_rng(0)
     sites = {
         "a": (rng.normal(size=(20, 3)), np.arange(20.0)),
@@ -102,3 +104,28 @@ def test_large_tables_and_odd_ones_stay_alone(monkeypatch):
     }
     together = stacked(local_objectives(Federation.from_sites(sites), "least-squares"))
     assert [i for i, model in sorted(together.items()) if model.seat] == ["a", "b"]
+
+
+def test_what_is_shared_cannot_be_changed_and_views_are_no_promise():
+    models = list(stacked(local_objectives(made("least-squares", 4, 20, 3, 1), "least-squares")).values())
+    theta, direction, etas = np.ones(3), np.ones(3), np.ones(2)
+    for model in models:
+        first = model.at(theta).value, model.along(theta, direction, etas)
+    assert first[0] == models[-1].at(theta).value
+    for shared in (models[-1].at(theta).gradient, models[-1].along(theta, direction, etas)):
+        with pytest.raises(ValueError, match="read-only"):
+            shared *= 0
+    base = np.zeros(3)
+    view = base.view()
+    view.flags.writeable = False
+    before = [model.at(view).value for model in models]
+    base += 1.0
+    assert all(model.at(view).value != value for model, value in zip(models, before, strict=True))
+
+
+def test_a_copy_of_a_model_is_evaluated_alone():
+    model = next(iter(stacked(local_objectives(made("logistic", 4, 20, 3, 1), "logistic")).values()))
+    other = deepcopy(model)
+    assert model.seat is not None
+    assert other.seat is None
+    assert other.at(np.ones(3)).value == model.at(np.ones(3)).value

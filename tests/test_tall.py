@@ -311,3 +311,14 @@ def test_a_mask_over_a_mapped_array_is_not_forgotten(tmp_path):
     X = np.ma.masked_array(memmap(tmp_path / "x", np.ones((4, 3))), mask=np.eye(4, 3))
     with pytest.raises(DataError, match="'x0'"):
         Federation.from_sites({"a": (X, range(4))})
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [[5, 1, 1], [-1, 0], np.arange(ROWS) % 9999 == 1, slice(3, 9)],
+    ids=lambda chosen: type(chosen).__name__,
+)
+def test_rows_are_chosen_as_numpy_chooses_them(tmp_path, chosen):
+    X = np.random.default_rng(0).normal(size=(ROWS, 3))
+    table = ArrowRows("site 'a'", arrow(tmp_path / "x", X))
+    np.testing.assert_array_equal(table[chosen], X[chosen])

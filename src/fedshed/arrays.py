@@ -30,7 +30,7 @@ else:
 
 def namespace(x: Any) -> Any:
     """The module with the functions of an array: numpy, or the array API of its library."""
-    if type(x) is np.ndarray:
+    if isinstance(x, np.ndarray | np.generic):
         return np
     from array_api_compat import array_namespace
 

@@ -123,9 +123,8 @@ class Codec:
 
     def encode_common(self, run: bytes, number: int, parts: Sequence[Message]) -> bytes:
         """The part of a request that is the same for all agents, encoded once."""
-        return (
-            b"\x94" + encode(run) + encode(number) + encode(list(parts))
-        )  # an array of four, the last to follow
+        array_of_four = b"\x94"  # the last of them follows
+        return array_of_four + encode(run) + encode(number) + encode(list(parts))
 
     def encode_request(self, common: bytes, mine: Message | None) -> bytes:
         """The whole request for one agent."""

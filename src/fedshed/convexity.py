@@ -57,7 +57,8 @@ def _alike(
     groups: dict[Any, list[AgentId]] = {}
     for i, said in answers.items():
         if i in known:
-            groups.setdefault((id(known[i].w), *map(type, said)), []).append(i)
+            kinds = [(type(answer), getattr(answer, "gradient", None) is None) for answer in said]
+            groups.setdefault((id(known[i].w), *kinds), []).append(i)
     return list(groups.values())
 
 

@@ -24,7 +24,8 @@ class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         for name in _floats(type(self)):
-            if not isfinite(value := getattr(self, name)):
+            value = getattr(self, name)
+            if value is not None and not isfinite(value):
                 raise ValueError(f"{name} of {type(self).__name__} is {value}")
 
 
@@ -39,7 +40,8 @@ def numeric_fields(message: type[Message]) -> tuple[str, ...]:
 
 @cache
 def _floats(message: type[Message]) -> tuple[str, ...]:
-    return tuple(name for name, hint in get_type_hints(message).items() if hint is float)
+    hints = get_type_hints(message)
+    return tuple(f for f in message.__struct_fields__ if float in (hints[f], *get_args(hints[f])))
 
 
 # --- asked of all agents -------------------------------------------------------------------------

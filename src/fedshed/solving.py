@@ -85,8 +85,9 @@ def optimize(
     travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`). `theta0` is the start (default: 0); "null" starts
     at the intercept of the model without columns, for one exchange of a few sums more. `tol` is on the norm
     of the global gradient, `gap_tol` on f - f_star. `transport` makes a transport from the sites (default:
-    all in this process). `device` is where agents of this process compute, such as "torch:cuda": the same
-    to rounding, for simulations of very many (docs/performance.md). `checkpoint` names a file from which
+    all in this process). `device` is where agents of this process compute, such as "torch:cuda", for
+    simulations of very many: the same to rounding, but that approximate eigenpairs are exact there
+    (docs/performance.md). `checkpoint` names a file from which
     `resume` goes on; `watch` is called after every round: a function, or an `Observer` such as
     `RunLog(folder)` for `fedshed watch folder`.
 

@@ -84,9 +84,8 @@ class Wire:
         self._algorithm, self._problem, self._transport, self._rules = algorithm, problem, transport, rules
         self._codec, self._run = codec_of(algorithm, problem.n), token_bytes(4)
         self._heard: set[tuple[AgentId, int]] = set()
-        self._scale = dict.fromkeys(
-            problem.agents, scale
-        )  # the largest cost of each site, which rounding is relative to
+        # the largest cost of each site, which rounding is relative to
+        self._scale = dict.fromkeys(problem.agents, scale)
         self._known: Mapping[AgentId, Known[Any]] = {}
         self.traffic, self.refusals = traffic, list[Refusal]()
         self.sites = {i: replace(sites.get(i, Contact()), silent=0) for i in problem.agents}
@@ -121,9 +120,8 @@ class Wire:
         arrived = [(i, data) for i, data in self._transport.exchange(payloads) if i in self.sites]
         replies = [(i, reply) for i, data in arrived if (reply := self._decoded(number, i, data))]
         current = [(i, r) for i, r in replies if i in payloads and (r.run, r.number) == (self._run, number)]
-        usable = self._believed(
-            number, ask, {i: r for i, r in current if not self._refused(number, ask, i, r)}
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers too large are no contradiction
+            usable = self._usable(number, ask, current)
         self._count(number, payloads, arrived, replies)
         self._keep(number, payloads, arrived, usable)
         return usable
@@ -136,6 +134,20 @@ class Wire:
                 self._refuse(number, i, str(error))
             return None
 
+    def _usable(
+        self, number: int, ask: Ask, replies: list[tuple[AgentId, Reply]]
+    ) -> dict[AgentId, list[Any]]:
+        """The first answer of each site that can be used: a repeated one may be another."""
+        waiting: dict[AgentId, list[list[Any]]] = {}
+        for i, reply in replies:
+            if not self._refused(number, ask, i, reply):
+                waiting.setdefault(i, []).append(reply.parts)
+        usable: dict[AgentId, list[Any]] = {}
+        while waiting:
+            usable |= self._believed(number, ask, {i: answers[0] for i, answers in waiting.items()})
+            waiting = {i: said[1:] for i, said in waiting.items() if i not in usable and len(said) > 1}
+        return usable
+
     def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
         """Whether a reply is no answer to what was asked."""
         why = unusable(self._algorithm, self._problem, ask, ask.each[i], reply)
@@ -143,14 +155,14 @@ class Wire:
             self._refuse(number, i, why)
         return why is not None
 
-    def _believed(self, number: int, ask: Ask, replies: Mapping[AgentId, Reply]) -> dict[AgentId, list[Any]]:
+    def _believed(
+        self, number: int, ask: Ask, answers: Mapping[AgentId, list[Any]]
+    ) -> dict[AgentId, list[Any]]:
         """The answers that convex costs can give; the largest cost of each site is remembered."""
         if self._problem.loss == "least-squares":
-            for i in replies.keys() & self._known.keys():
+            for i in answers.keys() & self._known.keys():
                 self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
-        answers = {i: reply.parts for i, reply in replies.items()}
-        with np.errstate(over="ignore", invalid="ignore"):  # numbers too large are no contradiction
-            false = contradictions(self._known, ask.parts, answers, self._scale, self._algorithm.lossy)
+        false = contradictions(self._known, ask.parts, answers, self._scale, self._algorithm.lossy)
         for i, why in false.items():
             self._refuse(number, i, why)
         for i in answers.keys() - false.keys():

@@ -114,9 +114,8 @@ class Held(Struct, frozen=True):
     def extended(self, pairs: Eigenpairs, t: int) -> Held:
         """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
         new = slice(self.q - pairs.start, None)
-        if (
-            pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
-        ):  # all of them anew: no mixture
+        anew = pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
+        if anew:  # all of them: no mixture
             return replace(self, values=pairs.values, vectors=pairs.vectors, rho=pairs.rho,
                            complete=pairs.last, t=t, lost=False, short=None)  # fmt: skip
         if pairs.k != self.k or pairs.start > self.q or pairs.start + len(pairs.values) < self.q:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class Federation:
             part = self.tables[site]
             header = [site, *part.X.shape, scipy.sparse.issparse(part.X), part.y.dtype.str]
             digest.update(json.dumps(header).encode())
-            for array in (*_arrays(part.X), part.y, *_beside(part)):
+            for array in chain(_arrays(part.X), (part.y, *_beside(part))):  # block by block
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

@@ -67,7 +67,7 @@ class ArrowRows:
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(self.shape[0])
             return self._read(start, stop)
-        return self._chosen(np.asarray(rows))
+        return self._chosen(np.arange(self.shape[0])[rows])
 
     def _read(self, start: int, stop: int) -> NDArray[np.float64]:
         X = np.empty((stop - start, self.shape[1]), order="F")  # a column of the block is a copy of Arrow's

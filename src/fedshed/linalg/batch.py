@@ -103,7 +103,7 @@ class DeviceJoint(Joint):
             values, rows = self._spectra
             if (have := self._here.shape[1]) < count:
                 self._here = self._stack.host(rows[:, : min(max(count, 2 * have), rows.shape[1]), :])
-            here = self._here[place, :count]
+            here = self._here[place, :count].copy()  # not all of them, as long as one is kept
         if not np.isfinite(values[place, 0]):
             raise FloatingPointError("the curvature is not finite here")
         return values[place, :count], here

@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 from scipy.linalg.blas import dsymv, dtrsm
 
 from fedshed.arrays import Matrix, Scalars
-from fedshed.errors import Error
+from fedshed.errors import SingularError
 from fedshed.objectives.base import Rows, gram
 
 Pairs: TypeAlias = tuple[Scalars, Matrix]  # falling eigenvalues, eigenvectors as columns
@@ -50,7 +50,7 @@ class Tridiagonal(Struct, frozen=True, tag=True):
         c, d, e, tau, info = lapack.dsytrd(S, lower=1, lwork=_panel(m) * m, overwrite_a=1)
         values, Z, info = _few(d, e, count) if 4 * count <= m else lapack.dstevd(d, e, compute_v=1)
         if info:
-            raise Error(f"LAPACK found no eigenpairs of a tridiagonal matrix of size {m} (info = {info})")
+            raise SingularError(f"LAPACK found no eigenpairs of a tridiagonal matrix of size {m} ({info = })")
         columns = np.asfortranarray(Z[:, ::-1][:, :count])
         columns[1:] = lapack.dormqr("L", "N", c[1:, :-1], tau, columns[1:], lwork=32 * count)[0]
         return values[::-1][:count], columns
@@ -78,8 +78,11 @@ class Subspace(Struct, frozen=True, tag=True):
             Q = _orthonormal(product(Q))
         Y = product(Q)
         B = Q.T @ Y
-        shift = EPS * np.trace(B)  # makes B definite where S has a lower rank than Q
-        L = np.linalg.cholesky((B + B.T) / 2 + shift * np.eye(width))
+        shift = EPS * m**0.5 * float(np.linalg.norm(Y))  # above the rounding of B, whatever the rank of S
+        try:
+            L = np.linalg.cholesky((B + B.T) / 2 + shift * np.eye(width))
+        except np.linalg.LinAlgError:  # S is 0
+            return Tridiagonal().short_side(F, count)
         E = dtrsm(1.0, L, (Y + shift * Q).T, lower=1)
         squares, U = np.linalg.eigh(E @ E.T)
         squares, U = squares[::-1][:count], U[:, ::-1][:, :count]
@@ -95,15 +98,19 @@ class Lanczos(Struct, frozen=True, tag=True):
 
     def short_side(self, F: Rows, count: int) -> Pairs:
         """The leading `count` eigenpairs of the shorter side, by products with F or its Gram matrix."""
-        from scipy.sparse.linalg import LinearOperator, eigsh
+        from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
         m = min(F.shape)
         if 2 * count >= m:
             return Tridiagonal().short_side(F, count)
         product = _product(F, dense=_forms(F, 1, 100 + 10 * count))
         operator = LinearOperator((m, m), matvec=product, dtype=float)
-        start = np.random.default_rng(0).standard_normal(m)
-        values, columns = eigsh(operator, k=count, v0=start, which="LA", ncv=min(m, 2 * count + 30))
+        rng, basis = np.random.default_rng(0), min(m, 2 * count + 30)  # rng: also where it must start again
+        start = rng.standard_normal(m)
+        try:
+            values, columns = eigsh(operator, k=count, v0=start, which="LA", ncv=basis, rng=rng)
+        except ArpackError:  # F is 0, or far from convergence
+            return Tridiagonal().short_side(F, count)
         return values[::-1], columns[:, ::-1]
 
 
@@ -122,7 +129,7 @@ class Automatic(Struct, frozen=True, tag=True):
         m = min(F.shape)
         if self.approximate and 4 * count <= m:
             return Subspace()
-        if m >= LARGE and 25 * count <= m:
+        if m >= LANCZOS_FROM and 25 * count <= m:
             return Lanczos()
         return Tridiagonal()
 
@@ -131,7 +138,7 @@ Chosen: TypeAlias = Textbook | Tridiagonal | Subspace | Lanczos
 Kernel: TypeAlias = Chosen | Automatic
 EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 BLOCKED = 10  # a product of dense matrices does so many times more multiplications in a second
-LARGE = 500  # from here on few pairs by Lanczos cost less than a tridiagonalisation
+LANCZOS_FROM = 500  # from here on few pairs by Lanczos cost less than a tridiagonalisation
 SMALL = 32  # below this a dense eigendecomposition is as quick as anything
 
 
@@ -181,7 +188,8 @@ def _few(d: Scalars, e: Scalars, count: int) -> Any:
 
 def _apart(d: Scalars, e: Scalars) -> bool:
     """Whether a tridiagonal matrix falls into blocks, as far as rounding can tell."""
-    return bool((np.abs(e) <= 4 * EPS * np.sqrt(np.abs(d[:-1] * d[1:])) + TINY).any())
+    size = np.sqrt(np.abs(d))
+    return bool((np.abs(e) <= 4 * EPS * size[:-1] * size[1:] + TINY).any())
 
 
 def _forms(F: Rows, width: int, products: int) -> bool:

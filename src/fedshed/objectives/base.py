@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
 FEW = 8  # columns of a sparse table that are as well dense
-LARGE = 1 << 18  # entries of a table that is not kept twice
+KEPT_TWICE = 1 << 18  # entries of a table up to which its narrow form is kept too
 Rows: TypeAlias = Any  # a dense float64 matrix or a scipy CSR array, one row an observation
 
 
@@ -121,6 +121,10 @@ class LinearModel:
         self.dim = int(X.shape[1])
         self._last: tuple[Vector, NDArray[np.float64]] | None = None  # the last theta and its margins
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is evaluated alone."""
+        return {name: value for name, value in self.__dict__.items() if name != "seat"}
+
     def null(self) -> Self:
         """The same responses, weights and offsets with an intercept as the only column."""
         return type(self)(np.ones((len(self.y), 1)), self.y, self.weights, self.offset)
@@ -190,8 +194,8 @@ class LinearModel:
 
     @cached_property
     def _narrow(self) -> Narrow | None:
-        size = self.X.size if self.rowwise and not isinstance(self.X, Tall) else LARGE + 1
-        return Narrow(self.columns.narrow(self.X), self.columns) if size <= LARGE else None
+        size = self.X.size if self.rowwise and not isinstance(self.X, Tall) else KEPT_TWICE + 1
+        return Narrow(self.columns.narrow(self.X), self.columns) if size <= KEPT_TWICE else None
 
     @cached_property
     def columns(self) -> Columns:

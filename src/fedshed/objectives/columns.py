@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedshed.arrays import Matrix, Scalars, Vector
 
-SMALL = 1 << 18  # entries, zeros included, up to which a table is searched for equal columns
+SEARCHED = 1 << 18  # entries, zeros included, up to which a table is searched for equal columns
 
 
 class Columns(Struct, frozen=True):
@@ -81,10 +81,10 @@ def narrowed(factor: Any) -> Narrow:
 def columns_of(X: Any) -> Columns:
     """The columns in use; equal ones are found in tables that are not large."""
     n = X.shape[1]
-    if X.shape[0] * n <= SMALL:
+    if X.shape[0] * n <= SEARCHED:
         X = X if isinstance(X, np.ndarray) else X.toarray()
     used = _used(X)
-    same = _first_alike(X) if isinstance(X, np.ndarray) and X.size <= SMALL else None
+    same = _first_alike(X) if isinstance(X, np.ndarray) and X.size <= SEARCHED else None
     if same is None and len(used) == n:
         return _all_columns(n)
     same = np.arange(n) if same is None else same

@@ -23,7 +23,7 @@ from fedshed.objectives.base import LinearModel, LinearPoint, Rows
 
 T = TypeVar("T")
 Array: TypeAlias = Any  # of NumPy, or of a device
-SMALL = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
+LIGHT = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
 ROWS = 1 << 13  # rows of a stack: so many numbers stay in a core's cache, and need no fresh memory
 GRADIENTS = 1 << 20  # entries of all gradients of a stack
 
@@ -44,8 +44,8 @@ def stacked(objectives: Mapping[str, LinearModel]) -> dict[str, LinearModel]:
 def _shape(model: LinearModel) -> tuple[Any, ...] | None:
     """What models of one stack have in common; None for one that stays alone."""
     X = model.X
-    size = X.size if isinstance(X, np.ndarray) else getattr(X, "nnz", SMALL + 1)
-    if not model.rowwise or size > SMALL or 2 * X.shape[0] > ROWS or not all(X.shape):
+    size = X.size if isinstance(X, np.ndarray) else getattr(X, "nnz", LIGHT + 1)
+    if not model.rowwise or size > LIGHT or 2 * X.shape[0] > ROWS or not all(X.shape):
         return None
     return type(model), type(X), X.shape, model.weights is None, model.offset is None
 
@@ -102,8 +102,10 @@ class Stack:
         return z if self._offset is None else z + self._offset
 
     def host(self, x: Array) -> NDArray[np.float64]:
-        """An array of the device as one of NumPy's."""
-        return self._device.host(x)
+        """An array of the device as one of NumPy's that all models share, so none may change it."""
+        shared = self._device.host(x)
+        shared.flags.writeable = False
+        return shared
 
     def values(self, z: Array) -> Vector:
         """Mean losses."""
@@ -120,7 +122,7 @@ class Stack:
     def _costs_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
         z, u = self.at.found(theta).z, self.rows.times(direction)
         costs = [self._mean(self._family.losses(z + float(eta) * u)) for eta in etas]
-        return np.column_stack([self.host(cost) for cost in costs])
+        return self.host(self._xp.stack(costs, axis=1))
 
     def _slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
         z, u = self.at.found(theta).z, self.rows.times(direction)
@@ -252,7 +254,14 @@ def _alike(known: tuple[Vector, ...], key: tuple[Vector, ...]) -> bool:
 
 def _frozen(key: tuple[Vector, ...]) -> tuple[Vector, ...]:
     """Vectors that nobody will change."""
-    return tuple(v.copy() if v.flags.writeable else v for v in key)
+    return tuple(v if _unchanging(v) else v.copy() for v in key)
+
+
+def _unchanging(v: Any) -> bool:
+    """Whether an array and all that it is a view of are read-only."""
+    while isinstance(v, np.ndarray) and not v.flags.writeable:
+        v = v.base
+    return v is None or isinstance(v, bytes)
 
 
 class DenseRows:
