@@ -28,8 +28,8 @@ import fedshed
 from fedshed import Federation
 from fedshed.algorithm import Known
 from fedshed.algorithms import build
+from fedshed.algorithms.held import Held
 from fedshed.algorithms.newton import PackedHessian
-from fedshed.algorithms.shed import Held
 from fedshed.arrays import pack
 from fedshed.engine import Progress
 from fedshed.linalg import leading_eigenpairs

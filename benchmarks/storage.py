@@ -16,7 +16,7 @@ from benchmarks.speed import PAGE, task
 from fedshed import Federation
 from fedshed.algorithm import Algorithm, Problem, State
 from fedshed.algorithms import Shed, ShedAggregate
-from fedshed.algorithms.shed import Held, curvature
+from fedshed.algorithms.held import Held, curvature
 from fedshed.arrays import Matrix
 from fedshed.solving import pose
 

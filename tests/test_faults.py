@@ -10,7 +10,7 @@ import fedshed
 from conftest import federation_for, make_federation
 from fedshed.algorithm import Known, Problem, State, advance, cost
 from fedshed.algorithms import build
-from fedshed.algorithms.shed import Held
+from fedshed.algorithms.held import Held
 from fedshed.engine import Progress, iterate
 from fedshed.linalg import leading_eigenpairs
 from fedshed.linesearch import TwoExchange

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedshed.algorithm import Known, State
-from fedshed.algorithms.shed import Held
+from fedshed.algorithms.held import Held
 from fedshed.cli import app
 from fedshed.engine import Progress
 from fedshed.experiments import Study

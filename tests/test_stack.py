@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 import fedshed
 from fedshed import Federation
 from fedshed.objectives import local_objectives, stack, stacked
+from fedshed.objectives.stacked_rows import DenseRows
 from fedshed.transports import InProcess
 from made_rows import FAMILIES, response
 
@@ -78,7 +79,7 @@ def test_a_run_is_the_same_with_models_together_and_alone(name, workers, monkeyp
 
 def test_the_first_who_asks_computes_alone_and_the_second_for_all(monkeypatch):
     asked = []
-    monkeypatch.setattr(stack.DenseRows, "times", lambda self, theta: asked.append(theta) or self.X @ theta)
+    monkeypatch.setattr(DenseRows, "times", lambda self, theta: asked.append(theta) or self.X @ theta)
     models = list(stacked(local_objectives(made("least-squares", 5, 20, 3, 1), "least-squares")).values())
     points = np.random.default_rng(0).normal(size=(6, 3))
     for theta in points:  # one agent that walks about on its own

@@ -13,7 +13,7 @@ from conftest import make_federation
 from fedshed import ConfigError, Fused
 from fedshed.algorithm import Known, Problem, State
 from fedshed.algorithms import QnShed, Shed
-from fedshed.algorithms.shed import Held, curvature
+from fedshed.algorithms.held import Held, curvature
 from fedshed.codec import Decoder, encode
 from fedshed.linalg.rows import CHANGE, Short, weighted_gram
 from fedshed.messages import Eigenpairs

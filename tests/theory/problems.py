@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from fedshed import datasets, optimum
 from fedshed.algorithm import Problem, advance, gradient
-from fedshed.algorithms.shed import Held, Midpoint, Shed, curvature
+from fedshed.algorithms.held import Held, curvature
+from fedshed.algorithms.shed import Midpoint, Shed
 from fedshed.arrays import Matrix, Vector
 from fedshed.channels import Constant
 from fedshed.datasets import Federation

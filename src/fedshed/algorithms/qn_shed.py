@@ -13,8 +13,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed.algorithm import Agent, AgentId, Flow, Info, Problem, State, gradient
+from fedshed.algorithms.held import Held, Operator, curvature
 from fedshed.algorithms.lbfgs import remembered, two_loop
-from fedshed.algorithms.shed import Held, Operator, Shed, Spectrum, curvature
+from fedshed.algorithms.shed import Shed, Spectrum
 from fedshed.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.channels import Channel, Constant
 from fedshed.linalg import Automatic, Kernel

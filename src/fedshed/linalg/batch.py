@@ -17,7 +17,8 @@ from fedshed.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.device import Device
 from fedshed.objectives import LinearModel, stacked
 from fedshed.objectives.columns import Batched, Narrow
-from fedshed.objectives.stack import Array, DenseRows, Joint, SeatedPoint, Stack
+from fedshed.objectives.stack import Joint, SeatedPoint, Stack
+from fedshed.objectives.stacked_rows import Array, DenseRows
 
 BYTES = 1 << 28  # of a stack, and of a table that is moved at all; an eigensolver may need 30 times as much
 STEPS = 32  # step sizes of a search, each with a number for every row

@@ -7,22 +7,19 @@ API (linalg/batch.py), where the bits are the device's own.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import cached_property
-from operator import is_
-from threading import RLock
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.arrays import HOST, Host, Matrix, Scalars, Vector
 from fedshed.objectives.base import LinearModel, LinearPoint, Rows
+from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
+from fedshed.objectives.together import Together
 
-T = TypeVar("T")
-Array: TypeAlias = Any  # of NumPy, or of a device
 LIGHT = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
 ROWS = 1 << 13  # rows of a stack: so many numbers stay in a core's cache, and need no fresh memory
 GRADIENTS = 1 << 20  # entries of all gradients of a stack
@@ -68,7 +65,7 @@ class Stack:
     def __init__(self, models: list[LinearModel], device: Host = HOST) -> None:
         self._device, self._xp = device, device.xp
         first, tables = models[0], [m.X for m in models]
-        self.rows = DenseRows(tables, device) if isinstance(first.X, np.ndarray) else _SparseRows(tables)
+        self.rows = DenseRows(tables, device) if isinstance(first.X, np.ndarray) else SparseRows(tables)
         self._family = copy(first)  # its losses and their derivatives, with all responses
         self._family.y = device.asarray(np.stack([m.y for m in models]))
         self._weights = None if first.weights is None else self._joined([m.weights for m in models])
@@ -203,114 +200,3 @@ class SeatedPoint(LinearPoint):
     def gradient(self) -> Vector:
         """X'l'/N."""
         return np.asarray(self._joint.gradients[self._place])
-
-
-class Together(Generic[T]):
-    """A function of vectors that many ask for alike: the second who asks has it computed for all.
-
-    So nothing is computed for all that only one wants, unless nobody may compute `alone`.  The last two
-    results are kept.
-    """
-
-    def __init__(self, compute: Callable[..., T], alone: bool = True) -> None:
-        self._compute, self._alone, self._lock = compute, alone, RLock()
-        self._kept: deque[tuple[tuple[Vector, ...], T]] = deque(maxlen=2)
-        self._asked: deque[tuple[int, tuple[Vector, ...]]] = deque(maxlen=2)
-
-    def __call__(self, who: int, *key: Vector) -> T | None:
-        """The result for all; None to the first who asks, who computes alone."""
-        if not self._alone:
-            return self.found(*key)
-        with self._lock:
-            if (result := self._recalled(key)) is None:
-                if any(other != who and _alike(asked, key) for other, asked in self._asked):
-                    return self.found(*key)
-                self._asked.append((who, _frozen(key)))
-            return result
-
-    def found(self, *key: Vector) -> T:
-        """The result for all, computed if need be."""
-        with self._lock:
-            if (result := self._recalled(key)) is None:
-                result = self._compute(*key)
-                self._kept.appendleft((_frozen(key), result))
-            return result
-
-    def _recalled(self, key: tuple[Vector, ...]) -> T | None:
-        """What is kept; agents of one process are sent the very same vectors, which is quick to see."""
-        for known, result in self._kept:
-            if all(map(is_, known, key)):
-                return result
-        for k, (known, result) in enumerate(self._kept):
-            if _alike(known, key):
-                self._kept[k] = _frozen(key), result
-                return result
-        return None
-
-
-def _alike(known: tuple[Vector, ...], key: tuple[Vector, ...]) -> bool:
-    return all(map(np.array_equal, known, key))
-
-
-def _frozen(key: tuple[Vector, ...]) -> tuple[Vector, ...]:
-    """Vectors that nobody will change."""
-    return tuple(v if _unchanging(v) else v.copy() for v in key)
-
-
-def _unchanging(v: Any) -> bool:
-    """Whether an array and all that it is a view of are read-only."""
-    while isinstance(v, np.ndarray) and not v.flags.writeable:
-        v = v.base
-    return v is None or isinstance(v, bytes)
-
-
-class DenseRows:
-    """The rows of equally many observations each, models x rows x columns."""
-
-    def __init__(self, tables: list[Matrix], device: Host = HOST) -> None:
-        self._device, self.X = device, device.asarray(np.stack(tables))
-
-    def views(self, tables: list[Matrix]) -> list[Rows]:
-        """Each table, in the stack; as it was where the stack is on a device."""
-        return list(self.X) if self._device is HOST else list(tables)
-
-    def times(self, theta: Vector) -> Array:
-        """X_i theta, a row for each model."""
-        return self.X @ self._device.asarray(theta)
-
-    def transposed_times(self, slopes: Array) -> Array:
-        """X_i's_i, a row for each model."""
-        return (self._device.xp.matrix_transpose(self.X) @ slopes[:, :, None])[:, :, 0]
-
-
-class _SparseRows:
-    """The same of CSR tables: one below the other, and along a diagonal for the transposed product."""
-
-    def __init__(self, tables: list[Any]) -> None:
-        from scipy.sparse import csr_array, vstack
-
-        self._X = X = csr_array(vstack(tables, format="csr"))
-        (rows, n), count = tables[0].shape, len(tables)
-        self._shape = count, rows
-        kind = X.indices.dtype  # wide enough: GRADIENTS bounds count * n
-        shift = np.repeat(np.arange(count, dtype=kind) * n, [table.nnz for table in tables])
-        blocks = csr_array((X.data, X.indices + shift, X.indptr), shape=(count * rows, count * n))
-        self._transposed = blocks.T
-
-    def views(self, tables: list[Any]) -> list[Rows]:
-        """Each table as it was, its numbers in the stack."""
-        ends = np.cumsum([table.nnz for table in tables])
-        parts = [slice(end - table.nnz, end) for table, end in zip(tables, ends, strict=True)]
-        data, indices = self._X.data, self._X.indices
-        return [
-            type(t)((data[part], indices[part], t.indptr), shape=t.shape)
-            for t, part in zip(tables, parts, strict=True)
-        ]
-
-    def times(self, theta: Vector) -> Matrix:
-        """X_i theta, a row for each model."""
-        return np.asarray(self._X @ theta).reshape(self._shape)
-
-    def transposed_times(self, slopes: Matrix) -> Matrix:
-        """X_i's_i, a row for each model."""
-        return np.asarray(self._transposed @ slopes.ravel()).reshape(self._shape[0], -1)

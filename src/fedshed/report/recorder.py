@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.algorithms.shed import Held
+from fedshed.algorithms.held import Held
 from fedshed.arrays import Scalars
 from fedshed.engine import Progress
 from fedshed.report.model import Grid, Spectrum
