@@ -74,10 +74,10 @@ class Decoder:
         allowed = _not_nan if kind == Extended else np.isfinite
 
         def read(raw: bytes) -> Any:
-            array = np.frombuffer(raw, dtype=_FLOAT).reshape(shape)  # ValueError where they do not fit
+            array = np.frombuffer(raw, dtype=_FLOAT)
             if not (isfinite(np.vdot(array, array)) or allowed(array).all()):  # finite where squares are
                 raise ValueError("an array holds NaN or infinity")
-            return array
+            return array if array.shape == shape else array.reshape(shape)  # ValueError where they do not fit
 
         return read
 

@@ -176,7 +176,7 @@ def _panel(m: int) -> int:
 def _few(d: Scalars, e: Scalars, count: int) -> Any:
     """The last `count` eigenpairs of a tridiagonal matrix, rising, and LAPACK's word on them."""
     m = len(d)
-    if count <= 16 or _apart(d, e):
+    if count <= 2 + m // 16 or _apart(d, e):
         il, iu = m - count + 1, m
         found, values, Z, info = lapack.dstemr(d, np.append(e, 0.0), 2, 0.0, 0.0, il, iu, compute_v=1)
         return values[:found], Z[:, :found], info

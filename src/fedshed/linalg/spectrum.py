@@ -100,7 +100,9 @@ def _ranked(kernel: str, values: Scalars, m: int, n: int, vectors: Callable[[int
     rho = max(values[q], floor) if q < len(values) else 0.0
     smallest = float(max(values[-1], floor) if m == n else 0.0) if whole else None
     complete = whole or rho <= floor or q == n - 1
-    return Leading(kernel, np.append(values[:q], rho), vectors(q), complete, smallest)
+    first = np.full(q + 1, rho)
+    first[:q] = values[:q]
+    return Leading(kernel, first, vectors(q), complete, smallest)
 
 
 def leading_eigenpairs(factor: Rows) -> tuple[Vector, Matrix]:
