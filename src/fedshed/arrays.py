@@ -28,9 +28,12 @@ else:
     Extended = np.ndarray[tuple[Literal["few", "extended"]], _float64]  # some of them may be infinite
 
 
+NUMPYS = (np.ndarray, np.generic)
+
+
 def namespace(x: Any) -> Any:
     """The module with the functions of an array: numpy, or the array API of its library."""
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, NUMPYS):
         return np
     from array_api_compat import array_namespace
 

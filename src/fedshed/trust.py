@@ -12,6 +12,8 @@ from fedshed.codec import Reply
 from fedshed.messages import Costs, Declined, Message, Search, Share, Undefined, Update, numeric_fields
 
 MOST_HESSIANS = 1000
+OF_A_SEARCH = (Costs, Undefined)  # tuples: a union is made anew whenever it is looked at
+NO_UPDATE = (Costs, Search, Update, Share)
 
 
 def unusable(algorithm: Algorithm[Any], problem: Problem, ask: Ask, mine: Any, reply: Reply) -> str | None:
@@ -25,7 +27,7 @@ def unusable(algorithm: Algorithm[Any], problem: Problem, ask: Ask, mine: Any, r
     for part, answer in zip(ask.parts, reply.parts, strict=True):
         if why := _unfit(part, answer):
             return why
-        if isinstance(answer, Costs | Undefined):
+        if isinstance(answer, OF_A_SEARCH):
             continue
         if why := algorithm.refusal(problem, part, mine, answer) or _too_large(part, answer):
             return why
@@ -39,7 +41,7 @@ def _unfit(part: Any, answer: Any) -> str | None:
     elif isinstance(part, Search):
         fits = isinstance(answer, Costs) and _complete(part, answer)
     else:
-        fits = not isinstance(answer, Costs | Search | Update | Share)
+        fits = not isinstance(answer, NO_UPDATE)
     return None if fits else f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
 
 
