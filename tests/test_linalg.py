@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import block_diag
 from scipy.sparse import csr_array
 
 from fedshed import SingularError
@@ -23,6 +24,7 @@ from fedshed.linalg import (
     solve,
 )
 from fedshed.linalg.solve import cholesky_of
+from fedshed.objectives import columns
 from fedshed.objectives.columns import Narrow, columns_of, narrowed
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
@@ -141,6 +143,27 @@ def test_the_columns_that_matter_rebuild_the_table(shape):
     np.testing.assert_allclose(E @ E.T, np.eye(len(E)), atol=1e-15)
     kinds = {column.tobytes() for column in dense(F).T + 0.0 if column.any()}
     assert Y.shape[1] == len(kinds)
+
+
+def test_columns_that_only_seem_alike_are_kept_apart(monkeypatch):
+    """Random sums are a hint: without them every column seems equal to every other."""
+    X = np.random.default_rng(0).normal(size=(6, 4))[:, [0, 1, 0, 2, 3, 3]]
+    monkeypatch.setattr(columns, "_random_numbers", np.zeros)
+    narrow = narrowed(X)
+    np.testing.assert_allclose(
+        narrow.rows @ narrow.columns.expand(np.eye(narrow.rows.shape[1])), X, rtol=1e-15
+    )
+
+
+@pytest.mark.parametrize("sizes", [(60, 60), (40, 50, 30)])
+def test_matrices_that_fall_into_blocks(sizes):
+    """Of a table whose columns have no row in common T falls apart; more pairs than MRRR is asked for."""
+    rng = np.random.default_rng(0)
+    F = block_diag(*(rng.normal(size=(2 * m, m)) * np.geomspace(1, 0.1, m) for m in sizes))
+    pairs, H = leading(F, 25, Tridiagonal()), F.T @ F
+    np.testing.assert_allclose(pairs.values, np.linalg.eigvalsh(H)[::-1][: pairs.q + 1], rtol=1e-12)
+    np.testing.assert_allclose(pairs.vectors @ pairs.vectors.T, np.eye(pairs.q), atol=1e-12)
+    np.testing.assert_allclose(pairs.vectors @ H, pairs.values[:-1, None] * pairs.vectors, atol=1e-11)
 
 
 @given(factors, st.integers(1, 12))

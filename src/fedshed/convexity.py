@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from fedshed.algorithm import AgentId, Known
 from fedshed.arrays import Matrix, Vector
-from fedshed.messages import Costs, Search
+from fedshed.messages import Costs, Search, located
 
 SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported
-
-
 Said: TypeAlias = tuple[Any, tuple[Any, ...]]  # a part of a request, and what each site answered
 
 
@@ -41,7 +39,8 @@ def contradictions(
     """The sites whose answers no convex cost gives, with the reason; rounded gradients excuse much."""
     found: dict[AgentId, str] = {}
     for sites in _alike(known, answers):
-        said: list[Said] = list(zip(parts, zip(*(answers[i] for i in sites), strict=True), strict=True))
+        each = zip(*(answers[i] for i in sites), strict=True)
+        said: list[Said] = list(zip(located(parts), each, strict=True))
         before = _known([known[i] for i in sites])
         sizes = np.array([scale[i] for i in sites])
         for f, low in _tested(before, said, sizes, lossy):
@@ -81,16 +80,11 @@ def _tested(
 
 def _claims(said: list[Said]) -> Iterator[Claims]:
     """Every gradient in a reply with its cost, and where they were taken."""
-    trial: Vector | None = None
     for part, answers in said:
-        if isinstance(part, Search):
-            trial = part.theta + part.direction
-        elif isinstance(getattr(answers[0], "gradient", None), np.ndarray):
-            theta = trial if part.theta is None else part.theta
+        if isinstance(getattr(answers[0], "gradient", None), np.ndarray) and part.theta is not None:
             accuracy = getattr(part, "accuracy", 0.0)
-            if theta is not None:
-                f, g = np.array([a.loss for a in answers]), [a.gradient for a in answers]
-                yield Claims(theta, f, np.array(g) if accuracy >= 0 else None, accuracy)
+            f, g = np.array([a.loss for a in answers]), [a.gradient for a in answers]
+            yield Claims(part.theta, f, np.array(g) if accuracy >= 0 else None, accuracy)
 
 
 def _search(
