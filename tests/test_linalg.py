@@ -156,14 +156,27 @@ def test_columns_that_only_seem_alike_are_kept_apart(monkeypatch):
 
 
 @pytest.mark.parametrize("sizes", [(60, 60), (40, 50, 30)])
-def test_matrices_that_fall_into_blocks(sizes):
-    """Of a table whose columns have no row in common T falls apart; more pairs than MRRR is asked for."""
+@pytest.mark.parametrize("alike", [True, False])
+def test_matrices_that_fall_into_blocks(sizes, alike):
+    """Of a table whose columns have no row in common T falls apart, with the same values in equal blocks."""
     rng = np.random.default_rng(0)
-    F = block_diag(*(rng.normal(size=(2 * m, m)) * np.geomspace(1, 0.1, m) for m in sizes))
+    blocks = [rng.normal(size=(2 * m, m)) * np.geomspace(1, 0.1, m) for m in sizes]
+    F = block_diag(*(blocks[:1] * len(sizes) if alike else blocks))
     pairs, H = leading(F, 25, Tridiagonal()), F.T @ F
     np.testing.assert_allclose(pairs.values, np.linalg.eigvalsh(H)[::-1][: pairs.q + 1], rtol=1e-12)
     np.testing.assert_allclose(pairs.vectors @ pairs.vectors.T, np.eye(pairs.q), atol=1e-12)
     np.testing.assert_allclose(pairs.vectors @ H, pairs.values[:-1, None] * pairs.vectors, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e-80, 1e70, 1e120])
+@pytest.mark.parametrize("count", [3, 40])
+def test_units_of_any_size_change_the_values_alone(size, count):
+    F = np.random.default_rng(0).normal(size=(300, 200)) * np.geomspace(1, 1e-2, 200)
+    one, other = leading(F, count, Tridiagonal()), leading(size * F, count, Tridiagonal())
+    np.testing.assert_allclose(other.values, size**2 * one.values, rtol=1e-10)
+    np.testing.assert_allclose(
+        np.abs(np.sum(one.vectors[:count] * other.vectors[:count], axis=1)), 1.0, rtol=1e-9
+    )
 
 
 @given(factors, st.integers(1, 12))
@@ -196,9 +209,10 @@ def test_a_curvature_of_zero_has_no_pairs(kernel):
     """As a saturated site's: its columns are in use, its curvature is none."""
     X = np.random.default_rng(0).normal(size=(300, 120))
     for F in (0 * X, csr_array(X) * 0.0):
-        pairs = leading(Narrow(F, columns_of(X)), 8, kernel)
-        assert pairs.complete
-        assert (pairs.q, pairs.values.tolist()) == (0, [0.0])
+        for count in (8, 20):
+            pairs = leading(Narrow(F, columns_of(X)), count, kernel)
+            assert pairs.complete
+            assert (pairs.q, pairs.values.tolist()) == (0, [0.0])
 
 
 @pytest.mark.parametrize("kernel", [Lanczos(), Subspace(), Tridiagonal()], ids=lambda k: type(k).__name__)
