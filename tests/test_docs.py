@@ -16,15 +16,6 @@ ROOT = Path(__file__).parent.parent
 PAGES = [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")]
 
 
-def test_write_your_own_algorithm(capsys, tmp_path):
-    (code,) = blocks(ROOT / "docs/extend.md")
-    body = code[code.index("class DiagonalNewton") : code.index("federation =")]
-    assert sum(bool(line.strip()) for line in body.splitlines()) <= 40
-    (tmp_path / "extend.py").write_text(code)
-    runpy.run_path(str(tmp_path / "extend.py"), run_name="__main__")
-    assert capsys.readouterr().out.startswith("True")
-
-
 def test_a_study_from_tables_to_coefficients(capsys, tmp_path):
     (code,) = blocks(ROOT / "docs/preparation.md")
     (tmp_path / "preparation.py").write_text(code)

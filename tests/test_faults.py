@@ -210,7 +210,7 @@ def quadratic_state(answered: dict[str, bool]) -> tuple[Problem, State[Held]]:
     theta = np.ones(6)
     held = Held(1, np.zeros(6), np.zeros(0), np.zeros((0, 6)), 1.0, False, t=1)
     known = {i: Known(theta if answered[i] else theta + 1, 1.0, np.ones(6), held) for i in "ab"}
-    return problem, State(2, theta, known, (1.0,), fresh=True)
+    return problem, State(2, theta, known, (1.0,), updated=2)
 
 
 def accepted(problem, state, replies):

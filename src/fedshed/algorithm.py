@@ -128,7 +128,15 @@ class State(Struct, Generic[C], frozen=True):
     theta: Vector
     known: dict[AgentId, Known[C]]
     norms: tuple[float, ...] = ()
-    fresh: bool = False  # the update at theta^t came with the last line search
+    updated: int = 0  # the iteration whose update is in `known`
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `known` holds the update at theta^t, so that nobody need be asked for it again.
+
+        It follows from `known` itself: a step that moves theta or t without new answers is never fresh.
+        """
+        return self.updated == self.t and any(known.at(self.theta) for known in self.known.values())
 
     def silent(self, problem: Problem) -> tuple[AgentId, ...]:
         """Agents whose answer at theta^t is missing."""
@@ -196,8 +204,8 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         """The state with what the replies to `ask` say."""
         raise NotImplementedError
 
-    def step(self, problem: Problem, state: S) -> Flow[tuple[S, Info]]:
-        """From the update at theta^t to theta^{t+1}."""
+    def step(self, problem: Problem, state: S) -> Flow[tuple[S, Info]] | tuple[S, Info]:
+        """From the update at theta^t to theta^{t+1}; the new state comes from a line search or `advance`."""
         raise NotImplementedError
 
     def respond(self, agent: Agent, cache: Any, part: Any, mine: Any) -> tuple[Any, Message]:
@@ -247,7 +255,7 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         if state.fresh:
             return state
         replies = yield from self.collect(self.ask(problem, state), problem, state)
-        return replace(self.absorb(problem, state, replies), fresh=True)
+        return replace(self.absorb(problem, state, replies), updated=state.t)
 
     def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
         """The replies of all agents, but for those that their model can stand for."""
@@ -265,7 +273,7 @@ def unlike(answer: Any, *expected: type[Message]) -> str | None:
 def advance(state: S, theta: Vector, g: Vector) -> S:
     """The state at theta^{t+1}, before anything is known there."""
     norms = (*state.norms[-2:], float(np.linalg.norm(g)))
-    return replace(state, t=state.t + 1, theta=theta, norms=norms, fresh=False)
+    return replace(state, t=state.t + 1, theta=theta, norms=norms)
 
 
 def step_sizes(beta: float, start: int, count: int) -> Scalars:

@@ -20,7 +20,7 @@ from fedshed.files import write_atomically
 from fedshed.trace import Row
 from fedshed.wire import Contact, Rules, Traffic
 
-VERSION = 1
+VERSION = 2
 KEPT = ("traffic", "rows", "info", "rounds", "seconds", "sites")  # of a run's progress, besides its state
 BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]
 

@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from fedshed.algorithm import AgentId, Algorithm, Info, Problem, State, cost, gradient
 from fedshed.arrays import Vector
+from fedshed.errors import ProtocolError
 from fedshed.trace import Row
 from fedshed.transports import Transport
 from fedshed.wire import RULES, Contact, Refusal, Rules, SilenceError, Traffic, Wire
@@ -146,7 +147,15 @@ class _Run:
         return self._last
 
     def _stepped(self, seen: Seen) -> tuple[Any, Info]:
-        return self._wire.play(self._algorithm.step(self._problem, seen.state), seen.state.known)
+        flow = self._algorithm.step(self._problem, seen.state)
+        # a step that asks for nothing may simply return its result
+        after, info = self._wire.play(flow, seen.state.known) if isinstance(flow, Generator) else flow
+        if info.stopped is None and after.t != seen.state.t + 1:
+            raise ProtocolError(
+                f"{type(self._algorithm).__name__}.step went from iteration {seen.state.t} to {after.t}, not "
+                f"to {seen.state.t + 1}; return `advance(state, theta, g), Info(...)` (docs/extend.md)"
+            )
+        return after, info
 
     def doubtful(self, seen: Seen) -> bool:
         """Whether a gradient was rounded or comes from a model."""

@@ -86,7 +86,7 @@ class _Armijo(Struct, frozen=True, tag=True):
             if trial is not None:
                 update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
                 if eta == 1.0:
-                    return Step(eta, replace(algorithm.absorb(problem, trial, update), fresh=True))
+                    return Step(eta, replace(algorithm.absorb(problem, trial, update), updated=trial.t))
                 state = algorithm.salvage(problem, state, trial, update)
             if eta > 0:
                 return Step(eta, advance(state, state.theta + eta * direction, g))

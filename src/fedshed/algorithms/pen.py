@@ -119,7 +119,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             return state, Info(
                 0.0, 1, stopped="the line search found no step above 2^-40 that lowers the cost"
             )
-        after = replace(advance(after, after.theta, g), A=A, s=s, y=y, last=(-taken, gw), fresh=True)
+        after = advance(after, after.theta, g)
+        after = replace(after, A=A, s=s, y=y, last=(-taken, gw), updated=after.t)
         return after, Info(eta, trials, renewed=len(problem.agents), q_max=problem.n)
 
     def _refreshed(self, problem: Problem, state: PenState) -> tuple[PenState, Frame, Matrix, bytes]:

@@ -1,0 +1,95 @@
+"""A newcomer's algorithm, as docs/extend.md writes it: what it reports is true, whatever its step does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import fedshed
+from conftest import well_conditioned
+from fedshed import Federation
+from fedshed.algorithm import Info, gradient
+from pages import blocks
+
+PAGE = Path(__file__).parent.parent / "docs/extend.md"
+
+
+def page_module(name):
+    """The code of the page as a module."""
+    module = sys.modules[name] = ModuleType(name)
+    for code in blocks(PAGE):
+        exec(compile(code, name, "exec"), module.__dict__)
+    return module
+
+
+page = page_module("extend")
+DiagonalNewton, FixedStep = page.DiagonalNewton, page.FixedStep
+
+
+class Forgetful(FixedStep, frozen=True):
+    """Moves theta and t, and does not think of what the state says about the agents' answers."""
+
+    def step(self, problem, state):
+        g, d = gradient(problem, state), self.diagonal(problem, state)
+        return replace(state, t=state.t + 1, theta=state.theta - self.eta * g / d), Info(self.eta, rounds=1)
+
+
+class Standing(FixedStep, frozen=True):
+    """Moves theta but not t."""
+
+    def step(self, problem, state):
+        return replace(state, theta=state.theta - 0.1 * gradient(problem, state)), Info(0.1, rounds=1)
+
+
+def test_the_page_fits_in_forty_lines():
+    (code, _) = blocks(PAGE)
+    body = code[code.index("class DiagonalNewton") : code.index("federation =")]
+    assert sum(bool(line.strip()) for line in body.splitlines()) <= 40
+
+
+def test_the_page_runs_as_printed(capsys):
+    page_module("extend_again")
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["True", "True"]
+
+
+@given(seed=st.integers(0, 10**6), sites=st.integers(1, 4))
+@settings(deadline=None, max_examples=15, derandomize=True)
+def test_a_step_with_and_one_without_a_line_search_reach_the_pooled_optimum(seed, sites):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 3))
+    y = np.where(X @ rng.normal(size=3) + rng.logistic(size=60) > 0, 1, -1)
+    y[:2] = 1, -1
+    federation = Federation.from_arrays(X, y, sites=np.arange(60) % sites)
+    theta, f_star = fedshed.optimum(federation, l2=0.1)
+    for algorithm in (DiagonalNewton(), FixedStep(eta=0.3)):
+        result = fedshed.optimize(federation, algorithm=algorithm, l2=0.1, tol=1e-8, f_star=f_star)
+        assert result.converged, result.reason
+        np.testing.assert_allclose(result.theta, theta, rtol=0, atol=1e-6)
+        assert min(result.trace.column("gap")) > -1e-12  # no curve goes below the optimum
+
+
+@pytest.mark.parametrize("algorithm", [DiagonalNewton(), FixedStep(), Forgetful()])
+def test_every_row_of_the_trace_is_the_cost_of_its_theta(algorithm):
+    """f(theta^t) in the trace is that of the pooled rows, for a step that forgets to call `advance` too."""
+    federation, points = well_conditioned("logistic"), [np.zeros(5)]
+    result = fedshed.optimize(
+        federation, algorithm=algorithm, l2=0.1, max_iterations=20, tol=0.0,
+        watch=lambda progress: points.append(progress.state.theta),
+    )  # fmt: skip
+    table = federation.pooled()
+    sign = np.where(table.y == "yes", 1.0, -1.0)
+    for theta, row in zip(points, result.trace, strict=True):
+        f = np.logaddexp(0, -sign * (table.X @ theta)).mean() + 0.05 * theta @ theta
+        assert row.f == pytest.approx(f, rel=1e-12)
+
+
+def test_a_step_that_does_not_count_is_refused_by_name():
+    with pytest.raises(fedshed.ProtocolError, match=r"Standing\.step went from iteration 1 to 1.*advance\("):
+        fedshed.optimize(well_conditioned("logistic"), algorithm=Standing(), l2=0.1)
