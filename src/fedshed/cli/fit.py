@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_folder, command_line, option, print_json
+from fedshed.cli.show import Json, check_folder, command_line, option, print_json, was_given
 from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def fit(
         text, rows = str(summary), summary.to_rows()
         files = _write(out, model, summary)
         if not no_report:
-            rerun = Rerun(command_line(), 0, {table.name: file_hash(table) for table in tables}, versions())
+            rerun = Rerun(command_line(context), 0, {table.name: file_hash(table) for table in tables}, versions())
             files.append(write(place, of_model(model, recorder, rerun, level, robust)))
     if as_json:
         print_json({"coefficients": rows, "run": model.run, "files": [str(path) for path in files]})
@@ -185,8 +185,7 @@ def _check_said_once(context: typer.Context, study: Path) -> None:
     from fedshed.preparation import Study
 
     for name in (*Study.__struct_fields__, "reference"):
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if was_given(context, name):
             raise ConfigError(f"--{name} and --study {study}: say it in the file, or give options only")
 
 

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import msgspec
 import typer
-from click.core import ParameterSource
 
 from fedshed.errors import ConfigError
 
@@ -33,20 +31,25 @@ def check_folder(out: Path, name: str = "--out") -> None:
         raise ConfigError(f"{name} {out}: {there} is not a folder that can be written to; name another")
 
 
-def command_line() -> str:
+def command_line(context: typer.Context) -> str:
     """The command that is running, as it can be typed again: what was given, not the defaults."""
-    context = click.get_current_context()
     words = ["fedshed", str(context.info_name)]
     for parameter in context.command.params:
-        if context.get_parameter_source(str(parameter.name)) == ParameterSource.COMMANDLINE:
+        if was_given(context, str(parameter.name)):
             words += _typed(parameter, context.params[str(parameter.name)])
     return shlex.join(words)
 
 
-def _typed(parameter: click.Parameter, value: Any) -> list[str]:
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter was given on the command line; click's names are typer's, whichever has them."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _typed(parameter: Any, value: Any) -> list[str]:
     """One parameter as words of the command line."""
     values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
-    if not isinstance(parameter, click.Option):
+    if parameter.param_type_name != "option":
         return values
     if parameter.is_flag:
         return [(parameter.opts if value else parameter.secondary_opts)[0]]
