@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import typer
 
 from fedshed.cli import complete
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_folder, option, print_json, print_rows, to_json
+from fedshed.cli.show import Json, check_folder, option, print_json, print_rows, progress_bar, to_json
 
 if TYPE_CHECKING:
     from fedshed.experiments import Comparison, Study, Summary
@@ -100,15 +99,10 @@ def _write_report(place: Path, study: Study, comparison: Comparison, recorders: 
 @contextmanager
 def _progress(names: Sequence[str], most: int) -> Iterator[Callable[[str, Row], None]]:
     """A bar on stderr if that is a terminal; silence elsewhere."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("loading", total=len(names))
+    with progress_bar(counts=False) as bar:
 
         def show(name: str, row: Row) -> None:
-            done = names.index(name) + row.iteration / most
-            bar.update(task, completed=done, description=f"{name}, gap {row.gap:.0e}")
+            bar(names.index(name) + row.iteration / most, len(names), f"{name}, gap {row.gap:.0e}")
 
         yield show
 

@@ -103,7 +103,8 @@ def fit(
         text, rows = str(summary), summary.to_rows()
         files = _write(out, model, summary)
         if not no_report:
-            rerun = Rerun(command_line(context), 0, {table.name: file_hash(table) for table in tables}, versions())
+            hashes = {table.name: file_hash(table) for table in tables}
+            rerun = Rerun(command_line(context), 0, hashes, versions())
             files.append(write(place, of_model(model, recorder, rerun, level, robust)))
     if as_json:
         print_json({"coefficients": rows, "run": model.run, "files": [str(path) for path in files]})

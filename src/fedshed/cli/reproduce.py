@@ -10,7 +10,7 @@ import typer
 
 from fedshed.cli import complete
 from fedshed.cli.app import app
-from fedshed.cli.show import check_folder, counter, option, print_rows
+from fedshed.cli.show import check_folder, option, print_rows, progress_bar
 from fedshed.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ def reproduce(
     if results is not None and name != "all":
         raise ConfigError("--results needs the runs of all experiments: fedshed reproduce all --results FILE")
     check_folder(out)
-    with counter() as show:
+    with progress_bar() as show:
         paths = run(chosen, out, cache_folder(), quick=quick, jobs=jobs, on_run=show, report=not no_report)
     if results is not None:
         from fedshed.experiments.claims import page

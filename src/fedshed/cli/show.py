@@ -62,14 +62,20 @@ def to_json(value: Any) -> bytes:
 
 
 @contextmanager
-def counter() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar with the time left on stderr if that is a terminal; silence elsewhere."""
+def progress_bar(counts: bool = True) -> Iterator[Callable[[float, float, str], None]]:
+    """A bar with the time left on stderr if that is a terminal, called with how much of how much is done.
+
+    It is silent elsewhere.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total, what: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+    count = (MofNCompleteColumn(),) if counts else ()
+    columns = (TextColumn("{task.description}"), BarColumn(), *count, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
 

@@ -67,6 +67,7 @@ def _query(source: Source, folder: Path) -> Any:
             frame = pandas.read_sql_query(sql.text(source.sql), connection)
         return needed("pyarrow", "data").Table.from_pandas(frame, preserve_index=False)
     database = ":memory:" if source.database is None else str(folder / source.database)
-    options, fixed = {"file_search_path": str(folder)}, source.database is not None
-    with needed("duckdb", "sql").connect(database, read_only=fixed, config=options) as db:
+    place = str(folder).replace("'", "''")
+    with needed("duckdb", "sql").connect(database, read_only=source.database is not None) as db:
+        db.execute(f"SET file_search_path = '{place}'")
         return db.sql(source.sql).to_arrow_table()
