@@ -9,8 +9,11 @@ import pytest
 
 import fedshed
 from fedshed import Federation
+from fedshed.datasets.files import find
+from fedshed.datasets.loaders import DATASETS
 
 os.environ.setdefault("FEDSHED_OFFLINE", "1")  # no test reaches the network
+DATA = os.environ.get("FEDSHED_DATA")  # only tests marked `data` see it: the others need no file
 SIZES = {"small": 3, "middle": 40, "large": 300}
 
 
@@ -60,14 +63,25 @@ def case(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param  # type: ignore[no-any-return]
 
 
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """CI has all the data and lets no test skip."""
-    if (
-        os.environ.get("FEDSHED_NO_SKIP")
-        and call.excinfo is not None
-        and call.excinfo.errisinstance(pytest.skip.Exception)
-    ):
-        raise AssertionError(f"{item.nodeid} was skipped where nothing may be: {call.excinfo.value}")
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked `data` finds FEDSHED_DATA, or skips with what it needs; no other test sees it."""
+    os.environ.pop("FEDSHED_DATA", None)
+    marks = list(item.iter_markers("data"))
+    if marks and DATA is not None:
+        os.environ["FEDSHED_DATA"] = DATA
+    for name in (name for mark in marks for name in mark.args):
+        for relative in DATASETS[name].files if name in DATASETS else [name]:
+            _present(item, relative)
+
+
+def _present(item: pytest.Item, relative: str) -> None:
+    try:
+        find(relative)
+    except fedshed.DataError as sentence:
+        if os.environ.get("FEDSHED_NO_SKIP"):
+            raise AssertionError(f"{item.nodeid} may not be skipped here: {sentence}") from None
+        pytest.skip(str(sentence))
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def pooled(federation, loss, **fit):
     """statsmodels' GLM on all rows, with an intercept, weights and offsets."""
     table = federation.pooled()
     X = np.column_stack([table.X, np.ones(len(table.y))])
-    y = table.y == table.y.max() if loss == "logistic" else table.y
+    y = table.y == np.unique(table.y)[-1] if loss == "logistic" else table.y
     model = sm.GLM(y.astype(float), X, FAMILIES[loss], freq_weights=table.weights, offset=table.offset)
     return model.fit(tol=1e-14, maxiter=100, **fit)
 

@@ -25,19 +25,10 @@ def offline(monkeypatch):
     monkeypatch.setenv("FEDSHED_OFFLINE", "1")
 
 
-def present(*relatives):
-    """Skip with the loader's own sentence where a file is absent."""
-    try:
-        for relative in relatives:
-            files.find(relative)
-    except DataError as sentence:
-        pytest.skip(str(sentence))
-
-
-def loaded(name, **options):
-    """The data set, or a skip."""
-    present(*loaders.DATASETS[name].files)
-    return load(name, **options)
+def marked(name, *values):
+    """A case that needs the files of a data set, if it has any."""
+    marks = pytest.mark.data(name) if loaders.DATASETS[name].files else ()
+    return pytest.param(name, *values, marks=marks, id=name)
 
 
 # Data sets
@@ -71,8 +62,9 @@ def test_the_target_becomes_plus_one():
     assert not sevens & {row.tobytes() for row in table.X[table.y == -1]}
 
 
+@pytest.mark.data("w8a")
 def test_w8a_is_sparse_and_its_positives_are_at_half_of_the_agents():
-    fed = loaded("w8a")
+    fed = load("w8a")
     report = fed.report()
     assert [row["y=1"] > 0 for row in report] == [True] * 31 + [False] * 31
     assert all(700 <= row["rows"] <= 900 for row in report)
@@ -82,8 +74,9 @@ def test_w8a_is_sparse_and_its_positives_are_at_half_of_the_agents():
     assert set(fed.pooled().X.data) == {1.0}
 
 
+@pytest.mark.data("fashion-mnist")
 def test_fashion_mnist_is_dealt_as_the_paper_says():
-    fed = loaded("fashion-mnist")
+    fed = load("fashion-mnist")
     assert fed.dim == 300
     assert [(row["rows"], row["y=1"]) for row in fed.report()] == [(428, 214)] * 28
     first = fed.pooled().X[:, 0]
@@ -100,8 +93,9 @@ def test_principal_coordinates_are_those_of_the_svd_without_centring():
     assert (basis[np.abs(basis).argmax(axis=0), range(5)] > 0).all()
 
 
+@pytest.mark.data("mnist")
 def test_mnist_is_dealt_as_the_paper_deals_emnist_digits_and_is_not_called_so():
-    fed = loaded("mnist")
+    fed = load("mnist")
     assert fed.dim == 300
     assert [(row["rows"], row["y=1"]) for row in fed.report()] == [(480, 240)] * 28  # 6,742 ones
     assert (fed.pooled().X[:, 0] > 0).all()
@@ -140,10 +134,9 @@ SOURCES = {  # rows, columns and positives, as SOURCES.md beside the data states
 }
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", [marked(name) for name in SOURCES])
 def test_a_record_describes_its_data(name):
     dataset = loaders.DATASETS[name]
-    present(*dataset.files)
     content = dataset.read()
     rows, columns, classes = SOURCES[name]
     assert content.X.shape == (rows, columns) == (dataset.rows, dataset.columns)
@@ -163,25 +156,26 @@ def test_the_defaults_of_every_record_are_possible():
         assert "\n" not in repr(dataset)
 
 
+@pytest.mark.data("a9a")
 def test_a9a_has_all_its_columns_even_the_empty_last_one():
-    fed = loaded("a9a")
+    fed = load("a9a")
     assert fed.dim == 123
     assert len(fed.sites) == 40
     assert isinstance(fed.pooled().X, scipy.sparse.csr_array)
     assert set(fed.pooled().X.data) == {1.0}
 
 
-@pytest.mark.parametrize("name", ["news", "msd"])
+@pytest.mark.parametrize("name", [marked("news"), marked("msd")])
 def test_least_squares_sets_are_rescaled_to_the_unit_interval(name):
-    present(*loaders.DATASETS[name].files)
     content = loaders.DATASETS[name].read()
     for values in (content.X, content.y[:, None]):
         assert (values.min(axis=0) == 0).all()
         assert (values.max(axis=0) == 1).all()
 
 
+@pytest.mark.data("news")
 def test_news_is_thirty_agents_of_500_rows_and_lacks_the_outlier():
-    fed = loaded("news")
+    fed = load("news")
     assert list(fed.rows.values()) == [500] * 30
     assert not {"url", "timedelta", "shares"} & set(fed.columns)
     assert len(np.unique(fed.pooled().X, axis=0)) > 14_900  # no row twice, but some articles are alike
@@ -191,8 +185,9 @@ def test_news_is_thirty_agents_of_500_rows_and_lacks_the_outlier():
     assert np.median(fed.pooled().X[:, fed.columns.index("n_unique_tokens")]) > 0.3
 
 
+@pytest.mark.data("msd")
 def test_songs_are_dealt_equally_or_one_year_to_an_agent():
-    rows = loaded("msd").rows
+    rows = load("msd").rows
     assert set(rows.values()) == {408, 409}
     assert "subset of 8,162 rows" in loaders.DATASETS["msd"].description
     years = load("msd", partition="one-label")
@@ -206,15 +201,15 @@ def test_songs_are_dealt_equally_or_one_year_to_an_agent():
 @pytest.mark.parametrize(
     ("name", "sites", "fewest", "most"),
     [
-        ("heart", 4, 116, 303),
-        ("medpar", 54, 1, 92),
-        ("contraception", 60, 2, 118),
-        ("guimmun", 161, 1, 55),
-        ("exam", 65, 2, 198),
+        marked("heart", 4, 116, 303),
+        marked("medpar", 54, 1, 92),
+        marked("contraception", 60, 2, 118),
+        marked("guimmun", 161, 1, 55),
+        marked("exam", 65, 2, 198),
     ],
 )
 def test_natural_sites_are_those_of_the_data(name, sites, fewest, most):
-    fed = loaded(name)
+    fed = load(name)
     dataset = loaders.DATASETS[name]
     assert len(fed.sites) == sites == dataset.agents == len(load(name, agents=sites).sites)
     assert (min(fed.rows.values()), max(fed.rows.values())) == (fewest, most)
@@ -225,8 +220,9 @@ def test_natural_sites_are_those_of_the_data(name, sites, fewest, most):
     assert len(load(name, agents=3, partition="iid").sites) == 3
 
 
+@pytest.mark.data("heart")
 def test_heart_has_four_hospitals_and_readable_columns():
-    fed = loaded("heart")
+    fed = load("heart")
     assert fed.rows == {"cleveland": 303, "hungarian": 292, "switzerland": 116, "va": 141}
     assert fed.columns == (
         *("age", "sex", "cp=2", "cp=3", "cp=4", "trestbps", "restecg=1", "restecg=2"),
@@ -237,11 +233,12 @@ def test_heart_has_four_hospitals_and_readable_columns():
     assert (first["age"], first["cp=2"], first["restecg=2"], first["oldpeak"]) == (63, 0, 1, 2.3)
 
 
+@pytest.mark.data("medpar")
 def test_medpar_gives_the_poisson_coefficients_of_the_literature():
     """Hilbe, Negative Binomial Regression (2011), length of stay by hmo, white and type."""
     from sklearn.linear_model import PoissonRegressor
 
-    table = loaded("medpar").pooled()
+    table = load("medpar").pooled()
     fit = PoissonRegressor(alpha=0, tol=1e-8, max_iter=1000).fit(table.X, table.y)
     found = [fit.intercept_, *fit.coef_]
     np.testing.assert_allclose(found, [2.3329, -0.0715, -0.1539, 0.2217, 0.7095], atol=1e-4)
@@ -249,10 +246,10 @@ def test_medpar_gives_the_poisson_coefficients_of_the_literature():
 
 @pytest.fixture(scope="module")
 def policies():
-    present(claims.FREQUENCY)
     return claims.read_fremtpl2()
 
 
+@pytest.mark.data(claims.FREQUENCY)
 def test_motor_claims_come_with_their_exposure_and_regions(policies):
     assert policies.X.shape == (678_013, len(policies.columns))
     assert 40 <= len(policies.columns) <= 60
@@ -263,6 +260,7 @@ def test_motor_claims_come_with_their_exposure_and_regions(policies):
     assert (len(sizes), min(sizes), max(sizes)) == (22, 1326, 160_601)
 
 
+@pytest.mark.data(claims.FREQUENCY)
 def test_motor_claims_have_a_design_of_full_rank(policies):
     some = policies.X[:: len(policies.X) // 20_000]
     assert np.linalg.matrix_rank(np.c_[some, np.ones(len(some))]) == len(policies.columns) + 1
@@ -354,19 +352,19 @@ def test_an_unpacked_file_serves_as_well(home):
         load("medpar")
 
 
+@pytest.mark.data("a9a", "medpar", "heart")
 @pytest.mark.parametrize("relative", ["libsvm/a9a.bz2", "silos/medpar.csv.xz", "heart/processed.va.data"])
 def test_packed_and_unpacked_files_have_the_same_content(relative, tmp_path, monkeypatch):
-    present(relative)
     data = files.content(relative)
     monkeypatch.setenv("FEDSHED_DATA", str(tmp_path))
     put(tmp_path / files.plain(relative), data)
     assert files.content(relative) == data
 
 
+@pytest.mark.data(*(relative for relative, known in loaders.SHA256.items() if known))
 def test_every_file_is_the_one_whose_checksum_is_known():
     for relative, known in loaders.SHA256.items():
         if known:
-            present(relative)
             assert files.verified(relative, known)
 
 
@@ -531,13 +529,13 @@ def test_offline_means_no_attempt(small, monkeypatch):
         openml.obtained(IMAGES)
 
 
+@pytest.mark.data("fashion_mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-images-idx3-ubyte.gz")
 @pytest.mark.parametrize("folder", openml.NAMES)
 def test_the_published_rows_in_the_order_of_openml_pass_the_check(folder):
     parts = [("train", 60_000), ("t10k", 10_000)]
     names_ = [
         f"{folder}/{part}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1") for part, _ in parts
     ]
-    present(*names_)
     read = [files.verified(name, loaders.SHA256[name]) for name in names_]
     shapes = [(rows, 28, 28) for _, rows in parts] + [(rows,) for _, rows in parts]
     arrays = [files.idx(name, data, shape) for name, data, shape in zip(names_, read, shapes, strict=True)]

@@ -20,8 +20,9 @@ import pytest
 from msgspec.structs import replace
 
 import fedshed
+from fedshed.datasets.examples import TARGET
 from fedshed.deployment.config import StudyFile
-from fedshed.deployment.example import TARGET, write_tables
+from fedshed.deployment.example import write_tables
 from fedshed.deployment.local import Programs, listening
 from fedshed.deployment.master import conduct
 from fedshed.deployment.new import write

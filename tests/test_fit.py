@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+import embedded
 import fedshed
 from fedshed import DataError, SingularError, Study
 from fedshed.datasets.files import content, find
@@ -30,16 +31,7 @@ TIGHT = {"tol": 1e-11}
 log = np.log  # statsmodels' formulas look functions up here
 
 
-def located(relative):
-    """A data file, or a skip with the sentence that says how to get it."""
-    try:
-        return find(relative)
-    except DataError as error:
-        pytest.skip(str(error))
-
-
 def raw(relative):
-    located(relative)
     return pd.read_csv(io.BytesIO(content(relative)))
 
 
@@ -77,7 +69,19 @@ def agree(model, fitted):
 
 def _short(name):
     """`C(cp)[T.2.0]` is `cp[2]` in ours."""
-    for wrapped in ("C(cp)", "C(restecg)", "C(type)", "C(livch)", "C(VehPower)", "C(level)", "C(site)"):
+    for wrapped in (
+        "C(cp)",
+        "C(restecg)",
+        "C(type)",
+        "C(livch)",
+        "C(VehPower)",
+        "C(level)",
+        "C(site)",
+        "C(fuel)",
+        "C(brand)",
+        "C(educ)",
+        "C(physlm)",
+    ):
         name = name.replace(wrapped, wrapped[2:-1])
     return name.replace("[T.", "[").replace(".0]", "]").replace(" ", "").replace("Intercept", "intercept")
 
@@ -90,9 +94,7 @@ def heart():
         *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
         *("slope", "ca", "thal", "num"),
     ]
-    paths = [
-        located(f"heart/processed.{name}.data") for name in ("cleveland", "hungarian", "switzerland", "va")
-    ]
+    paths = [find(f"heart/processed.{name}.data") for name in ("cleveland", "hungarian", "switzerland", "va")]
     used = ["age", "sex", "cp", "trestbps", "restecg", "thalach", "exang", "oldpeak", "num"]
     tables = {
         site: table.select(used).to_pandas().dropna()
@@ -103,7 +105,7 @@ def heart():
     }
 
 
-def claims(rows=30_000):
+def motor_claims(rows=30_000):
     data = raw("fremtpl2/freMTPL2freq.csv.xz")
     return split(data.sample(rows, random_state=0), "Region")
 
@@ -113,7 +115,19 @@ def severities():
     return split(amounts.merge(raw("fremtpl2/freMTPL2freq.csv.xz"), on="IDpol"), "Region")
 
 
-REAL = {
+EMBEDDED = {
+    "hospitals": (embedded.hospitals, "logistic", "malignant ~ radius + texture + I(texture**2) + symmetry"),
+    "marriages": (
+        embedded.marriages,
+        "logistic",
+        "affair ~ age + I(age**2) + C(educ) + rate_marriage * religious",
+    ),
+    "claims": (embedded.claims, "poisson", "claims ~ age + log(bonus) + C(fuel) + C(brand)"),
+    "visits": (embedded.doctor_visits, "poisson", "mdvis ~ lncoins + idp + lpi + hlthg + hlthf + hlthp"),
+    "amounts": (embedded.positive_visits, "gamma", "mdvis ~ lncoins + idp + log(1 + physlm)"),
+    "firms": (embedded.firms, "linear", "invest ~ value * capital + log(value)"),
+}
+LARGER = {
     "heart": (
         heart, "logistic", "disease ~ age + sex + C(cp) + trestbps + C(restecg) + thalach + exang + oldpeak",
     ),
@@ -128,15 +142,28 @@ REAL = {
         lambda: split(raw("silos/Exam.csv.xz"), "school"), "linear",
         "normexam ~ standLRT * sex + schavg + schgend + vr + intake",
     ),
-    "claims": (claims, "poisson", "ClaimNb ~ BonusMalus + log(Density) + Area + C(VehPower) + VehGas"),
+    "fremtpl2": (
+        motor_claims, "poisson", "ClaimNb ~ BonusMalus + log(Density) + Area + C(VehPower) + VehGas",
+    ),
     "severities": (severities, "gamma", "ClaimAmount ~ BonusMalus + log(Density) + Area + VehGas"),
 }  # fmt: skip
+
+
+FILES = {
+    "heart": [f"heart/processed.{name}.data" for name in ("cleveland", "hungarian", "switzerland", "va")],
+    "medpar": ["silos/medpar.csv.xz"],
+    "contraception": ["silos/Contraception.csv.xz"],
+    "exam": ["silos/Exam.csv.xz"],
+    "fremtpl2": ["fremtpl2/freMTPL2freq.csv.xz"],
+    "severities": ["fremtpl2/freMTPL2freq.csv.xz", "fremtpl2/freMTPL2sev.csv.xz"],
+}
+REAL = [*EMBEDDED, *(pytest.param(name, marks=pytest.mark.data(*FILES[name])) for name in LARGER)]
 
 
 @cache
 def real(name):
     """The tables of the sites with a column of weights and one of offsets, and the study."""
-    load, family, formula = REAL[name]
+    load, family, formula = {**EMBEDDED, **LARGER}[name]
     rng = np.random.default_rng(0)
     tables = {
         site: table.assign(
@@ -144,8 +171,8 @@ def real(name):
         )
         for site, table in load().items()
     }
-    assert len({len(table) for table in tables.values()}) > 3
-    exposure = "Exposure" if name == "claims" else None
+    assert len({len(table) for table in tables.values()}) > 1
+    exposure = {"fremtpl2": "Exposure", "claims": "years"}.get(name)
     return tables, Study(family=family, formula=formula, exposure=exposure)
 
 
@@ -167,6 +194,7 @@ def test_weights_and_offsets_whatever_the_scale_of_the_fit(name, standardize):
     agree(model, theirs(study, tables))
 
 
+@pytest.mark.data(*FILES["medpar"])
 def test_some_hospitals_of_medpar_have_one_row():
     tables, _ = real("medpar")
     assert len(tables) == 54

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
+import scipy.sparse
 from msgspec.structs import replace
 
 import fedshed
@@ -24,12 +23,26 @@ SHEDS = [name for name, entry in fedshed.ALGORITHMS.items() if isinstance(entry.
 LOGISTIC = [name for name in SHEDS if fedshed.ALGORITHMS[name].algorithm.losses is None]
 
 
-@pytest.fixture(scope="module", params=["digits", "w8a"])
+def few_columns():
+    """Binary columns of which each site uses some, two of them equal; as w8a is, and made up."""
+    rng = np.random.default_rng(0)
+    odds, tables = np.geomspace(0.3, 0.01, 60), {}
+    for site in "abcd":
+        X = (rng.random((200, 60)) < odds).astype(float)
+        X[:, 7] = X[:, 5]
+        y = np.where(X[:, :20] @ rng.normal(size=20) + rng.logistic(size=200) > 0, 1, -1)
+        tables[site] = (scipy.sparse.csr_array(X), y)
+    return fedshed.Federation.from_sites(tables)
+
+
+@pytest.fixture(
+    scope="module", params=["digits", "few columns", pytest.param("w8a", marks=pytest.mark.data("w8a"))]
+)
 def federation(request):
-    """Real rows, dense and sparse: 64 columns of images, 300 binary ones of which each site uses some."""
+    """Rows, dense and sparse: 64 columns of images, and binary ones of which each site uses some."""
+    if request.param == "few columns":
+        return few_columns()
     agents = 4 if request.param == "digits" else 40
-    if request.param == "w8a" and not os.environ.get("FEDSHED_DATA"):
-        pytest.skip("needs w8a: set FEDSHED_DATA to the folder that holds it")
     whole = fedshed.datasets.load(request.param, agents=agents, partition="iid")
     return fedshed.Federation.from_sites({s: whole.tables[s] for s in whole.sites[:4]})
 

@@ -25,6 +25,13 @@ def partitions(incomplete: str) -> list[str]:
     return [name for name in PARTITIONS if name.startswith(incomplete)]
 
 
+def examples(incomplete: str) -> list[str]:
+    """Examples."""
+    from fedshed.datasets.examples import EXAMPLES
+
+    return [name for name in EXAMPLES if name.startswith(incomplete)]
+
+
 def experiments(incomplete: str) -> list[str]:
     """Experiments of the paper, and the words for all of them."""
     from fedshed.experiments.plan import names

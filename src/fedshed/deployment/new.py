@@ -50,7 +50,8 @@ def write(root: Path, plan: Plan) -> list[Path]:
     """Everything: plan, study, sites, certificates, keys, the example's tables, and the commands."""
     if root.exists() and any(root.iterdir()):
         raise ConfigError(f"{root} is not empty; name a new folder")
-    from fedshed.deployment.example import TARGET, write_tables
+    from fedshed.datasets.examples import TARGET
+    from fedshed.deployment.example import write_tables
 
     plan.kit.write(root)
     names = ", ".join(f'"{site}"' for site in plan.sites)
