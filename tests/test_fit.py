@@ -19,7 +19,7 @@ import embedded
 import fedshed
 from fedshed import DataError, SingularError, Study
 from fedshed.datasets.files import content, find
-from fedshed.preparation import read_sites, split
+from fedshed.preparation import CsvFormat, read_sites, split
 
 FAMILIES = {
     "linear": sm.families.Gaussian(),
@@ -90,15 +90,15 @@ def _short(name):
 
 
 def heart():
-    header = [
+    header = (
         *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
         *("slope", "ca", "thal", "num"),
-    ]
+    )
     paths = [find(f"heart/processed.{name}.data") for name in ("cleveland", "hungarian", "switzerland", "va")]
     used = ["age", "sex", "cp", "trestbps", "restecg", "thalach", "exang", "oldpeak", "num"]
     tables = {
         site: table.select(used).to_pandas().dropna()
-        for site, table in read_sites(paths, na_values=["?"], header=header).items()
+        for site, table in read_sites(paths, csv=CsvFormat(na_values=("?",), header=header)).items()
     }
     return {
         site: table.assign(disease=np.where(table["num"] > 0, "yes", "no")) for site, table in tables.items()

@@ -13,7 +13,17 @@ from sklearn.preprocessing import StandardScaler
 
 import fedshed
 from fedshed.errors import ConfigError, DataError
-from fedshed.preparation import Plan, Preparer, Study, prepare, read_sites, read_study, split, study_of
+from fedshed.preparation import (
+    CsvFormat,
+    Plan,
+    Preparer,
+    Study,
+    prepare,
+    read_sites,
+    read_study,
+    split,
+    study_of,
+)
 from fedshed.preparation.formulas import parse
 from fedshed.preparation.frames import Frame, in_order
 from fedshed.preparation.messages import CODEC
@@ -235,7 +245,11 @@ MISMATCHES = [
     (lambda f: f.rename(columns={"age": "Age"}), "no column 'age'", "did you mean 'Age'"),
     (lambda f: f.assign(age=pd.Timestamp("2020-01-01")), "holds values of type", "leave it out"),
     (lambda f: f.head(0), "has no rows", "leave it out"),
-    (lambda f: f.assign(region=[f"id{k}" for k in range(len(f))]), "has 47 levels", "leave it out"),
+    (
+        lambda f: f.assign(region=[f"id{k}" for k in range(len(f))]),
+        "has 47 different values in 47 rows",
+        "leave it out",
+    ),
     (lambda f: f.assign(years=f["years"].astype(str)), "column 'years': text where 2 sites", "convert"),
     (lambda f: f.assign(region="x" * 300), "more than 200 characters", "shorten"),
 ]
@@ -543,8 +557,8 @@ def test_a_study_is_read_from_toml(tmp_path):
     study = Study(family="poisson", target="y", columns=("a",), references={"a": 6}, l2={"a": 0.5})
     assert read_study(path) == study == study_of({**msgspec.to_builtins(study)})
     for text, what in (
-        ('family = "poison"\ntarget = "y"', "Invalid enum value 'poison'"),
-        ('family = "gamma"\ntarget = "y"\nfamly = 1', "unknown field `famly`.*known: family"),
+        ('family = "poison"\ntarget = "y"', "did you mean 'poisson'"),
+        ('family = "gamma"\ntarget = "y"\nfamly = 1', "unknown field 'famly'; did you mean 'family'"),
         ('family = "gamma"', "names no target"),
         ('family = "gamma"\nformula = "~ x"', "no target"),
         ('family = "gamma"\ntarget = "y"\ncolumns = ["x"]\nformula = "y ~ x"', "not both"),
@@ -577,9 +591,9 @@ def test_one_file_with_a_site_column_equals_a_file_for_each_site(frames, tmp_pat
 def test_marks_for_missing_values_are_those_that_were_named(tmp_path):
     path = tmp_path / "heart.data"
     path.write_text("1,?\n2.5,4\n,5\n")
-    table = read_sites([path], na_values=["?", ""], header=["a", "b"])["heart"]
+    table = read_sites([path], csv=CsvFormat(na_values=("?", ""), header=("a", "b")))["heart"]
     assert table.to_pydict() == {"a": [1.0, 2.5, None], "b": [None, 4, 5]}
-    assert Frame(read_sites([path], header=["a", "b"])["heart"]).column("b").kind == "category"
+    assert Frame(read_sites([path], csv=CsvFormat(header=("a", "b")))["heart"]).column("b").kind == "category"
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
@@ -597,7 +611,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n1\n")
     (tmp_path / "b.parquet").write_text("no")
     for paths, what in (
-        (["a.csv"], "a.csv cannot be read"),
+        (["a.csv"], "a.csv: a row has 1 fields where the first has 2"),
         (["b.parquet"], "b.parquet"),
         (["c.csv"], "no such file"),
     ):

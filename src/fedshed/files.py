@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -26,6 +27,25 @@ def write_atomically(path: str | Path, data: bytes, *, private: bool = False) ->
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+_WORDS = {
+    errno.ENOSPC: "the disk is full; free some space, or name another place",
+    errno.EDQUOT: "the disk quota is used up; free some space, or name another place",
+    errno.EROFS: "the file system is read-only; name another place",
+    errno.EACCES: "permission is denied; name another place, or ask for access",
+    errno.EPERM: "permission is denied; name another place, or ask for access",
+    errno.ENOENT: "there is no such file",
+    errno.EISDIR: "it is a folder, not a file",
+    errno.ENOTDIR: "a part of this path is a file, not a folder; name another place",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+}
+
+
+def in_words(error: OSError) -> str:
+    """What went wrong with a file, and what to do, in one sentence."""
+    said = _WORDS.get(error.errno or 0) or error.strerror or str(error)
+    return said if error.filename is None else f"{error.filename}: {said}"
 
 
 def file_hash(path: str | Path) -> str:

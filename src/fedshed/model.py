@@ -14,7 +14,7 @@ from scipy.special import expit, softmax
 from fedshed import __version__
 from fedshed.arrays import Matrix, Vector
 from fedshed.errors import ConfigError
-from fedshed.files import write_atomically
+from fedshed.files import in_words, write_atomically
 from fedshed.inference import Inference, Summary
 from fedshed.preparation import Plan
 from fedshed.trace import Trace
@@ -106,7 +106,7 @@ class Model:
                 raise ConfigError(f"{path} has schema {schema!r}; this fedshed {__version__} reads {SCHEMA}")
             file = msgspec.json.decode(data, type=_File)
         except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from error
+            raise ConfigError(in_words(error)) from error
         except (msgspec.MsgspecError, AttributeError) as error:
             raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
         return cls(file.plan, file.inference, file.run)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -9,20 +12,50 @@ from typer.core import TyperGroup
 
 from fedshed import __version__
 from fedshed.errors import ConfigError, DataError, Error, SingularError
+from fedshed.files import in_words
 
 
 class Commands(TyperGroup):
     """Commands whose mistakes are told in one line, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; wrong use exits with 2, another error of ours with 1, Ctrl-C with 130."""
+        """Run a command; wrong use exits with 2, any other error with 1, Ctrl-C with 130."""
+        with notes_on_stderr():
+            return self._invoked(ctx)
+
+    def _invoked(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except Error as error:
             wrong_use = isinstance(error, ConfigError | DataError | SingularError)
             _stop(f"error: {error}", 2 if wrong_use else 1)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):  # `| head` has read enough
+                raise
+            _stop(f"error: {in_words(error)}", 1)
         except KeyboardInterrupt:
             _stop("interrupted", 130)
+
+
+class _Notes(logging.Handler):
+    """What the log `fedshed` has to say to somebody at a terminal."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line on stderr."""
+        typer.echo(f"note: {record.getMessage()}", err=True)
+
+
+@contextmanager
+def notes_on_stderr() -> Iterator[None]:
+    """Show warnings of the log `fedshed` while a command runs."""
+    log, notes = logging.getLogger("fedshed"), _Notes(logging.WARNING)
+    shown = any(isinstance(handler, _Notes) for handler in log.handlers)  # commands of commands
+    if not shown:
+        log.addHandler(notes)
+    try:
+        yield
+    finally:
+        log.removeHandler(notes)
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)

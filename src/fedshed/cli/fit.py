@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedshed.engine import Progress
     from fedshed.inference import Summary
     from fedshed.model import Model
-    from fedshed.preparation import Study
+    from fedshed.preparation import CsvFormat, Study
     from fedshed.report import Recorder
 
 _NONE, _ALL = "none", "all others"
@@ -27,6 +27,9 @@ NaValues = Annotated[
     str, option("Marks of missing values in CSV files, with commas; nothing always is one.", _NONE)
 ]
 Header = Annotated[str | None, option("Column names of CSV files without a header, with commas.", _NONE)]
+Sep = Annotated[str | None, option("What separates the columns of CSV files, such as ';'.", "found out")]
+Decimal = Annotated[str | None, option("The decimal mark of CSV files: '.' or ','.", "found out")]
+Encoding = Annotated[str | None, option("Of CSV files, such as latin-1.", "found out")]
 
 
 @app.command(
@@ -40,6 +43,7 @@ def fit(
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None,
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None,
     columns: Annotated[str | None, option("Predictors, with commas.", _ALL)] = None,
+    exclude: Annotated[str, option("Columns that are no predictors, with commas.", _NONE)] = "",
     categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = "",
     reference: Annotated[
         list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")
@@ -54,6 +58,9 @@ def fit(
     missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse",
     na_values: NaValues = "",
     header: Header = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     study: Annotated[Path | None, option("A TOML file that says what the options above do.", _NONE)] = None,
     algorithm: Annotated[str, option("See `fedshed algorithms`.")] = "auto",
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
@@ -79,6 +86,7 @@ def fit(
 
     given = {
         "family": family, "target": target, "formula": formula, "columns": _list(columns), "site": site,
+        "exclude": _list(exclude) or [],
         "categories": _list(categories) or [], "references": _pairs(reference or []), "weight": weight,
         "positive": [_number(text) for text in _list(positive) or []],
         "offset": offset, "exposure": exposure, "l2": l2, "standardize": standardize, "intercept": intercept,
@@ -90,9 +98,8 @@ def fit(
     check_folder(out)
     place = report or out / "report.html"
     check_folder(place.parent, "--report")
-    frames = read_sites(
-        tables, site=_site(asked, tables), na_values=_marks(na_values), header=_list(header), keep=True
-    )
+    csv = _csv_format(sep, decimal, encoding, na_values, header)
+    frames = read_sites(tables, site=_site(asked, tables), keep=True, csv=csv)
     _check_errors(level, robust, len(frames))
     recorder = Recorder()
     with _watching(tol, recorder) as watch:
@@ -125,6 +132,9 @@ def predict(
     ] = "refuse",
     na_values: NaValues = "",
     header: Header = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
 ) -> None:
     """Predict: a column `prediction`, and one for the probability of each class; rows in their order.
 
@@ -137,7 +147,7 @@ def predict(
     if missing not in ("refuse", "empty"):
         raise ConfigError(f"--missing {missing}: write refuse or empty")
     fitted = Model.load(model)
-    frame = read_table(table, na_values=_marks(na_values), header=_list(header))
+    frame = read_table(table, _csv_format(sep, decimal, encoding, na_values, header))
     text = _predictions(fitted, frame, missing == "empty")
     if out is None:
         typer.echo(text, nl=False)
@@ -176,9 +186,15 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def _marks(text: str) -> list[str]:
-    """The marks of missing values; an empty field always is one."""
-    return ["", *text.split(",")]
+def _csv_format(
+    sep: str | None, decimal: str | None, encoding: str | None, na_values: str, header: str | None
+) -> CsvFormat:
+    """How the CSV files are written; an empty field always is a missing value."""
+    from fedshed.preparation import CsvFormat
+
+    sep = {"tab": "\t", r"\t": "\t"}.get(sep or "", sep)
+    names = None if header is None else tuple(_list(header) or ())
+    return CsvFormat(sep, decimal, encoding, ("", *na_values.split(",")), names)
 
 
 def _check_said_once(context: typer.Context, study: Path) -> None:

@@ -171,7 +171,7 @@ Five of the 30 measurements are here, under shorter names.""",
             "--formula 'claims ~ age + bonus + C(fuel) + C(brand)'",
         ),
         f"""{POLICIES:,} policies in one table, with a column that names the region. **The rows are
-simulated**: they describe nobody. Claims are drawn from a Poisson distribution with mean `years` times exp(z),
+simulated**: they describe nobody. Claims are Poisson distributed with mean `years` times exp(z), where
 z = {EFFECTS["intercept"]} {EFFECTS["age"]:+} (age - 45) {EFFECTS["bonus"]:+} (bonus - 50)
     {EFFECTS["petrol"]:+} if petrol {EFFECTS["B"]:+} if brand B {EFFECTS["D"]:+} if brand D
     + an effect of the region between -0.1 and 0.1.

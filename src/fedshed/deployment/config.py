@@ -12,6 +12,7 @@ from fedshed import checks
 from fedshed.channels import ByteRate
 from fedshed.disclosure import Policy
 from fedshed.errors import ConfigError
+from fedshed.preparation.csv_files import CsvFormat
 from fedshed.preparation.study import Study, study_of
 from fedshed.wire import Rules
 
@@ -50,6 +51,9 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     url: str | None = None
     database: str | None = None
     na_values: tuple[str, ...] = ("",)  # marks for missing values in a CSV file
+    sep: str | None = None  # what separates the columns of a CSV file; without it, it is found out
+    decimal: str | None = None  # "." or ","
+    encoding: str | None = None  # such as "latin-1"
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.csv, self.parquet, self.sql)) != 1:
@@ -58,6 +62,11 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("[table] url and database go with sql")
         if self.url and self.database:
             raise ConfigError("[table] needs url (SQLAlchemy) or database (a DuckDB file), not both")
+        self.csv_format()
+
+    def csv_format(self) -> CsvFormat:
+        """How the CSV file is written."""
+        return CsvFormat(self.sep, self.decimal, self.encoding, self.na_values)
 
 
 class SiteFile(Struct, frozen=True, forbid_unknown_fields=True):

@@ -52,7 +52,7 @@ def _read(site: str, source: Source, folder: Path) -> Any:
     try:
         if source.sql is not None:
             return _query(source, folder)
-        return read_table(folder / str(source.csv or source.parquet), na_values=source.na_values)
+        return read_table(folder / str(source.csv or source.parquet), source.csv_format())
     except ConfigError:
         raise
     except Exception as error:  # whatever a file or a database says

@@ -12,6 +12,7 @@ from fedshed.errors import ConfigError, DataError, ProtocolError
 from fedshed.names import closest
 from fedshed.objectives.targets import common_classes
 from fedshed.preparation import formulas
+from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.frames import LONGEST, in_order, level_text
 from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.plan import Label, Plan
@@ -30,9 +31,11 @@ def agree(study: Study, schemas: Schemas) -> Plan:
     for column in (*study.beside, *columns):
         _same_kind(study, column, {site: mine[column] for site, mine in fields.items()})
     _check_problems(fields)
+    _check_excluded(study, schemas)
     first = next(iter(fields.values()))
     _check_kinds_of_numbers(study, first)
     categories = [column for column in columns if first[column].kind != "number"]
+    _no_identifiers(study, schemas, {c: [mine[c] for mine in fields.values()] for c in categories})
     levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
     _known_references(study, categories)
     intercept = study.intercept if study.formula is None else formulas.of(study).intercept
@@ -113,6 +116,13 @@ def _check_problems(fields: Mapping[str, Mapping[str, Field]]) -> None:
                 raise DataError(f"site {site!r}: {field.problem[:LONGEST_REASON]}")
 
 
+def _check_excluded(study: Study, schemas: Schemas) -> None:
+    """A column that is excluded must be at one site at least: a slip would leave it in the model."""
+    found = {name for schema in schemas.values() for name in schema.excluded}
+    if lacks := [name for name in study.exclude if name not in found]:
+        raise ConfigError(f"exclude names {lacks[0]!r}, which no site has; correct its name")
+
+
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
     computed = sorted(formulas.of(study).numbers) if study.formula is not None else []
     for column in (*study.beside, *computed):
@@ -122,6 +132,15 @@ def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
                 f"column {column!r} is {_SAID[fields[column].kind]} at every site, but {role} must be numbers"
                 "; convert it or choose another column or family"
             )
+
+
+def _no_identifiers(study: Study, schemas: Schemas, categories: Mapping[str, list[Field]]) -> None:
+    """Small sites may not see that a column identifies rows; all together they do."""
+    rows = sum(schema.complete for schema in schemas.values())
+    for column, fields in categories.items():
+        union = {level for field in fields for level in field.levels}
+        if looks_like_identifier(len(union), rows) and not is_category(study, column):
+            raise DataError(identifier(column, len(union), rows))
 
 
 def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ def describe(study: Study, frame: Frame) -> Schema:
     used, complete = _used(study, read)
     fields = [_field(study, name, column, used[name]) for name, column in read.items()]
     classes = _labels(study, used[study.target]) if study.classified else ()
-    return Schema(frame.rows, complete, tuple(fields), classes)
+    excluded = tuple(name for name in study.exclude if name in frame.names)
+    return Schema(frame.rows, complete, tuple(fields), classes, excluded)
 
 
 def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
@@ -56,7 +57,7 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
         return study.columns
     if study.formula is not None:
         return formulas.of(study).columns
-    special = {*study.beside, study.site}
+    special = {*study.beside, study.site, *study.exclude}
     found = tuple(name for name in frame.names if name not in special)
     if len(found) > MOST_COLUMNS:
         raise DataError(f"the table has {len(found)} columns; name at most {MOST_COLUMNS} in columns")
@@ -67,12 +68,17 @@ def _typed(study: Study, name: str, frame: Frame) -> Column:
     column = frame.column(name)
     if name == study.target:
         return event(study, column)
-    in_formula = formulas.of(study).categories if study.formula else ()
-    if name in study.categories or name in in_formula or name == study.site:
+    if is_category(study, name):
         return column.as_category()
     if name not in study.beside:
         _check_text(name, column)
     return column
+
+
+def is_category(study: Study, name: str) -> bool:
+    """Whether the study itself calls a column a category."""
+    in_formula = formulas.of(study).categories if study.formula else ()
+    return name in study.categories or name in in_formula or name == study.site
 
 
 def _check_text(name: str, column: Column) -> None:
@@ -112,6 +118,9 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
     """The levels of a predictor that is a category, in their order; few and short."""
     if column.kind == "number" or name in study.beside:
         return ()
+    there = int((~column.missing).sum())
+    if looks_like_identifier(len(column.levels), there) and not is_category(study, name):
+        raise DataError(identifier(name, len(column.levels), there))
     if len(column.levels) > study.max_levels:
         raise DataError(
             f"column {name!r} has {len(column.levels)} levels, more than max_levels = {study.max_levels}; "
@@ -121,6 +130,19 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
         raise DataError(f"column {name!r} has levels of more than {LONGEST} characters; shorten them")
     occurring = set(column.values[~column.missing].tolist())
     return in_order(level for j, level in enumerate(column.levels) if j in occurring)
+
+
+def looks_like_identifier(levels: int, rows: int) -> bool:
+    """Whether a column of text has nearly as many values as rows, as names and numbers of people have."""
+    return levels >= 20 and levels > 0.8 * rows
+
+
+def identifier(name: str, levels: int, rows: int) -> str:
+    """Why such a column is refused, and what to do."""
+    return (
+        f"column {name!r} has {levels} different values in {rows} rows and looks like an identifier; leave "
+        f"it out (exclude = [{name!r}], --exclude {name}), or list it under categories to use it all the same"
+    )
 
 
 def _labels(study: Study, column: Column) -> tuple[bool | int | float | str, ...]:

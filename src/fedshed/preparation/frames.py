@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import numbers
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
@@ -20,6 +21,8 @@ from fedshed.errors import DataError
 
 Kind: TypeAlias = Literal["number", "category", "boolean"]
 LONGEST = 200  # characters of a level or a name
+LARGEST = 2**53  # beyond it, whole numbers are not told apart by float64
+_NOTES = logging.getLogger("fedshed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,11 @@ class Frame:
     """A caller's frame, read column by column when one is needed."""
 
     def __init__(self, native: Any) -> None:
-        self._columns = _arrays(native) if isinstance(native, Mapping) else _series(native)
+        columns = _arrays(native) if isinstance(native, Mapping) else _series(native)
+        self._columns = {name: columns[name] for name in columns if not _is_row_number(name)}
+        if len(self._columns) < len(columns):
+            left = next(name for name in columns if name not in self._columns)
+            _NOTES.warning("column %r was left out: it is the row number that pandas writes", left)
         lengths = {len(values) for values in self._columns.values()}
         if len(lengths) > 1:
             raise DataError(f"the columns have different lengths ({sorted(lengths)}); give one value per row")
@@ -81,6 +88,11 @@ class Frame:
         if name not in self._read:
             self._read[name] = _column(name, self._columns[name])
         return self._read[name]
+
+
+def _is_row_number(name: str) -> bool:
+    """Whether a column is an index that pandas wrote: "Unnamed: 0" in CSV, __index_level_0__ in Parquet."""
+    return re.fullmatch(r"Unnamed: 0|__index_level_\d+__", name) is not None
 
 
 def level_text(value: object) -> str:
@@ -130,6 +142,7 @@ def _column(name: str, values: Any) -> Column:
     if isinstance(values, nw.Series):
         return _from_series(name, values)
     if values.dtype.kind in "iuf":
+        _check_size(name, values)
         return Column("number", values.astype(np.float64))
     if values.dtype.kind == "b":
         return _boolean(values)
@@ -139,6 +152,8 @@ def _column(name: str, values: Any) -> Column:
 def _from_series(name: str, series: nw.Series[Any]) -> Column:
     if series.dtype.is_numeric() and not isinstance(series.dtype, nw.Decimal):
         lost = series.is_null().to_numpy()
+        if series.dtype.is_integer():
+            _check_size(name, series.drop_nulls().to_numpy())
         values = np.array(series.cast(nw.Float64).fill_null(0.0).to_numpy(), dtype=np.float64)
         values[lost] = np.nan
         return Column("number", values)
@@ -149,6 +164,15 @@ def _from_series(name: str, series: nw.Series[Any]) -> Column:
     return _from_objects(name, series.to_list())
 
 
+def _check_size(name: str, values: NDArray[Any]) -> None:
+    """Refuse whole numbers that would be rounded: they name something, and measure nothing."""
+    if values.dtype.kind in "iu" and len(values) and max(int(values.max()), -int(values.min())) > LARGEST:
+        raise DataError(
+            f"column {name!r} holds whole numbers beyond 2^53, which would be rounded; leave the column out "
+            f"if it identifies rows (--exclude {name}), or turn it into text"
+        )
+
+
 def _boolean(values: NDArray[Any]) -> Column:
     return Column("boolean", values.astype(np.intp), ("False", "True"))
 
@@ -156,7 +180,13 @@ def _boolean(values: NDArray[Any]) -> Column:
 def _from_objects(name: str, values: Sequence[Any]) -> Column:
     """Codes in order of appearance, and the kind that all the values have in common."""
     index: dict[Any, int] = {}
-    codes = np.fromiter((index.setdefault(value, len(index)) for value in values), np.intp, len(values))
+    try:
+        codes = np.fromiter((index.setdefault(value, len(index)) for value in values), np.intp, len(values))
+    except TypeError:  # a list or another value that is no number and no text
+        kind = next(type(value).__name__ for value in values if not isinstance(value, Hashable))
+        raise DataError(
+            f"column {name!r} holds values of type {kind}; turn it into numbers or text, or leave it out"
+        ) from None
     known = [value for value in index if not is_missing(value)]
     kind = _common_kind(name, known)
     if kind == "number":

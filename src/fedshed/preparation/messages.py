@@ -58,6 +58,7 @@ class Schema(Message, frozen=True):
     complete: int
     fields: tuple[Field, ...]
     labels: tuple[Label, ...] = ()
+    excluded: tuple[str, ...] = ()  # of the columns that the study excludes, those that are there
 
 
 class Ready(Message, frozen=True):

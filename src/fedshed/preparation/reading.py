@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,28 +9,33 @@ from typing import Any
 import narwhals.stable.v2 as nw
 
 from fedshed.errors import ConfigError, DataError
+from fedshed.files import in_words
+from fedshed.preparation.csv_files import ENDINGS as CSV_ENDINGS
+from fedshed.preparation.csv_files import FOUND_OUT, CsvFormat, read_csv, starts_with
 from fedshed.preparation.frames import Frame
 
-_ENDINGS = (".gz", ".bz2", ".zst", ".xz", ".csv", ".parquet", ".pq", ".txt", ".data")
-EMPTY = ("",)  # what a CSV file writes for a missing value, unless the reader says otherwise
+_ENDINGS = (*CSV_ENDINGS, ".parquet", ".pq")
+# what other programs write, by the end of the name or by the first bytes
+_OTHERS = {
+    ".xlsx": "an Excel workbook", ".xls": "an Excel workbook", ".xlsm": "an Excel workbook",
+    ".ods": "a spreadsheet", ".dta": "a Stata file", ".sav": "an SPSS file", ".sas7bdat": "a SAS file",
+    ".rds": "an R file", ".rdata": "an R file", ".feather": "a Feather file", ".json": "a JSON file",
+    ".pdf": "a PDF document",
+}  # fmt: skip
+_MAGIC = {b"PK\x03\x04": "an Excel workbook or a zip archive", b"\xd0\xcf\x11\xe0": "an Excel workbook"}
 
 
 def read_sites(
-    paths: Sequence[str | Path],
-    *,
-    site: str | None = None,
-    na_values: Sequence[str] = EMPTY,
-    header: Sequence[str] | None = None,
-    keep: bool = False,
+    paths: Sequence[str | Path], *, site: str | None = None, keep: bool = False, csv: CsvFormat = FOUND_OUT
 ) -> dict[str, Any]:
     """A table for each site: those of the column `site`, or one file each, named by the file.
 
-    `na_values` are the marks for missing values in CSV files; `header` names the columns of files without.
-    `keep` leaves the column `site` in the tables.
+    `csv` says how CSV files are written, as far as it is not to be found out.  `keep` leaves the column
+    `site` in the tables.
     """
     tables: dict[str, Any] = {}
     for path in map(Path, paths):
-        table = read_table(path, na_values=na_values, header=header)
+        table = read_table(path, csv)
         found = {_stem(path): table} if site is None else _located(path, table, site, keep)
         if twice := sorted(set(found) & set(tables)):
             raise DataError(f"{path}: site {twice[0]!r} is in another file too; give each site one table")
@@ -41,25 +45,34 @@ def read_sites(
     return tables
 
 
-def read_table(
-    path: str | Path, *, na_values: Sequence[str] = EMPTY, header: Sequence[str] | None = None
-) -> Any:
+def read_table(path: str | Path, csv: CsvFormat = FOUND_OUT) -> Any:
     """An Arrow table from a CSV (also .gz, .bz2, .zst, .xz) or Parquet file."""
     path = Path(path)
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
+    _check_file(path)
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ConfigError("reading tables needs pyarrow: install fedshed[data]") from error
+        raise ConfigError("reading tables needs pyarrow: pip install 'fedshed[data]'") from error
     try:
-        if path.suffix in (".parquet", ".pq"):
-            return _parquet(path)
-        table = _csv(path, na_values, header)
-        _check_text(path, table)
-        return table
-    except (pa.ArrowException, OSError, lzma.LZMAError, EOFError) as error:
+        is_parquet = path.suffix in (".parquet", ".pq") or starts_with(path, b"PAR1")
+        return _parquet(path) if is_parquet else read_csv(path, csv)
+    except OSError as error:
+        raise DataError(in_words(error)) from error
+    except pa.ArrowException as error:
         raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no file, and what is no table, by its name."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the files in it, such as {path / '*.csv'}")
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file")
+    kind = _OTHERS.get(path.suffix.lower()) or next(
+        (kind for mark, kind in _MAGIC.items() if starts_with(path, mark)), None
+    )
+    if kind is not None:
+        raise DataError(f"{path} is {kind}; save its table as CSV or Parquet")
 
 
 def split(table: Any, column: str, keep: bool = False) -> dict[str, Any]:
@@ -85,33 +98,6 @@ def _parquet(path: Path) -> Any:
     import pyarrow.parquet as parquet
 
     return parquet.read_table(path)
-
-
-def _csv(path: Path, na_values: Sequence[str], header: Sequence[str] | None) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    names = csv.ReadOptions(column_names=list(header) if header else None)
-    missing = csv.ConvertOptions(null_values=list(na_values), strings_can_be_null=True)
-    if path.suffix == ".xz":
-        with lzma.open(path) as file:
-            return csv.read_csv(file, read_options=names, convert_options=missing)
-    with pa.input_stream(str(path), compression="detect") as stream:
-        return csv.read_csv(stream, read_options=names, convert_options=missing)
-
-
-def _check_text(path: Path, table: Any) -> None:
-    """Refuse a CSV file that was read as something it is not: in another encoding, or with another mark."""
-    import pyarrow.types as types
-
-    try:
-        names = list(table.column_names)
-    except UnicodeDecodeError:
-        names = []
-    if not names or any(types.is_binary(kind) for kind in table.schema.types):
-        raise DataError(f"{path} is not in UTF-8; save it in that encoding")
-    if len(names) == 1 and (mark := next((m for m in ";\t|" if m in names[0]), None)):
-        raise DataError(f"{path} separates its columns by {mark!r}; save it with commas")
 
 
 def _stem(path: Path) -> str:

@@ -11,9 +11,12 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from fedshed.errors import ConfigError
+from fedshed.files import in_words
+from fedshed.names import closest
 from fedshed.objectives.targets import CLASSIFIED
 
 Family: TypeAlias = Literal["linear", "least-squares", "logistic", "poisson", "gamma", "multinomial"]
+Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
 Level: TypeAlias = bool | int | float | str
 MOST_LEVELS = 100_000  # that `max_levels` may allow
 
@@ -21,9 +24,9 @@ MOST_LEVELS = 100_000  # that `max_levels` may allow
 class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model and its columns; `columns` and `formula` exclude each other, and so do `offset` and `exposure`.
 
-    Without either, every column is a predictor but target, site, weight, offset and exposure.  Text and
-    booleans are categories; `categories` names columns of numbers that are to be read as such.  `site` may be
-    named among columns or in the formula: every site then has an intercept of its own.
+    Without either, every column is a predictor but target, site, weight, offset, exposure and those that
+    `exclude` names.  Text and booleans are categories; `categories` names columns of numbers that are to be
+    read as such.  `site` may be named among columns or in the formula: every site then has its own intercept.
     `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
     `standardize` it applies to the standardised coefficients.
     """
@@ -32,6 +35,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     target: str = ""  # may be left to the formula
     positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()  # columns that are no predictors, where neither columns nor formula says
     formula: str | None = None
     site: str | None = None
     weight: str | None = None
@@ -39,7 +43,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     exposure: str | None = None  # the offset is its logarithm
     categories: tuple[str, ...] = ()
     references: dict[str, Level] = {}
-    missing: Literal["refuse", "drop"] = "refuse"
+    missing: Missing = "refuse"
     standardize: bool = False
     intercept: bool = True
     l2: float | dict[str, float] = 0.0
@@ -71,22 +75,29 @@ def read_study(path: str | Path) -> Study:
     """The study in a TOML file."""
     try:
         return study_of(msgspec.toml.decode(Path(path).read_bytes()))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{path}: there is no such file; a study is a TOML file with family, target, ..."
-        ) from None
+    except OSError as error:
+        raise ConfigError(f"{in_words(error)}; a study is a TOML file with family, target, ...") from None
     except (msgspec.DecodeError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
 def study_of(fields: Any) -> Study:
     """A study from plain data, as TOML or JSON give it."""
+    if isinstance(fields, dict):
+        _known_words(fields)
     try:
         return msgspec.convert(fields, Study)
     except msgspec.ValidationError as error:
-        hints = {"unknown field": Study.__struct_fields__, "$.family": get_args(Family)}
-        known = [f"; known: {', '.join(names)}" for mark, names in hints.items() if mark in str(error)]
-        raise ConfigError(f"the study is not valid: {error}{''.join(known)}") from error
+        raise ConfigError(f"the study is not valid: {error}") from error
+
+
+def _known_words(fields: dict[str, Any]) -> None:
+    """Refuse fields that there are not, and words that a field does not know, with those that it does."""
+    if unknown := sorted(set(map(str, fields)) - set(Study.__struct_fields__)):
+        raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
+    for name, words in (("family", get_args(Family)), ("missing", get_args(Missing))):
+        if isinstance(said := fields.get(name, words[0]), str) and said not in words:
+            raise ConfigError(f"{name} cannot be {said!r}{closest(said, words)}")
 
 
 def _left_side(formula: str) -> str:
@@ -101,6 +112,10 @@ def _one_way_to_say_it(study: Study) -> None:
         raise ConfigError("the study names no target; give target = 'column'")
     if study.columns is not None and study.formula is not None:
         raise ConfigError("give columns or a formula, not both")
+    if study.exclude and (study.columns is not None or study.formula is not None):
+        raise ConfigError(
+            "exclude is for when all other columns are predictors; columns or formula say which"
+        )
     if study.formula is not None and "~" in study.formula and _left_side(study.formula) != study.target:
         raise ConfigError(
             f"target is {study.target!r} but the formula's is {_left_side(study.formula)!r}; give it once"
@@ -115,7 +130,7 @@ def _one_way_to_say_it(study: Study) -> None:
 
 def _no_column_twice(study: Study) -> None:
     predictors = [c for c in study.columns or () if c != study.site]  # a site may have its own intercept
-    named = [*(c for c in (*study.beside, study.site) if c), *predictors]
+    named = [*(c for c in (*study.beside, study.site) if c), *predictors, *study.exclude]
     twice = sorted({c for c in named if named.count(c) > 1})
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")
