@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from fedshed.experiments import Study
-from fedshed.report import Agent, Coefficient, Fit, Problem, Recorder, Report, Rerun, Run
+from fedshed.report import Agent, Coefficient, Fit, Problem, Report, Rerun, Run
 from fedshed.report.sources import of_comparison
 from fedshed.trace import Row
 
@@ -19,9 +17,8 @@ EVIL = "<script>document.title='owned'</script>&amp;<b>\"'</script x><!--<script
 
 def compared() -> tuple:
     """A comparison, what was recorded of it, and its report."""
-    recorders = defaultdict(Recorder)
-    comparison = STUDY.run(watch=lambda name, progress: recorders[name](progress))
-    return comparison, recorders, of_comparison(STUDY, comparison, recorders)
+    comparison = STUDY.run()
+    return comparison, comparison.trials[0].recorders, of_comparison(comparison)
 
 
 def rows(gaps, renewed=lambda t: 0) -> list[Row]:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
+import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -12,6 +19,7 @@ import fedshed
 from calls import call, strict_json
 from fedshed.algorithms import ALGORITHMS
 from fedshed.datasets import names
+from fedshed.datasets.examples import write_example
 from fedshed.experiments import Study
 from fedshed.trace import COLUMNS
 
@@ -26,6 +34,90 @@ def rows_without_seconds(path):
 
 
 # compare
+
+
+def on_a_terminal(columns, *arguments, folder):
+    """What a command prints on a terminal so wide, line by line, without what moves the cursor."""
+    pid, screen = pty.fork()
+    if pid == 0:  # pragma: no cover
+        os.chdir(folder)
+        os.environ.pop("COLUMNS", None)
+        os.execv(sys.executable, [sys.executable, "-m", "fedshed", *arguments])
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    printed = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(screen, 1 << 16):
+            printed += data
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, printed
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
+    return [line.rpartition("\r")[2].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_table_fits_the_terminal_and_nothing_in_it_breaks(tmp_path, columns):
+    lines = on_a_terminal(columns, "compare", *SMALL, "--l2", "1e-5", folder=tmp_path)
+    table = lines[: next(k for k, line in enumerate(lines) if line.startswith("wrote"))]
+    assert max(map(len, table)) <= columns
+    for name in SMALL[3].split(","):
+        (row,) = (line.split() for line in table if line.split()[:1] == [name] and "stopped:" not in line)
+        assert row[-1] in ("converged", "stopped")
+        assert any(re.fullmatch(r"-?\d\.\de[-+]\d\d", word) for word in row)  # the gap
+    (head,) = (line for line in table if line.startswith(" algorithm"))
+    assert {"algorithm", "exch.", "up", "Hess.", "gap", "ended"} <= set(head.split())
+    assert ("vectors" in head.split()) == (columns == 120)
+    assert any(line.startswith("not shown: ") for line in table) == (columns < 120)
+
+
+def test_on_request_a_narrow_terminal_shows_all_columns(tmp_path):
+    lines = on_a_terminal(80, "compare", *SMALL, "--all", folder=tmp_path)
+    assert any("vectors" in line for line in lines)
+    assert not any(line.startswith("not shown") for line in lines)
+
+
+def test_compare_takes_the_tables_and_the_options_of_a_fit(tmp_path):
+    """The same optimum as `fit`, whatever the algorithm."""
+    write_example("claims", tmp_path)
+    options = (
+        "--site", "region", "--family", "poisson", "--exposure", "years", "--target", "claims",
+        "--columns", "age,bonus,brand", "--standardize", "--reference", "brand=B",
+    )  # fmt: skip
+    compared = call(
+        "compare", tmp_path / "claims.csv", *options, "--algorithms", "newton,fib-shed",
+        "--l2", "1e-3", "--out", tmp_path / "c", "--json",
+    )  # fmt: skip
+    assert compared.exit_code == 0, compared.stderr
+    facts = strict_json(compared.stdout)
+    assert [one["converged"] for one in facts["summary"]] == [True, True]
+    assert facts["settings"]["study"]["exposure"] == "years"
+    fitted = call(
+        "fit", tmp_path / "claims.csv", *options, "--l2", "1e-3", "--algorithm", "newton",
+        "--out", tmp_path / "f", "--json",
+    )  # fmt: skip
+    assert fitted.exit_code == 0, fitted.stderr
+    rows = list(csv.DictReader((tmp_path / "f/trace.csv").read_text().splitlines()))
+    assert float(rows[-1]["f"]) == pytest.approx(facts["f_star"], rel=1e-12)
+    assert "--site region" in (tmp_path / "c/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("t.csv", "--dataset", "digits"), "--dataset is for data sets"),
+        (("t.csv", "--repeats", "2"), "--repeats is for data sets"),
+        (("--family", "linear"), "--family is for your own tables"),
+        (("--sep", ";"), "--sep is for your own tables"),
+        (("--target", "y"), "name your tables to use a column"),
+        (("t.csv",), "names no target"),
+        (("absent.csv", "--target", "y"), "no such file"),
+        (("--repeats", "0"), "repeats must be at least 1"),
+        (("--algorithms", "my.py:Mine"), "my.py: there is no such file"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path, arguments, message):
+    result = call("compare", *arguments, "--out", tmp_path / "new")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.fixture(scope="module")

@@ -290,13 +290,16 @@ def _segments(axes):
     return [segment[:, 0] for segment in bars.get_segments()]
 
 
-def test_a_figure_that_fails_leaves_nothing_half_written(files, tmp_path, monkeypatch):
+def test_a_figure_that_fails_costs_neither_summary_nor_model(files, tmp_path, monkeypatch):
     def fail(*_):
         raise fedshed.ConfigError("no figure")
 
     monkeypatch.setattr(plot, "draw", fail)
-    assert call("fit", *files, *ILL, "--out", tmp_path / "new").exit_code == 2
-    assert not written(tmp_path / "new")
+    failed = call("fit", *files, *ILL, "--out", tmp_path / "new")
+    assert failed.exit_code == 2
+    assert "Federated regression of ill" in failed.stdout
+    assert fedshed.Model.load(tmp_path / "new" / "model.json").converged
+    assert written(tmp_path / "new") == {"model.json", "summary.txt", "trace.csv"}
 
 
 # --- predictions -----------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import fedshed
-from fedshed.algorithms import ALGORITHMS
+from fedshed.algorithms import ALGORITHMS, Newton, Shed
 from fedshed.datasets.loaders import DATASETS
 from fedshed.errors import ConfigError, DataError, SingularError
 from fedshed.experiments import Study, compare
 from fedshed.experiments.figure import FLOOR, PANELS, draw, save
+from fedshed.experiments.study import facts
 from fedshed.experiments.style import LOOKS, look
 from fedshed.trace import COLUMNS, Trace
 
@@ -210,7 +211,7 @@ def test_a_study_of_absent_data_says_how_to_get_it(monkeypatch, tmp_path):
 
 def test_a_report_can_be_read_as_a_study_again():
     study = Study(agents=4, algorithms=("newton",), budget="3", max_iterations=2).resolved()
-    report = json.loads(msgspec.json.encode(study.report(study.run())))
+    report = json.loads(msgspec.json.encode(facts(msgspec.structs.asdict(study), study.run())))
     assert msgspec.convert(report["settings"], Study) == study
 
 
@@ -244,7 +245,10 @@ def test_the_figure_draws_each_algorithm_alike_in_every_panel(comparison):
 
 
 def test_gaps_at_rounding_level_are_drawn_at_the_floor_and_a_note_says_so(federation, comparison):
-    below = msgspec.structs.replace(comparison, results={"newton": _lowered(comparison.results["newton"])})
+    trial = msgspec.structs.replace(
+        comparison.trials[0], results={"newton": _lowered(comparison.results["newton"])}
+    )
+    below = msgspec.structs.replace(comparison, trials=(trial,))
     (low,) = {min(line.get_ydata()) for ax in draw(below).axes for line in ax.lines}
     assert low == FLOOR
     assert "1e-16" in draw(below).get_supxlabel()
@@ -281,3 +285,151 @@ def test_every_algorithm_has_a_look_of_its_own():
     assert look("my-method") == look("my-method")
     assert look("my-method") != look("my-method+")
     assert look("fib-shed").color == look("fib-shed+").color
+
+
+# A user's own algorithms, and repeats
+
+
+def test_instances_and_names_are_compared_together(federation, comparison):
+    own = Newton(line_search=fedshed.Fused())
+    found = compare(federation, ["newton", own, Shed(channel=fedshed.Constant(3)), Shed()], l2=1e-3)
+    newton, fused, three, plain = found.results
+    assert (newton, plain) == ("newton", "Shed")
+    assert fused == "Newton(line_search=Fused(alpha=0.1, beta=0.5, candidates=8))"
+    assert three == "Shed(channel=Constant(pairs=3))"
+    assert np.array_equal(found.results[plain].theta, comparison.results["fib-shed"].theta)
+    assert found.results[three].trace[-1].exchanges < found.results[plain].trace[-1].exchanges
+    assert found.results[fused].trace[-1].exchanges < found.results[newton].trace[-1].exchanges
+
+
+def test_a_mapping_names_them(federation):
+    wanted = {"d = 3": Shed(channel=fedshed.Constant(3)), "mine": Newton(), "newton": "newton"}
+    found = fedshed.compare(federation, wanted, l2=1e-3)
+    assert list(found.results) == list(wanted)
+    assert np.array_equal(found.results["mine"].theta, found.results["newton"].theta)
+    assert [one.algorithm for one in found.summary()] == list(wanted)
+    assert [text.get_text() for text in found.plot().legends[0].get_texts()] == list(wanted)
+
+
+@pytest.mark.usefixtures("no_run")
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ([Newton(), Newton()], "'Newton' is named twice; name each once, or give a dict"),
+        ([Newton], "a name or an instance of Algorithm"),
+        ({"mine": Newton}, "a name or an instance of Algorithm"),
+        ("newton", r"write \['newton'\]"),
+        ([Shed(line_search=fedshed.FullStep())], "is for least-squares only"),
+        (["absent.py:Mine"], "absent.py: there is no such file"),
+        ({}, "at least one algorithm"),
+    ],
+)
+def test_what_is_no_algorithm_is_refused_before_anything_runs(federation, wanted, message):
+    with pytest.raises(ConfigError, match=message):
+        compare(federation, wanted)
+
+
+def test_a_file_of_the_users_own_is_compared(federation, tmp_path):
+    path = tmp_path / "my.py"
+    path.write_text(
+        "from fedshed.algorithms import Newton\n"
+        "from fedshed import Fused\n"
+        "class Mine(Newton, frozen=True, tag=True, kw_only=True):\n    needs: int\n"
+        "class Plain(Newton, frozen=True, tag=True):\n    pass\n"
+        "fused = Plain(line_search=Fused())\n"
+    )
+    found = compare(federation, ["newton", f"{path}:Plain", f"{path}:fused"], l2=1e-3)
+    assert list(found.results) == ["newton", "Plain", "fused"]
+    assert np.array_equal(found.results["Plain"].theta, found.results["newton"].theta)
+    for name, message in (("Mine", "needs arguments"), ("Plan", "did you mean 'Plain'")):
+        with pytest.raises(ConfigError, match=message):
+            compare(federation, [f"{path}:{name}"])
+    path.write_text("1 / 0")
+    with pytest.raises(ConfigError, match=r"my\.py cannot be loaded: ZeroDivisionError"):
+        compare(federation, [f"{path}:Plain"])
+
+
+@pytest.fixture(scope="module")
+def repeated():
+    several = [fedshed.datasets.load("digits", agents=4, partition="iid", seed=seed) for seed in (3, 4, 5)]
+    return several, compare(several, ["newton", "fib-shed"], l2=1e-2)
+
+
+def test_repeats_are_the_single_comparisons_and_their_medians(repeated):
+    several, found = repeated
+    alone = [compare(federation, ["newton", "fib-shed"], l2=1e-2) for federation in several]
+    for trial, one in zip(found.trials, alone, strict=True):
+        assert trial.f_star == one.f_star
+        assert np.array_equal(trial.results["fib-shed"].theta, one.results["fib-shed"].theta)
+    for k, summary in enumerate(found.summary()):
+        for name in ("exchanges", "kb_up", "gap"):
+            values = sorted(getattr(one.summary()[k], name) for one in alone)
+            assert [summary.least[name], getattr(summary, name), summary.most[name]] == values
+    assert all(one.converged for one in found.summary())
+    assert len({one.summary()[1].exchanges for one in alone}) > 1  # else nothing was shown
+
+
+def test_a_repeat_that_did_not_converge_is_counted(repeated):
+    several, _ = repeated
+    needed = sorted(compare(one, ["fib-shed"], l2=1e-2).summary()[0].iterations for one in several)
+    found = compare(several, ["fib-shed"], l2=1e-2, max_iterations=int(needed[1]))
+    (one,) = found.summary()
+    assert not one.converged
+    assert one.reason.startswith(f"in {sum(k > needed[1] for k in needed)} of 3 repeats: max_iterations")
+
+
+def test_repeats_in_a_frame_in_csv_and_in_json(repeated):
+    _, found = repeated
+    frame = found.to_pandas()
+    assert list(frame.columns) == ["algorithm", "repeat", *COLUMNS]
+    assert set(zip(frame["algorithm"], frame["repeat"], strict=True)) == {
+        (name, k) for name in ("newton", "fib-shed") for k in range(3)
+    }
+    part = frame[(frame["algorithm"] == "newton") & (frame["repeat"] == 2)]
+    np.testing.assert_array_equal(part["gap"], found.trials[2].results["newton"].trace.column("gap"))
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert [(row["algorithm"], int(row["repeat"])) for row in rows] == list(
+        zip(frame["algorithm"], frame["repeat"], strict=True)
+    )
+    assert {row["repeat"] for row in found.traces()["newton"]} == {0, 1, 2}
+
+
+def test_the_figure_of_repeats_has_medians_between_the_edges_of_bands(repeated):
+    _, found = repeated
+    for panel, ax in zip(PANELS, found.plot().axes, strict=True):
+        assert len(ax.collections) == 2  # a band each
+        for name in found.results:
+            curve = panel.curve(name, found)
+            assert (curve.least <= curve.gap).all()
+            assert (curve.gap <= curve.most).all()
+            assert (np.diff(curve.x) > 0).all()
+            runs = [panel.points(trial.results[name], 4) for trial in found.trials]
+            at = 0.5 * curve.x[-1]  # by hand: the gap of each run's last iterate until then
+            gaps = [gap[x <= at][-1] for x, gap in runs]
+            shown = curve.gap[np.searchsorted(curve.x, at, side="right") - 1]
+            assert shown == np.median(gaps)
+    assert "medians over 3 partitions" in found.plot().get_supxlabel()
+
+
+def test_the_report_of_repeats_holds_every_trace(repeated, tmp_path):
+    _, found = repeated
+    page = found.report(tmp_path / "report.html").read_text()
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    (problem,) = data["problems"]
+    assert [len(run["repeats"]) for run in problem["runs"]] == [3, 3]
+    assert problem["runs"][0]["repeats"][2]["gap"] == [
+        row.gap for row in found.trials[2].results["newton"].trace
+    ]
+
+
+def test_a_study_of_repeats_deals_the_rows_anew():
+    study = Study(agents=4, algorithms=("newton",), repeats=2, seed=7, max_iterations=2).resolved()
+    found = study.run()
+    assert [trial.federation.fingerprint() for trial in found.trials] == [
+        study.data(7).fingerprint(), study.data(8).fingerprint(),
+    ]  # fmt: skip
+    assert "--repeats 2" in study.command()
+    assert "median of 2 partitions" in found.title
+    for wrong in ({"repeats": 0}, {"repeats": 2, "dataset": "heart"}):
+        with pytest.raises(ConfigError, match="repeats"):
+            Study(**wrong).resolved()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         FederatedLogisticRegression,
         FederatedPoissonRegressor,
     )
+    from fedshed.experiments.compare import compare
+    from fedshed.experiments.comparison import Comparison
     from fedshed.fitting import fit
     from fedshed.linesearch import FullStep, Fused, TwoExchange
     from fedshed.model import Model
@@ -53,6 +55,7 @@ _HOMES = {
         "FederatedLogisticRegression",
         "FederatedPoissonRegressor",
     ),
+    "experiments": ("Comparison", "compare"),
     "fitting": ("fit",),
     "linesearch": ("FullStep", "Fused", "TwoExchange"),
     "model": ("Model",),
@@ -84,6 +87,7 @@ __all__ = [
     "Bits",
     "ByteRate",
     "CodecError",
+    "Comparison",
     "ConfigError",
     "Constant",
     "DataError",
@@ -111,6 +115,7 @@ __all__ = [
     "__version__",
     "algorithms",
     "channels",
+    "compare",
     "datasets",
     "estimators",
     "fit",

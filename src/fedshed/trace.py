@@ -59,8 +59,7 @@ class Trace(Sequence[Row]):
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One column; what is unknown is NaN."""
-        values = [getattr(row, name) for row in self._rows]
-        return np.array([np.nan if value is None else value for value in values], dtype=float)
+        return column_of(self._rows, name)
 
     def first_below(self, gap: float) -> Row | None:
         """The first row with f - f_star below `gap`."""
@@ -68,13 +67,7 @@ class Trace(Sequence[Row]):
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame (needs `pip install fedshed[data]`)."""
-        try:
-            import pandas as pd
-        except ImportError:
-            raise ImportError("Trace.to_pandas needs pandas: pip install 'fedshed[data]'") from None
-        return pd.DataFrame({name: self.column(name) for name in COLUMNS}).astype(
-            {name: int for name, kind in Row.__annotations__.items() if kind == "int"}
-        )
+        return frame_of(self._rows)
 
     def to_csv(self) -> str:
         """CSV text with a header; what is unknown is empty."""
@@ -87,3 +80,20 @@ class Trace(Sequence[Row]):
     def to_records(self) -> list[dict[str, Any]]:
         """A list of plain dictionaries, ready for JSON."""
         return [msgspec.structs.asdict(row) for row in self._rows]
+
+
+def column_of(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
+    """One column of rows; what is unknown is NaN."""
+    values = [getattr(row, name) for row in rows]
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def frame_of(rows: Sequence[Row]) -> Any:
+    """Rows as a pandas DataFrame."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ImportError("a DataFrame needs pandas: pip install 'fedshed[data]'") from None
+    return pd.DataFrame({name: column_of(rows, name) for name in COLUMNS}).astype(
+        {name: int for name, kind in Row.__annotations__.items() if kind == "int"}
+    )

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 
 from fedshed.cli import complete
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_folder, option, print_json, print_rows, progress_bar, to_json
+from fedshed.cli.show import (
+    Json,
+    check_folder,
+    command_line,
+    option,
+    print_rows,
+    progress_bar,
+    to_json,
+    told,
+    told_as_json,
+)
+from fedshed.cli.table_options import TableOptions, option_names, refuse_given, with_options, words
+from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedshed.experiments import Comparison, Study, Summary
-    from fedshed.report import Recorder
+    from fedshed.experiments import Comparison, Summary
+    from fedshed.experiments.compare import OnResult, OnRow
     from fedshed.trace import Row
 
 _OWN, _EACH, _USUAL = "the data set's own", "each algorithm's own", "SHED, its main rivals, ours"
+OF_A_DATA_SET = ("dataset", "agents", "partition", "loss", "repeats")
 
 
-@app.command(epilog="Example: fedshed compare --algorithms fib-shed,gn-shed,newton --budget 3 --l2 1e-4")
+@app.command(epilog="Example: fedshed compare --algorithms fib-shed,my.py:DiagonalNewton --l2 1e-4")
+@with_options(TableOptions)
 def compare(
+    context: typer.Context,
+    tables: Annotated[list[Path] | None, typer.Argument(help="As for `fit`.", show_default=False)] = None,
     dataset: Annotated[str, option("Name, see `fedshed datasets`.", complete=complete.datasets)] = "digits",
     algorithms: Annotated[
-        str | None, option("Names with commas; + is a Rayleigh budget.", _USUAL, complete.algorithms)
+        str | None,
+        option("Names with commas, or FILE.py:CLASS; + is a Rayleigh budget.", _USUAL, complete.algorithms),
     ] = None,
     budget: Annotated[str | None, option("Eigenpairs a round, or 'rayleigh'; not for +.", _EACH)] = None,
     l2: Annotated[float, option("Ridge penalty.")] = 1e-5,
@@ -34,92 +51,174 @@ def compare(
     partition: Annotated[
         str | None, option("How rows are dealt, such as iid.", _OWN, complete.partitions)
     ] = None,
-    target: Annotated[int | None, option("The class against the rest.", _OWN)] = None,
     loss: Annotated[str | None, option("Such as least-squares.", _OWN)] = None,
-    intercept: Annotated[bool, option("Fit an intercept, not penalised.")] = False,
+    intercept: Annotated[
+        bool | None, option("Fit an intercept, not penalised.", "with tables, yes; else no")
+    ] = None,
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
     max_iterations: Annotated[int, option("Stop after so many.")] = 500,
     seed: Annotated[int, option("Decides who gets which rows and what links carry.")] = 0,
+    repeats: Annotated[int, option("Partitions of the rows, by seed, seed + 1, ...")] = 1,
     line_search: Annotated[str | None, option("two-exchange or fused.", _EACH)] = None,
+    every_column: Annotated[
+        bool, typer.Option("--all", help="Show all columns, however narrow the terminal.")
+    ] = False,
     out: Annotated[Path, option("Folder for traces, figure and report.")] = Path("results/compare"),
     report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
     as_json: Json = False,
+    *,
+    given: TableOptions,
 ) -> None:
-    """Run algorithms on the same data: a table, their traces as CSV and JSON, a figure, an HTML report."""
-    from fedshed.experiments import Study
+    """Run algorithms on the same data: a table, their traces as CSV and JSON, a figure, an HTML report.
 
-    names = None if algorithms is None else tuple(filter(None, algorithms.replace(" ", "").split(",")))
-    study = Study(
-        dataset=dataset, algorithms=names, budget=budget, l2=l2, agents=agents, partition=partition,
-        target=target, loss=loss, intercept=intercept, tol=tol, max_iterations=max_iterations, seed=seed,
-        line_search=line_search,
-    ).resolved()  # fmt: skip
+    With TABLES these are your own, with the options of `fit`; else the rows of a data set, dealt to agents
+    (--target is then the class that is told from the rest).
+    """
+    names = None if algorithms is None else tuple(words(algorithms) or ())
     check_folder(out)
     place = report or out / "report.html"
     check_folder(place.parent, "--report")
-    recorders: dict[str, Recorder] = defaultdict(_recorder)
-    with _progress(study.algorithms or (), max_iterations) as show:
-        comparison = study.run(show, lambda name, progress: recorders[name](progress))
-    facts, title = study.report(comparison), study.title(comparison)
-    files = _write(out, comparison, facts, title)
-    if not no_report:
-        files.append(_write_report(place, study, comparison, recorders))
-    if as_json:
-        print_json(facts | {"files": [str(path) for path in files]})
+    common: dict[str, Any] = {
+        "algorithms": names, "budget": budget, "l2": l2, "tol": tol, "max_iterations": max_iterations,
+        "seed": seed, "line_search": line_search,
+    }  # fmt: skip
+    if tables:
+        refuse_given(context, OF_A_DATA_SET, "is for data sets; your tables have their own sites")
+        run = _on_tables(context, tables, given, intercept is not False, common)
     else:
-        _print_summary(comparison.summary(), title)
-        typer.echo("\n".join(f"wrote {path}" for path in files))
+        own = [name for name in option_names(TableOptions) if name != "target"]
+        refuse_given(context, own, "is for your own tables; name them, as for `fedshed fit`")
+        data = {
+            "dataset": dataset, "agents": agents, "partition": partition, "loss": loss,
+            "target": _class(given.target), "intercept": bool(intercept), "repeats": repeats,
+        }  # fmt: skip
+        run = _on_data_set(context, common | data)
+    settings, comparison = run
+    found = _files(out, comparison, settings, None if no_report else place)
+    if as_json:
+        from fedshed.experiments.study import facts
+
+        told_as_json(facts(settings, comparison), found)
+    else:
+        _print_summary(comparison, every_column)
+        told(found)
 
 
-def _recorder() -> Recorder:
-    from fedshed.report import Recorder
+def _on_data_set(context: typer.Context, settings: dict[str, Any]) -> tuple[dict[str, Any], Comparison]:
+    """The comparison on a named data set, and its settings as they were used."""
+    from msgspec.structs import replace
 
-    return Recorder()
+    from fedshed.experiments import Study
+
+    study = Study(**settings).resolved()
+    with _progress(len(study.algorithms or ()) * study.repeats, study.max_iterations) as (on_row, on_result):
+        comparison = study.run(on_row, on_result)
+    command = command_line(context)
+    return asdict(study), replace(comparison, setting=replace(comparison.setting, command=command))
 
 
-def _write(out: Path, comparison: Comparison, facts: dict[str, Any], title: str) -> list[Path]:
-    from fedshed.experiments.figure import draw, save
+def _on_tables(
+    context: typer.Context, tables: list[Path], given: TableOptions, intercept: bool, common: dict[str, Any]
+) -> tuple[dict[str, Any], Comparison]:
+    """The comparison on a user's own tables, prepared as for a fit."""
+    from fedshed.experiments import compare as run
+    from fedshed.experiments.study import as_budget, as_line_search
+    from fedshed.preparation import prepare
+
+    study = given.asked(context, common["l2"], intercept)
+    budget, line_search = as_budget(common["budget"]), as_line_search(common["line_search"])
+    prepared = prepare(given.tables(tables, study), study)
+    rows, sites = sum(prepared.federation.rows.values()), len(prepared.federation.sites)
+    n = len(prepared.plan.coefficients)
+    title = f"{study.target}: {sites} sites, {rows} rows, n = {n}, {study.loss}"
+    names = common["algorithms"]
+    count = 8 if names is None else len(names)
+    with _progress(count, common["max_iterations"]) as (on_row, on_result):
+        comparison = run(
+            prepared.federation, names, loss=study.loss, l2=prepared.plan.l2(),
+            intercept=prepared.plan.intercept, budget=budget, line_search=line_search, tol=common["tol"],
+            max_iterations=common["max_iterations"], seed=common["seed"], title=title,
+            command=command_line(context), on_row=on_row, on_result=on_result,
+        )  # fmt: skip
+    settings = common | {
+        "algorithms": list(comparison.results),
+        "study": study,
+        "tables": list(map(str, tables)),
+    }
+    return settings, comparison
+
+
+def _class(target: str) -> int | None:
+    """The class that is told from the rest, by its number."""
+    if not target:
+        return None
+    try:
+        return int(target)
+    except ValueError:
+        raise ConfigError(
+            f"--target {target}: without tables it is the number of a class; name your tables to use a column"
+        ) from None
+
+
+def _files(out: Path, comparison: Comparison, settings: dict[str, Any], page: Path | None) -> Iterator[Path]:
+    """Write the files one by one."""
+    from fedshed.experiments.figure import save
+    from fedshed.experiments.study import facts
     from fedshed.files import write_atomically
 
-    return [
-        write_atomically(out / "trace.csv", comparison.to_csv().encode()),
-        write_atomically(out / "trace.json", to_json(facts | {"traces": comparison.traces()})),
-        *save(draw(comparison, title), out),
-    ]
-
-
-def _write_report(place: Path, study: Study, comparison: Comparison, recorders: dict[str, Recorder]) -> Path:
-    from fedshed.report import write
-    from fedshed.report.sources import of_comparison
-
-    return write(place, of_comparison(study, comparison, recorders))
+    yield write_atomically(out / "trace.csv", comparison.to_csv().encode())
+    whole = facts(settings, comparison) | {"traces": comparison.traces()}
+    yield write_atomically(out / "trace.json", to_json(whole))
+    yield from save(comparison.plot(), out)
+    if page is not None:
+        yield comparison.report(page)
 
 
 @contextmanager
-def _progress(names: Sequence[str], most: int) -> Iterator[Callable[[str, Row], None]]:
+def _progress(runs: int, most: int) -> Iterator[tuple[OnRow, OnResult]]:
     """A bar on stderr if that is a terminal; silence elsewhere."""
+    ended: list[str] = []
     with progress_bar(counts=False) as bar:
 
         def show(name: str, row: Row) -> None:
-            bar(names.index(name) + row.iteration / most, len(names), f"{name}, gap {row.gap:.0e}")
+            bar(len(ended) + row.iteration / most, max(runs, len(ended) + 1), f"{name}, gap {row.gap:.0e}")
 
-        yield show
+        yield show, lambda name, result: ended.append(name)
 
 
-def _print_summary(summary: Sequence[Summary], title: str) -> None:
-    rows = [
-        {
-            "algorithm": one.algorithm, "iter.": one.iterations, "rounds": one.rounds,
-            "exch.": one.exchanges, "KB up": _short(one.kb_up), "KB down": _short(one.kb_down),
-            "vectors": f"{one.vectors_up:.0f}", "Hess.": f"{one.hessians:.0f}", "gap": f"{one.gap:.1e}",
-            "sec.": f"{one.seconds:.2f}", "ended": "converged" if one.converged else "stopped",
-        }
-        for one in summary
-    ]  # fmt: skip
+def _print_summary(comparison: Comparison, every_column: bool) -> None:
+    summary = comparison.summary()
+    rows = [_row(one) for one in summary]
     stopped = [f"{one.algorithm} stopped: {one.reason}" for one in summary if not one.converged]
     note = "KB (1000 bytes), vectors sent and Hessians computed are per agent; gap = f - f*"
-    print_rows(rows, [note, *stopped], title)
+    if len(comparison.trials) > 1:
+        note += "\nmedians over the partitions, with the least and the most"
+    optional = () if every_column else OPTIONAL
+    print_rows(rows, [note, *stopped], comparison.title, optional, "--all shows them")
+
+
+# what a narrow terminal leaves out, in this order
+OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
+
+
+def _row(one: Summary) -> dict[str, str]:
+    def count(name: str, shown: Callable[[float], str]) -> str:
+        if not one.least:
+            return shown(getattr(one, name))
+        return f"{shown(getattr(one, name))} ({shown(one.least[name])}-{shown(one.most[name])})"
+
+    return {
+        "algorithm": one.algorithm, "iter.": count("iterations", _whole), "rounds": count("rounds", _whole),
+        "exch.": count("exchanges", _whole), "KB up": count("kb_up", _short),
+        "KB down": count("kb_down", _short), "vectors": count("vectors_up", _whole),
+        "Hess.": count("hessians", _whole), "gap": f"{one.gap:.1e}", "sec.": f"{one.seconds:.2f}",
+        "ended": "converged" if one.converged else "stopped",
+    }  # fmt: skip
+
+
+def _whole(number: float) -> str:
+    return f"{number:.0f}"
 
 
 def _short(number: float) -> str:

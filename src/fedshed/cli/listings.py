@@ -25,7 +25,7 @@ def algorithms(as_json: Json = False) -> None:
         for entry in ALGORITHMS.values()
     ]  # fmt: skip
     notes = ["budget: eigenpairs a round; a name with + has a Rayleigh budget"]
-    print_json(rows) if as_json else print_rows(rows, notes)
+    print_json(rows) if as_json else print_rows(rows, notes, optional=("source", "budget"))
 
 
 @app.command()
@@ -37,7 +37,7 @@ def datasets(as_json: Json = False) -> None:
     rows = [{key: getattr(data, key) for key in fields} | _place(data) for data in DATASETS.values()]
     notes = [f"{row['name']}: {row['how']}" for row in rows if row["how"]]
     shown = [{key: row[key] or "no" for key in (*fields, "found")} for row in rows]
-    print_json(rows) if as_json else print_rows(shown, notes)
+    print_json(rows) if as_json else print_rows(shown, notes, optional=("partition",))
 
 
 def _budget(algorithm: Any) -> int | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +56,21 @@ def _typed(parameter: Any, value: Any) -> list[str]:
     return [word for one in values for word in (parameter.opts[0], one)]
 
 
+def told(files: Iterable[Path]) -> None:
+    """Say of each file that it was written, as soon as it is."""
+    for path in files:
+        typer.echo(f"wrote {path}")
+
+
+def told_as_json(facts: dict[str, Any], files: Iterable[Path]) -> None:
+    """Print the facts with the files that were written, even where one could not be."""
+    written: list[str] = []
+    try:
+        written += map(str, files)
+    finally:
+        print_json(facts | {"files": written})
+
+
 def to_json(value: Any) -> bytes:
     """Indented JSON; what is not finite is null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
@@ -80,22 +95,52 @@ def progress_bar(counts: bool = True) -> Iterator[Callable[[float, float, str], 
         yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
 
 
-def print_rows(rows: Sequence[dict[str, Any]], notes: Sequence[str], title: str | None = None) -> None:
-    """A table, numbers to the right, and notes below it."""
+def print_rows(
+    rows: Sequence[dict[str, Any]],
+    notes: Sequence[str],
+    title: str | None = None,
+    optional: Sequence[str] = (),
+    instead: str = "--json has them",
+) -> None:
+    """A table, numbers to the right, and notes below it; a narrow terminal leaves `optional` columns out.
+
+    Only columns of words may break; numbers and names stay whole, whatever the width.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
+    shown = fitting(rows, console.width, optional)
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1)
     )
-    for name in rows[0]:
+    for name in shown:
         right = all(str(row[name])[:1] in "-0123456789" for row in rows)
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
+        has_words = any(" " in str(row[name]) for row in rows) and not right
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=not has_words)
     for row in rows:
-        table.add_row(*map(str, row.values()))
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
-    console.print(table, *notes, sep="\n")
+        table.add_row(*(str(row[name]) for name in shown))
+    left = [f"not shown: {', '.join(name for name in rows[0] if name not in shown)} ({instead})"]
+    console.print(table, *(left if len(shown) < len(rows[0]) else []), *notes, sep="\n")
+
+
+def fitting(rows: Sequence[dict[str, Any]], width: int, optional: Sequence[str]) -> list[str]:
+    """The columns that fit into so many characters, `optional` ones being left out in their order."""
+    shown, leaving = list(rows[0]), list(optional)
+    while leaving and sum(1 + _widest(rows, name) for name in shown) + len(shown) > width:
+        out = leaving.pop(0)
+        shown = [name for name in shown if name != out]
+    return shown
+
+
+MOST_WORDS = 30  # characters that a column of words is given before others are left out
+
+
+def _widest(rows: Sequence[dict[str, Any]], name: str) -> int:
+    widths = [len(str(row[name])) for row in rows]
+    words = any(" " in str(row[name]) and not str(row[name])[0].isdigit() for row in rows)
+    return max(len(name), min(MOST_WORDS, max(widths)) if words else max(widths))
 
 
 def print_json(value: Any) -> None:

@@ -191,7 +191,10 @@ Source: simulated by fedshed (`fedshed.datasets.examples`), free of any rights."
     "digits": Example(
         "Handwritten digits at five sites",
         _digits,
-        ("fedshed fit site-*.csv --target digit --positive 1 --l2 1e-3",),
+        (
+            "fedshed compare site-*.csv --target digit --positive 1 --l2 1e-3 --algorithms newton,fib-shed",
+            "fedshed fit site-*.csv --target digit --positive 1 --l2 1e-3",
+        ),
         """1,797 real digits in five tables of 97, 200, 300, 400 and 800 rows. The sites are made up: the rows
 were cut in their published order.
 

@@ -1,6 +1,7 @@
 """Experiments: algorithms compared on the same data, and the figures of such comparisons."""
 
-from fedshed.experiments.compare import Comparison, Summary, compare
+from fedshed.experiments.compare import compare
+from fedshed.experiments.comparison import Comparison, Summary, Trial
 from fedshed.experiments.study import Study
 
-__all__ = ["Comparison", "Study", "Summary", "compare"]
+__all__ = ["Comparison", "Study", "Summary", "Trial", "compare"]

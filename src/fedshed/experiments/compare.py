@@ -2,101 +2,38 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec.structs import fields
 
 from fedshed.algorithm import Algorithm
-from fedshed.algorithms import ALGORITHMS, Budget, build
+from fedshed.algorithms import ALGORITHMS, Budget, build, configured
+from fedshed.algorithms.from_file import is_in_file, load_algorithm
 from fedshed.arrays import Vector
 from fedshed.datasets import Federation
 from fedshed.engine import Progress
 from fedshed.errors import ConfigError
+from fedshed.experiments.comparison import Comparison, Setting, Trial
 from fedshed.linesearch import FullStep, LineSearch
+from fedshed.report.recorder import Recorder
 from fedshed.solving import Result, Watch, optimize, optimum
-from fedshed.trace import COLUMNS, Row
+from fedshed.trace import Row
 
 OnRow = Callable[[str, Row], None]
 OnProgress = Callable[[str, Progress], None]
 OnResult = Callable[[str, Result], None]
-KB = 1000.0  # bytes
+Named: TypeAlias = str | Algorithm[Any]
+Several: TypeAlias = Sequence[Named] | Mapping[str, Named]
 
-
-class Summary(Struct, frozen=True):
-    """What one algorithm needed and how it ended; KB (of 1000 bytes), vectors and Hessians are per agent."""
-
-    algorithm: str
-    iterations: int
-    rounds: int
-    exchanges: int
-    kb_up: float
-    kb_down: float
-    vectors_up: float
-    hessians: float
-    gap: float
-    converged: bool
-    reason: str
-    seconds: float
-
-
-class Comparison(Struct, frozen=True):
-    """The results by algorithm, in the order asked for, and f*, which all gaps are measured from.
-
-    With a `target_gap` the summary counts up to the first iterate whose gap is below it, where there is one.
-    """
-
-    federation: Federation
-    results: dict[str, Result]
-    f_star: float
-    target_gap: float | None = None
-    algorithms: dict[str, Algorithm[Any]] = {}  # as they were run
-
-    @property
-    def agents(self) -> int:
-        """The number of sites."""
-        return len(self.federation.tables)
-
-    def summary(self) -> list[Summary]:
-        """One row per algorithm."""
-        return [self._summary(name, result) for name, result in self.results.items()]
-
-    def traces(self) -> dict[str, list[dict[str, Any]]]:
-        """The trace of each algorithm as plain dictionaries, ready for JSON."""
-        return {name: result.trace.to_records() for name, result in self.results.items()}
-
-    def to_csv(self) -> str:
-        """All traces in one table, the column `algorithm` first; what is unknown is empty."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(("algorithm", *COLUMNS))
-        for name, result in self.results.items():
-            writer.writerows([name, *(getattr(row, column) for column in COLUMNS)] for row in result.trace)
-        return out.getvalue()
-
-    def _summary(self, name: str, result: Result) -> Summary:
-        row, reason = self._counted(result)
-        scale = KB * self.agents
-        return Summary(
-            name, row.iteration, row.rounds, row.exchanges,
-            row.uplink_bytes / scale, row.downlink_bytes / scale, row.uplink_vectors, row.hessians,
-            row.f - self.f_star, result.converged, reason, row.seconds,
-        )  # fmt: skip
-
-    def _counted(self, result: Result) -> tuple[Row, str]:
-        """The row up to which costs are counted, and how the run ended."""
-        last: Row = result.trace[-1]
-        if self.target_gap is None:
-            return last, result.reason
-        row = result.trace.first_below(self.target_gap)
-        return (row, result.reason) if row else (last, f"gap not below {self.target_gap:g}; {result.reason}")
+_USUAL = ("fib-shed", "fib-shed+", "gn-shed", "fednl", "lbfgs", "newton", "qn-shed", "pen")
+_LEAST_SQUARES = ("shed-ls", "shed-ls+", "shed-ls-periodic", "fib-shed", "newton")
 
 
 def compare(
-    federation: Federation,
-    algorithms: Sequence[str],
+    federation: Federation | Sequence[Federation],
+    algorithms: Several | None = None,
     *,
     loss: str = "logistic",
     l2: float | Vector = 1e-5,
@@ -107,47 +44,128 @@ def compare(
     max_iterations: int = 500,
     seed: int = 0,
     target_gap: float | None = None,
+    title: str = "",
+    command: str = "",
     on_row: OnRow | None = None,
     watch: OnProgress | None = None,
     on_result: OnResult | None = None,
 ) -> Comparison:
-    """Run every algorithm on the federation; one that is unknown or not for the loss is refused before that.
+    """Run every algorithm on the same rows, from the same start, and measure its gap to the pooled optimum.
 
-    `budget` is for the algorithms that take one and have no `+` in their name, `line_search` for those that
-    search.  `on_row` and `watch` are called with the name and the row or the whole progress after each
-    iteration, `on_result` when an algorithm has ended.
+    Parameters
+    ----------
+    federation : Federation or sequence of Federation
+        The rows at their sites. Several are repeats, such as partitions with other seeds; the comparison
+        then shows medians and bands.
+    algorithms : sequence or mapping, optional
+        Names (see `fedshed algorithms`), instances of `Algorithm`, or files such as "my.py:DiagonalNewton";
+        a mapping gives each the name that it has in tables and figures. Default: SHED, its main rivals and
+        ours.
+    loss, l2, intercept, tol, max_iterations
+        As in `fedshed.optimize`.
+    budget : int or Channel, optional
+        Eigenpairs per round, for algorithms that are given by a name without `+` and take a budget.
+    line_search : LineSearch, optional
+        For algorithms that are given by name and search. An instance is run as it is.
+    seed : int
+        For what is drawn at random, such as links that fade.
+    target_gap : float, optional
+        The summary counts up to the first iterate with a smaller gap.
+    title, command : str, optional
+        For the figure and the report: what is compared, and the command that does so again.
+    on_row, watch, on_result : callable, optional
+        Called with the name and the row or the progress after each iteration, or the result at the end.
+
+    Returns
+    -------
+    Comparison
+        With `summary()`, `to_pandas()`, `plot()` and `report(path)`.
+
+    Raises
+    ------
+    ConfigError
+        Before anything runs, if an algorithm is unknown, named twice or not for this loss.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> found = fedshed.compare(federation, ["newton", "fib-shed"], l2=1e-2)
+    >>> [(one.algorithm, one.converged) for one in found.summary()]
+    [('newton', True), ('fib-shed', True)]
     """
-    ready = prepared(algorithms, loss, budget, line_search, seed)
-    _, f_star = optimum(federation, loss=loss, l2=l2, intercept=intercept)
-    results: dict[str, Result] = {}
-    for name, algorithm in ready.items():
-        results[name] = optimize(
-            federation, loss=loss, l2=l2, intercept=intercept, algorithm=algorithm, tol=tol,
-            max_iterations=max_iterations, f_star=f_star, seed=seed, watch=_watch(name, on_row, watch),
-        )  # fmt: skip
-        if on_result is not None:
-            on_result(name, results[name])
-    return Comparison(federation, results, f_star, target_gap, ready)
+    ready = prepared(defaults(loss) if algorithms is None else algorithms, loss, budget, line_search, seed)
+    several = [federation] if isinstance(federation, Federation) else list(federation)
+    if not several:
+        raise ConfigError("compare needs a Federation, or a list of at least one")
+    trials = []
+    for data in several:
+        _, f_star = optimum(data, loss=loss, l2=l2, intercept=intercept)
+        results: dict[str, Result] = {}
+        recorders = {name: Recorder() for name in ready}
+        for name, algorithm in ready.items():
+            results[name] = optimize(
+                data, loss=loss, l2=l2, intercept=intercept, algorithm=algorithm, tol=tol, seed=seed,
+                max_iterations=max_iterations, f_star=f_star,
+                watch=_watch(name, recorders[name], on_row, watch),
+            )  # fmt: skip
+            if on_result is not None:
+                on_result(name, results[name])
+        trials.append(Trial(data, f_star, results, recorders))
+    setting = Setting(loss, l2, intercept, seed, title, command)
+    return Comparison(tuple(trials), ready, setting, target_gap)
+
+
+def defaults(loss: str | None) -> tuple[str, ...]:
+    """The algorithms that are compared if none are named."""
+    return _LEAST_SQUARES if loss == "least-squares" else _USUAL
 
 
 def prepared(
-    names: Sequence[str], loss: str, budget: Budget, line_search: LineSearch | None, seed: int
+    algorithms: Several, loss: str, budget: Budget, line_search: LineSearch | None, seed: int
 ) -> dict[str, Algorithm[Any]]:
-    """Every algorithm ready to run, or the error of the first that cannot."""
-    if not names:
+    """Every algorithm ready to run by its label, or the error of the first that cannot."""
+    named = dict(algorithms) if isinstance(algorithms, Mapping) else _labelled(algorithms)
+    if not named:
         raise ConfigError(f"name at least one algorithm; known: {', '.join(sorted(ALGORITHMS))}")
-    for k, name in enumerate(names):
-        if name in names[:k]:
-            raise ConfigError(f"algorithm {name!r} is named twice; name each once")
-    return {name: _suited(name, _built(name, budget, line_search, seed), loss) for name in names}
+    return {
+        str(label): _suited(str(label), _built(one, budget, line_search, seed), loss)
+        for label, one in named.items()
+    }
 
 
-def _built(name: str, budget: Budget, line_search: LineSearch | None, seed: int) -> Algorithm[Any]:
-    """The algorithm with the budget and the line search where they are for it, else with its own."""
-    own = build(name, seed=seed)
-    budgeted = ALGORITHMS[name.removesuffix("+")].takes_budget and not name.endswith("+")
+def _labelled(algorithms: Sequence[Named]) -> dict[str, Named]:
+    """Names as they are; of instances the class, and what tells it from the class's own configuration."""
+    if isinstance(algorithms, str | Algorithm):
+        raise ConfigError(f"algorithms must be a list or a dict, not {algorithms!r}; write [{algorithms!r}]")
+    labels = [_label(one) for one in algorithms]
+    twice = [label for label, count in Counter(labels).items() if count > 1]
+    if twice:
+        raise ConfigError(f"algorithm {twice[0]!r} is named twice; name each once, or give a dict of labels")
+    return dict(zip(labels, algorithms, strict=True))
+
+
+def _label(one: Named) -> str:
+    if isinstance(one, str):
+        return one.rpartition(":")[2] if is_in_file(one) else one
+    if not isinstance(one, Algorithm):
+        raise ConfigError(f"an algorithm is a name or an instance of Algorithm, not {one!r}")
+    own = [f"{f.name}={getattr(one, f.name)!r}" for f in fields(one) if getattr(one, f.name) != f.default]
+    return f"{type(one).__name__}({', '.join(own)})" if own else type(one).__name__
+
+
+def _built(one: Named, budget: Budget, line_search: LineSearch | None, seed: int) -> Algorithm[Any]:
+    """A name with the budget and the line search where they are for it; an instance as it is."""
+    if isinstance(one, str) and is_in_file(one):
+        one = load_algorithm(one)
+    if isinstance(one, Algorithm):
+        return configured(one, None, None, seed)
+    if not isinstance(one, str):
+        raise ConfigError(f"an algorithm is a name or an instance of Algorithm, not {one!r}")
+    own = build(one, seed=seed)
+    budgeted = ALGORITHMS[one.removesuffix("+")].takes_budget and not one.endswith("+")
     searches = not isinstance(getattr(own, "line_search", FullStep()), FullStep)
-    return build(name, budget if budgeted else None, line_search if searches else None, seed)
+    return build(one, budget if budgeted else None, line_search if searches else None, seed)
 
 
 def _suited(name: str, algorithm: Algorithm[Any], loss: str) -> Algorithm[Any]:
@@ -157,8 +175,9 @@ def _suited(name: str, algorithm: Algorithm[Any], loss: str) -> Algorithm[Any]:
     return algorithm
 
 
-def _watch(name: str, on_row: OnRow | None, watch: OnProgress | None) -> Watch:
+def _watch(name: str, recorder: Recorder, on_row: OnRow | None, watch: OnProgress | None) -> Watch:
     def told(progress: Progress) -> None:
+        recorder(progress)
         if on_row is not None:
             on_row(name, progress.rows[-1])
         if watch is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.experiments.compare import KB, Comparison
+from fedshed.experiments.comparison import KB, Comparison
 from fedshed.experiments.style import look
 from fedshed.files import write_atomically
 from fedshed.solving import Result
@@ -25,6 +25,15 @@ _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 5.5}
 _LEGEND: dict[str, Any] = {"ncols": 6, "frameon": False, "handlelength": 3.5, "title_fontsize": 12}
 
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class Curve(NamedTuple):
+    """Costs and gaps; with several repeats also the least and the largest gap at each cost."""
+
+    x: NDArray[np.float64]
+    gap: NDArray[np.float64]
+    least: NDArray[np.float64] | None = None
+    most: NDArray[np.float64] | None = None
 
 
 class Panel(Struct, frozen=True):
@@ -41,6 +50,15 @@ class Panel(Struct, frozen=True):
         gap = np.maximum(result.trace.column("gap"), FLOOR)
         shown = x > 0 if self.log else x >= 0
         return x[shown], gap[shown]
+
+    def curve(self, name: str, comparison: Comparison) -> Curve:
+        """An algorithm's gap against its cost: of one run, or the median and the extremes of the repeats."""
+        runs = [self.points(trial.results[name], len(trial.federation.tables)) for trial in comparison.trials]
+        if len(runs) == 1:
+            return Curve(*runs[0])
+        x = np.unique(np.concatenate([cost for cost, _ in runs]))
+        gaps = np.array([_at(x, *run) for run in runs])
+        return Curve(x, np.median(gaps, axis=0), gaps.min(axis=0), gaps.max(axis=0))
 
     def end(self, comparison: Comparison) -> float | None:
         """Where a linear axis is cut, if runs that did not converge would squeeze those that did."""
@@ -85,10 +103,12 @@ def save(figure: Figure, folder: str | Path, stem: str = "comparison") -> list[P
 
 
 def _draw_panel(ax: Axes, panel: Panel, comparison: Comparison) -> None:
-    for k, (name, result) in enumerate(comparison.results.items()):
-        x, gap = panel.points(result, comparison.agents)
+    for k, name in enumerate(comparison.results):
+        curve, style = panel.curve(name, comparison), look(name).line_options()
         marks = (0.015 * (k % 7), 0.1)  # in screen distance, staggered: equal curves are seen to be two
-        ax.plot(x, gap, label=name, markevery=marks, **_LINE, **look(name).line_options())
+        ax.plot(curve.x, curve.gap, label=name, markevery=marks, **_LINE, **style)
+        if curve.least is not None and curve.most is not None:
+            ax.fill_between(curve.x, curve.least, curve.most, color=style["color"], alpha=0.15, linewidth=0)
     ax.set_yscale("log")
     ax.set_xlabel(panel.label)
     ax.grid(True, which="major", color="0.9", linewidth=0.8)
@@ -103,12 +123,21 @@ def _notes(comparison: Comparison) -> list[str]:
     """What a reader must know that the curves do not say."""
     results = comparison.results.items()
     clipped = any((result.trace.column("gap") < FLOOR).any() for _, result in results)
+    repeats = len(comparison.trials)
+    several = [f"Lines are medians over {repeats} partitions; bands reach from the least gap to the largest."]
     notes = [f"Gaps below {FLOOR:g}, negative ones too, are drawn at {FLOOR:g}."] if clipped else []
+    notes += several if repeats > 1 else []
     for name, result in results:
         if any(panel.cuts(result, comparison) for panel in PANELS):
             last = result.trace[-1]
             notes.append(f"{name} goes on beyond an axis: gap {last.gap:.1e} after {last.rounds} rounds.")
     return notes
+
+
+def _at(x: NDArray[np.float64], cost: NDArray[np.float64], gap: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The gap of a run when it has spent x: that of its last iterate until then, and the first before it."""
+    place = np.searchsorted(cost, x, side="right") - 1
+    return gap[np.maximum(place, 0)]
 
 
 def rendered(figure: Figure, kind: str) -> bytes:

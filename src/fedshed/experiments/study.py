@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,13 +16,12 @@ from fedshed.channels import Rayleigh
 from fedshed.datasets import Federation, load
 from fedshed.datasets.loaders import DATASETS
 from fedshed.errors import ConfigError
-from fedshed.experiments.compare import Comparison, OnProgress, OnResult, OnRow, compare, prepared
+from fedshed.experiments.compare import OnProgress, OnResult, OnRow, compare, defaults, prepared
+from fedshed.experiments.comparison import Comparison
 from fedshed.linesearch import Fused, LineSearch, TwoExchange
 from fedshed.names import closest
 
 LINE_SEARCHES: Mapping[str, LineSearch] = {"two-exchange": TwoExchange(), "fused": Fused()}
-_DEFAULT = ("fib-shed", "fib-shed+", "gn-shed", "fednl", "lbfgs", "newton", "qn-shed", "pen")
-_LEAST_SQUARES = ("shed-ls", "shed-ls+", "shed-ls-periodic", "fib-shed", "newton")
 
 
 class Study(Struct, frozen=True, kw_only=True):
@@ -41,30 +40,35 @@ class Study(Struct, frozen=True, kw_only=True):
     tol: float = 1e-9
     max_iterations: int = 500
     seed: int = 0
+    repeats: int = 1  # partitions of the rows, by seed, seed + 1, ...
 
     def resolved(self) -> Study:
         """The same study, with the data set's own settings and the loss's algorithms written out."""
         own = DATASETS[_known("data set", self.dataset, DATASETS)]
         as_budget(self.budget), as_line_search(self.line_search)  # refused now, before the data is loaded
+        if isinstance(self.repeats, bool) or self.repeats < 1:
+            raise ConfigError(f"repeats must be at least 1, not {self.repeats!r}")
         fields = ("partition", "target", "loss")
         study = replace(self, **{name: getattr(own, name) for name in fields if getattr(self, name) is None})
-        if study.agents is None and study.partition not in (
-            "one-label",
-            "natural",
-        ):  # these fix their own number
+        own_number = study.partition in ("one-label", "natural")  # of agents
+        if self.repeats > 1 and study.partition == "natural":
+            raise ConfigError("repeats are other partitions of the rows, and natural has one; leave it out")
+        if study.agents is None and not own_number:
             study = replace(study, agents=own.agents)
         return study if self.algorithms is not None else replace(study, algorithms=defaults(study.loss))
 
-    def run(self, on_row: OnRow | None = None, watch: OnProgress | None = None) -> Comparison:
+    def run(self, on_row: OnRow | None = None, on_result: OnResult | None = None) -> Comparison:
         """Load the data and compare."""
         study = self.resolved()
-        return study.compare(study.data(), on_row, watch)
+        several = [study.data(study.seed + k) for k in range(study.repeats)]
+        return study.compare(several, on_row, on_result=on_result)
 
-    def data(self) -> Federation:
+    def data(self, seed: int | None = None) -> Federation:
         """The rows, dealt to the agents."""
         return load(
-            self.dataset, agents=self.agents, partition=self.partition, target=self.target, seed=self.seed
-        )
+            self.dataset, agents=self.agents, partition=self.partition, target=self.target,
+            seed=self.seed if seed is None else seed,
+        )  # fmt: skip
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -77,7 +81,7 @@ class Study(Struct, frozen=True, kw_only=True):
 
     def compare(
         self,
-        federation: Federation,
+        federation: Federation | Sequence[Federation],
         on_row: OnRow | None = None,
         watch: OnProgress | None = None,
         on_result: OnResult | None = None,
@@ -87,40 +91,38 @@ class Study(Struct, frozen=True, kw_only=True):
             federation, self._names, loss=self.loss or "logistic", l2=self.l2,
             intercept=self.intercept, budget=as_budget(self.budget), tol=self.tol, seed=self.seed,
             line_search=as_line_search(self.line_search), max_iterations=self.max_iterations,
-            on_row=on_row, watch=watch, on_result=on_result,
+            on_row=on_row, watch=watch, on_result=on_result, command=self.command(),
+            title="" if isinstance(federation, Federation) else self.title(federation),
         )  # fmt: skip
 
     def command(self) -> str:
         """The command line that makes this comparison again."""
         words = ["fedshed", "compare"]
         for name, value in asdict(self).items():
-            if value is None or value is False:
+            if value is None or value is False or (name, value) == ("repeats", 1):
                 continue
             text = ",".join(value) if isinstance(value, tuple) else str(value)
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
         return shlex.join(words)
 
-    def title(self, comparison: Comparison) -> str:
+    def title(self, several: Sequence[Federation]) -> str:
         """The data and the problem in one line."""
-        data = comparison.federation
+        data = several[0]
         size = f"{len(data.sites)} agents, {sum(data.rows.values())} rows, n = {data.dim + self.intercept}"
-        return f"{self.dataset}: {size}, {self.loss}, l2 = {self.l2:g}"
-
-    def report(self, comparison: Comparison) -> dict[str, Any]:
-        """Settings, data and summary, ready for JSON."""
-        data = comparison.federation
-        return {
-            "version": __version__,
-            "settings": asdict(self),
-            "data": {"rows": sum(data.rows.values()), "columns": data.dim, "fingerprint": data.fingerprint()},
-            "f_star": comparison.f_star,
-            "summary": [asdict(one) for one in comparison.summary()],
-        }
+        repeats = f", median of {len(several)} partitions" if len(several) > 1 else ""
+        return f"{self.dataset}: {size}, {self.loss}, l2 = {self.l2:g}{repeats}"
 
 
-def defaults(loss: str | None) -> tuple[str, ...]:
-    """The algorithms that are compared if none are named."""
-    return _LEAST_SQUARES if loss == "least-squares" else _DEFAULT
+def facts(settings: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
+    """Settings, data and summary, ready for JSON."""
+    data = comparison.federation
+    return {
+        "version": __version__,
+        "settings": settings,
+        "data": {"rows": sum(data.rows.values()), "columns": data.dim, "fingerprint": data.fingerprint()},
+        "f_star": comparison.f_star,
+        "summary": [asdict(one) for one in comparison.summary()],
+    }
 
 
 def as_budget(text: int | str | None) -> Budget:

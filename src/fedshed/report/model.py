@@ -43,6 +43,7 @@ class Run(Struct, frozen=True):
     pairs: Grid | None = None  # q_t^(i)
     budget: Grid | None = None  # d_t^(i)
     spectra: tuple[Spectrum, ...] = ()
+    repeats: tuple[Sequence[Row], ...] = ()  # traces on other partitions of the rows
 
 
 class Agent(Struct, frozen=True):

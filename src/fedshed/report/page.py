@@ -15,6 +15,7 @@ from fedshed.experiments.style import PALETTE, Look, look
 from fedshed.files import write_atomically
 from fedshed.report.model import Problem, Report, Run
 from fedshed.report.thin import TARGETS, thinned
+from fedshed.trace import Row
 
 COLUMNS = (
     "iteration", "rounds", "exchanges", "uplink_bytes", "downlink_bytes", "uplink_vectors", "hessians",
@@ -81,18 +82,25 @@ def distinct(runs: Sequence[Run]) -> list[Look]:
 
 
 def _run(run: Run, look: Look) -> dict[str, Any]:
-    rows = thinned(run.rows)
+    several = [run.rows, *run.repeats] if run.repeats else []
     return {
         "name": run.name,
         "look": _words(look),
         "rows": len(run.rows),
-        "columns": {name: [getattr(row, name) for row in rows] for name in COLUMNS},
+        "columns": _columns(run.rows),
+        "repeats": [_columns(rows) for rows in several],
         "ended": run.ended,
         "converged": run.converged,
         "pairs": run.pairs,
         "budget": run.budget,
         "spectra": run.spectra,
     }
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """A trace by column, thinned."""
+    shown = thinned(rows)
+    return {name: [getattr(row, name) for row in shown] for name in COLUMNS}
 
 
 _DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedshed.arrays import Vector
     from fedshed.channels import Channel
     from fedshed.datasets import Federation
-    from fedshed.experiments import Comparison, Study
+    from fedshed.experiments import Comparison
     from fedshed.experiments.plan import Figure
     from fedshed.experiments.runs import Record
     from fedshed.model import Model
@@ -36,21 +36,29 @@ if TYPE_CHECKING:
 MOST_EIGENVALUES = 2000  # of a whole spectrum that is computed for a picture
 
 
-def of_comparison(study: Study, comparison: Comparison, recorders: Mapping[str, Recorder]) -> Report:
-    """The report of a comparison, with what the recorders saw of each run."""
-    data, title = comparison.federation, study.title(comparison)
+def of_comparison(comparison: Comparison) -> Report:
+    """The report of a comparison, with what the Master held of each agent in its first repeat."""
+    data, setting, first = comparison.federation, comparison.setting, comparison.trials[0]
     best = min(comparison.results.values(), key=lambda result: float(result.trace[-1].f))
-    whole = _Whole(data, str(study.loss), study.intercept, best.theta)
+    whole = _Whole(data, setting.loss, setting.intercept, best.theta)
+    ended = {one.algorithm: one for one in comparison.summary()}
     runs = [
         Run(
-            name, result.trace, result.reason, result.converged,
-            recorders[name].pairs() if name in recorders else None,
-            drawn(comparison.algorithms[name], data, len(result.trace) - 1, data.dim + study.intercept),
-            whole.beside(recorders[name].spectra()) if name in recorders else (),
+            name, result.trace, ended[name].reason, ended[name].converged,
+            first.recorders[name].pairs() if name in first.recorders else None,
+            drawn(comparison.algorithms[name], data, len(result.trace) - 1, data.dim + setting.intercept),
+            whole.beside(first.recorders[name].spectra()) if name in first.recorders else (),
+            tuple(trial.results[name].trace for trial in comparison.trials[1:]),
         )
         for name, result in comparison.results.items()
     ]  # fmt: skip
-    rerun = Rerun(study.command(), study.seed, {study.dataset: data.fingerprint()}, versions())
+    hashes = {trial.federation.name: trial.federation.fingerprint() for trial in comparison.trials[:1]}
+    hashes |= {
+        f"{t.federation.name}, repeat {k}": t.federation.fingerprint()
+        for k, t in enumerate(comparison.trials[1:], 2)
+    }
+    rerun = Rerun(setting.command, setting.seed, hashes, versions())
+    title = comparison.title
     return Report(title, (Problem(title, tuple(runs), comparison.agents, agents_of(data)),), rerun)
 
 

@@ -24,6 +24,14 @@ const byId = (id) => document.getElementById(id);
 const problem = () => data.problems[chosen.problem];
 const shown = (run) => !chosen.hidden.has(run.name);
 
+/** The traces of a run, one for each partition of the rows. */
+const tracesOfRun = (run) => (run.repeats.length ? run.repeats : [run.columns]);
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
 /** An element; text is always text, never markup. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);

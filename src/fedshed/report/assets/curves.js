@@ -1,9 +1,9 @@
 // Curves: one panel for each cost, one axis of accuracy for all, one point under the pointer in each.
 
 /** What is drawn of a run: accuracy not below rounding, unknown where it is unknown. */
-function accuracy(run) {
+function accuracy(columns) {
   const lowest = chosen.logY ? FLOOR : -Infinity;
-  return run.columns[chosen.measure].map((value) => (value === null ? null : Math.max(value, lowest)));
+  return columns[chosen.measure].map((value) => (value === null ? null : Math.max(value, lowest)));
 }
 
 function details(run) {
@@ -19,14 +19,54 @@ const marksMean = (run) => renewals(run).length <= Math.max(4, run.columns.itera
 
 function curveTraces() {
   const visible = problem().runs.filter(shown).map((run) => ({
-    run, y: accuracy(run), about: details(run), renewals: marksMean(run) ? renewals(run) : [],
+    run, y: accuracy(run.columns), about: details(run), renewals: marksMean(run) ? renewals(run) : [],
   }));
   return chosen.axes.flatMap((axis, panel) => visible.flatMap((one) => tracesOf(one, axis, panel)));
+}
+
+const MOST_GRID = 500; // points of a median curve
+
+/** Costs at which some repeat has a new iterate, and the accuracies of all repeats there. */
+function repeatsOn(run, axis) {
+  const repeats = run.repeats.map((columns) => {
+    const x = AXES[axis].values(columns, problem().count), y = accuracy(columns);
+    return x.map((value, k) => [value, y[k]]).filter(([, value]) => value !== null);
+  }).filter((points) => points.length);
+  const all = [...new Set(repeats.flatMap((points) => points.map(([x]) => x)))].sort((a, b) => a - b);
+  const every = Math.max(1, Math.ceil(all.length / MOST_GRID));
+  const x = all.filter((_, k) => k % every === 0 || k === all.length - 1);
+  return { x, y: x.map((cost) => repeats.map((points) => lastUntil(points, cost))) };
+}
+
+/** The accuracy of a run when it has spent so much: that of its last iterate until then. */
+function lastUntil(points, cost) {
+  let low = 0, high = points.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (points[middle][0] <= cost) low = middle;
+    else high = middle - 1;
+  }
+  return points[low][1];
+}
+
+/** A run with repeats: the median, and a band from the least to the largest value. */
+function bandTraces(run, axis, place) {
+  const { x, y } = repeatsOn(run, axis), least = y.map((v) => Math.min(...v)), most = y.map((v) => Math.max(...v));
+  const band = {
+    ...place, mode: "lines", x: [...x, ...[...x].reverse()], y: [...most, ...least.reverse()], fill: "toself",
+    fillcolor: colour(run) + "30", line: { width: 0 }, hoverinfo: "skip", meta: { band: run.name },
+  };
+  const line = {
+    ...place, mode: "lines", x, y: y.map(median), meta: { median: run.name }, line: { color: colour(run), dash: run.look.dash, width: 2 },
+    hovertemplate: `<b>${plain(run.name)}</b>, median<br>${AXES[axis].label} %{x:.4~g}, ${MEASURES[chosen.measure]} %{y:.2e}<extra></extra>`,
+  };
+  return [band, line];
 }
 
 function tracesOf({ run, y, about, renewals }, axis, panel) {
   const x = AXES[axis].values(run.columns, problem().count), number = panel ? String(panel + 1) : "";
   const place = { xaxis: `x${number}`, yaxis: `y${number}`, type: "scatter", name: plain(run.name) };
+  if (run.repeats.length) return bandTraces(run, axis, place);
   const lone = run.columns.iteration.length === 1;
   const hovertemplate = `<b>${plain(run.name)}</b>, iteration %{customdata[0]}<br>${AXES[axis].label} %{x:.4~g}, ` +
     `${MEASURES[chosen.measure]} %{y:.2e}<br>η %{customdata[1]}, q %{customdata[2]}, renewal: %{customdata[3]}<extra></extra>`;
@@ -82,10 +122,11 @@ async function drawCurves() {
 }
 
 function curveNotes() {
-  const runs = problem().runs, notes = [];
+  const runs = problem().runs, notes = [], repeats = Math.max(0, ...runs.map((run) => run.repeats.length));
+  if (repeats) notes.push(`Lines are medians over ${repeats} partitions of the rows; bands reach from the least value to the largest.`);
   const renewing = runs.filter((run) => renewals(run).length), unmarked = renewing.filter((run) => !marksMean(run));
-  if (renewing.length > unmarked.length) notes.push("Marks on a curve are renewals: some agent took a new Hessian.");
-  if (unmarked.length) notes.push(`Not marked, because they renew in nearly every iteration: ${unmarked.map((run) => run.name).join(", ")}.`);
+  if (renewing.length > unmarked.length && !repeats) notes.push("Marks on a curve are renewals: some agent took a new Hessian.");
+  if (unmarked.length && !repeats) notes.push(`Not marked, because they renew in nearly every iteration: ${unmarked.map((run) => run.name).join(", ")}.`);
   if (runs.some((run) => run.columns[chosen.measure].some((v) => v !== null && v < FLOOR)) && chosen.logY) {
     notes.push(`Values below ${FLOOR.toExponential(0)}, negative ones too, are drawn there.`);
   }

@@ -6,12 +6,30 @@ const HEADS = {
 };
 
 /** The first iterate below the target, as its index; -1 if there is none. */
-const reaches = (run, target) => run.columns[chosen.measure].findIndex((value) => value !== null && value < target);
+const reaches = (columns, target) => columns[chosen.measure].findIndex((value) => value !== null && value < target);
+
+/** What each repeat has spent when it reaches the target; none if one of them does not. */
+function spent(run, name) {
+  const costs = tracesOfRun(run).map((columns) => {
+    const k = reaches(columns, data.targets[chosen.target]);
+    return k < 0 ? null : AXES[name].values(columns, problem().count)[k];
+  });
+  return costs.includes(null) ? [] : costs;
+}
 
 function costsOf(run) {
-  const k = reaches(run, data.targets[chosen.target]), accuracies = run.columns[chosen.measure];
-  const costs = COSTS.map((name) => [name, k < 0 ? null : AXES[name].values(run.columns, problem().count)[k]]);
-  return { run, name: run.name, ...Object.fromEntries(costs), last: accuracies[accuracies.length - 1] ?? null, ended: run.converged ? "converged" : run.ended };
+  const all = Object.fromEntries(COSTS.map((name) => [name, spent(run, name)]));
+  const costs = COSTS.map((name) => [name, all[name].length ? median(all[name]) : null]);
+  const ends = tracesOfRun(run).map((columns) => columns[chosen.measure].at(-1) ?? null);
+  const last = ends.includes(null) ? null : median(ends);
+  return { run, all, name: run.name, ...Object.fromEntries(costs), last, ended: run.converged ? "converged" : run.ended };
+}
+
+/** A cell's text; with repeats also the least and the most. */
+function cell(row, column) {
+  if (typeof row[column] === "string") return row[column];
+  const all = row.all[column] ?? [];
+  return short(row[column]) + (all.length > 1 ? ` (${short(Math.min(...all))}–${short(Math.max(...all))})` : "");
 }
 
 /** By the chosen column; what is unknown comes last, either way. */
@@ -32,7 +50,7 @@ function drawTable() {
     "tr", { "data-run": row.name, class: shown(row.run) ? null : "hidden-run" },
     ...Object.keys(HEADS).map((column) => element("td", {
       "data-column": column, "data-value": row[column] ?? "", class: column === "ended" ? "words" : null,
-    }, typeof row[column] === "string" ? row[column] : short(row[column]))),
+    }, cell(row, column))),
   ));
   const focused = document.activeElement?.closest?.("#table th")?.dataset.column;
   byId("table").replaceChildren(element("thead", {}, element("tr", {}, ...heads())), element("tbody", {}, ...body));

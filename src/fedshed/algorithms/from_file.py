@@ -1,0 +1,64 @@
+"""An algorithm of the user's own, named by its file: `my.py:DiagonalNewton`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from fedshed.algorithm import Algorithm
+from fedshed.errors import ConfigError
+from fedshed.names import closest
+
+
+def is_in_file(name: str) -> bool:
+    """Whether a name says a file and what is in it."""
+    return ".py:" in name
+
+
+def load_algorithm(name: str) -> Algorithm[Any]:
+    """The algorithm `FILE.py:NAME`, NAME being a class that needs no arguments, or an instance.
+
+    The file is executed: name only files that you trust.
+    """
+    path, _, what = name.rpartition(":")
+    module = _module(Path(path))
+    found = getattr(module, what, None)
+    known = [
+        each
+        for each, value in vars(module).items()
+        if _is_algorithm(value) and getattr(value, "__module__", module.__name__) == module.__name__
+    ]
+    if not _is_algorithm(found):
+        raise ConfigError(f"{path} has no algorithm {what!r}{closest(what, known)}")
+    if not isinstance(found, type):
+        return cast(Algorithm[Any], found)
+    try:
+        return cast(Algorithm[Any], found())
+    except TypeError as error:
+        raise ConfigError(
+            f"{name} needs arguments ({error}); make an instance in {path} and name that"
+        ) from None
+
+
+def _is_algorithm(value: Any) -> bool:
+    return isinstance(value, Algorithm) or (isinstance(value, type) and issubclass(value, Algorithm))
+
+
+def _module(path: Path) -> ModuleType:
+    """The file as a module, under a name of its own: msgspec looks annotations up there."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    name = f"fedshed_user_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,156 @@
+"""The options that say which columns of which tables are modelled, shared by `fit` and `compare`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+from msgspec import Struct
+from msgspec.structs import fields
+
+from fedshed.cli.show import option, was_given
+from fedshed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedshed.preparation import CsvFormat, Study
+
+_NONE, _ALL, _FOUND = "none", "all others", "found out"
+
+
+class CsvOptions(Struct, frozen=True, kw_only=True):
+    """How CSV files are written."""
+
+    na_values: Annotated[
+        str, option("Marks of missing values in CSV files, with commas; nothing always is one.", _NONE)
+    ] = ""
+    header: Annotated[
+        str | None, option("Column names of CSV files without a header, with commas.", _NONE)
+    ] = None
+    sep: Annotated[str | None, option("What separates the columns of CSV files, such as ';'.", _FOUND)] = None
+    decimal: Annotated[str | None, option("The decimal mark of CSV files: '.' or ','.", _FOUND)] = None
+    encoding: Annotated[str | None, option("Of CSV files, such as latin-1.", _FOUND)] = None
+
+    def format(self) -> CsvFormat:
+        """How the CSV files are written; an empty field always is a missing value."""
+        from fedshed.preparation import CsvFormat
+
+        sep = {"tab": "\t", r"\t": "\t"}.get(self.sep or "", self.sep)
+        names = None if self.header is None else tuple(words(self.header) or ())
+        return CsvFormat(sep, self.decimal, self.encoding, ("", *self.na_values.split(",")), names)
+
+
+class TableOptions(CsvOptions, frozen=True, kw_only=True):
+    """Which model of which columns."""
+
+    target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
+    family: Annotated[str, option("linear, logistic, poisson, gamma or multinomial.")] = "logistic"
+    site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
+    formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
+    columns: Annotated[str | None, option("Predictors, with commas.", _ALL)] = None
+    exclude: Annotated[str, option("Columns that are no predictors, with commas.", _NONE)] = ""
+    categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = ""
+    reference: Annotated[list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")] = None
+    positive: Annotated[str, option("Values of the target that count as yes, with commas.", _NONE)] = ""
+    weight: Annotated[str | None, option("Column that says how often a row counts.", _NONE)] = None
+    offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None
+    exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
+    standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
+    missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse"
+    study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
+
+    def asked(self, context: typer.Context, l2: float, intercept: bool) -> Study:
+        """The study that the options or their file describe."""
+        from fedshed.preparation import read_study, study_of
+
+        if self.study is not None:
+            _check_said_once(context, self.study)
+            return read_study(self.study)
+        said = {
+            "family": self.family, "target": self.target, "formula": self.formula,
+            "columns": words(self.columns), "exclude": words(self.exclude) or [], "site": self.site,
+            "categories": words(self.categories) or [], "references": _pairs(self.reference or []),
+            "weight": self.weight, "positive": [_number(text) for text in words(self.positive) or []],
+            "offset": self.offset, "exposure": self.exposure, "l2": l2,
+            "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
+        }  # fmt: skip
+        return study_of(said)
+
+    def tables(self, paths: list[Path], study: Study) -> dict[str, Any]:
+        """The table of each site."""
+        from fedshed.preparation import read_sites
+
+        if study.site is None and len(paths) == 1:
+            typer.echo(f"one table and no --site: {paths[0]} is one site", err=True)
+        return read_sites(paths, site=study.site, keep=True, csv=self.format())
+
+
+def with_options(kind: type[CsvOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a class: it receives them together, in its last argument `given`."""
+
+    def extended(command: Callable[..., None]) -> Callable[..., None]:
+        hints, own = get_type_hints(kind, include_extras=True), inspect.signature(command, eval_str=True)
+        added = [
+            inspect.Parameter(
+                f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
+            )
+            for f in fields(kind)
+        ]
+        kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own.parameters.values() if p.name != "given"]
+
+        @wraps(command)
+        def wrapper(**arguments: Any) -> None:
+            mine = {f.name: arguments.pop(f.name) for f in fields(kind)}
+            command(**arguments, given=kind(**mine))
+
+        place = next((k for k, p in enumerate(kept) if p.name == "tables"), 0) + 1
+        wrapper.__signature__ = own.replace(parameters=[*kept[:place], *added, *kept[place:]])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
+        return wrapper
+
+    return extended
+
+
+def option_names(kind: type[CsvOptions]) -> tuple[str, ...]:
+    """The parameters that a class of options adds to a command."""
+    return tuple(f.name for f in fields(kind))
+
+
+def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
+    """Refuse options that would be ignored."""
+    for name in names:
+        if was_given(context, name):
+            raise ConfigError(f"--{name.replace('_', '-')} {why}")
+
+
+def words(text: str | None) -> list[str] | None:
+    """Words with commas between them."""
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _number(text: str) -> int | float | str:
+    """A number if it reads as one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise ConfigError(f"--reference {text}: write COLUMN=LEVEL")
+    return {column: level for column, _, level in (text.partition("=") for text in texts)}
+
+
+def _check_said_once(context: typer.Context, study: Path) -> None:
+    """Refuse an option that the study says: it would be ignored."""
+    from fedshed.preparation import Study
+
+    said = (*Study.__struct_fields__, "reference")
+    refuse_given(context, said, f"and --study {study}: say it in the file, or give options only")

@@ -1,0 +1,202 @@
+"""What a comparison found: the runs of each algorithm, and what they cost, as tables, figure and report."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from fedshed.algorithm import Algorithm
+from fedshed.arrays import Vector
+from fedshed.datasets import Federation
+from fedshed.report.recorder import Recorder
+from fedshed.solving import Result
+from fedshed.trace import COLUMNS, Row, frame_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KB = 1000.0  # bytes
+COUNTS = ("iterations", "rounds", "exchanges", "kb_up", "kb_down", "vectors_up", "hessians", "gap", "seconds")
+
+
+class Summary(Struct, frozen=True):
+    """What one algorithm needed and how it ended; KB (of 1000 bytes), vectors and Hessians are per agent.
+
+    Of several repeats these are medians; `least` and `most` then hold the extremes of each count.
+    """
+
+    algorithm: str
+    iterations: float
+    rounds: float
+    exchanges: float
+    kb_up: float
+    kb_down: float
+    vectors_up: float
+    hessians: float
+    gap: float
+    converged: bool
+    reason: str
+    seconds: float
+    least: dict[str, float] = {}
+    most: dict[str, float] = {}
+
+
+class Trial(Struct, frozen=True):
+    """Every algorithm on one partition of the rows, and f*, which all gaps are measured from."""
+
+    federation: Federation
+    f_star: float
+    results: dict[str, Result]
+    recorders: dict[str, Recorder] = {}  # what the Master held of each agent
+
+
+class Setting(Struct, frozen=True):
+    """The problem that all algorithms solve, and how it is called."""
+
+    loss: str
+    l2: float | Vector
+    intercept: bool = False
+    seed: int = 0
+    title: str = ""
+    command: str = ""  # that makes it again
+
+
+class Comparison(Struct, frozen=True):
+    """The runs of each algorithm, in the order asked for, on one partition of the rows or on several.
+
+    With a `target_gap` the summary counts up to the first iterate whose gap is below it, where there is one.
+    """
+
+    trials: tuple[Trial, ...]
+    algorithms: dict[str, Algorithm[Any]]  # as they were run
+    setting: Setting
+    target_gap: float | None = None
+
+    @property
+    def federation(self) -> Federation:
+        """The rows, as first dealt to the sites."""
+        return self.trials[0].federation
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """The result of each algorithm, on the first partition."""
+        return self.trials[0].results
+
+    @property
+    def f_star(self) -> float:
+        """f* of the first partition."""
+        return self.trials[0].f_star
+
+    @property
+    def agents(self) -> int:
+        """The number of sites."""
+        return len(self.federation.tables)
+
+    @property
+    def title(self) -> str:
+        """The data and the problem in one line."""
+        if self.setting.title:
+            return self.setting.title
+        data, setting = self.federation, self.setting
+        size = f"{self.agents} sites, {sum(data.rows.values())} rows, n = {data.dim + setting.intercept}"
+        ridge = f", l2 = {setting.l2:g}" if isinstance(setting.l2, float | int) else ""
+        return f"{data.name}: {size}, {setting.loss}{ridge}"
+
+    def summary(self) -> list[Summary]:
+        """One row per algorithm: what it needed, as medians over the repeats."""
+        return [_over_repeats([self._summary(name, trial) for trial in self.trials]) for name in self.results]
+
+    def traces(self) -> dict[str, list[dict[str, Any]]]:
+        """The trace of each algorithm as plain dictionaries, ready for JSON; several repeats are numbered."""
+        return {
+            name: [
+                {**({"repeat": k} if len(self.trials) > 1 else {}), **record}
+                for k, trial in enumerate(self.trials)
+                for record in trial.results[name].trace.to_records()
+            ]
+            for name in self.results
+        }
+
+    def to_csv(self) -> str:
+        """All traces in one table, the column `algorithm` first; what is unknown is empty."""
+        out = io.StringIO()
+        several = len(self.trials) > 1
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(("algorithm", *(["repeat"] if several else []), *COLUMNS))
+        for name in self.results:
+            for k, trial in enumerate(self.trials):
+                start = [name, k] if several else [name]
+                writer.writerows(
+                    [*start, *(getattr(row, column) for column in COLUMNS)]
+                    for row in trial.results[name].trace
+                )
+        return out.getvalue()
+
+    def to_pandas(self) -> Any:
+        """All traces in one pandas DataFrame, with the columns `algorithm` and `repeat` first."""
+        runs = [
+            (name, k, trial.results[name].trace)
+            for name in self.results
+            for k, trial in enumerate(self.trials)
+        ]
+        frame = frame_of([row for _, _, trace in runs for row in trace])
+        frame.insert(0, "algorithm", [name for name, _, trace in runs for _ in trace])
+        frame.insert(1, "repeat", [k for _, k, trace in runs for _ in trace])
+        return frame
+
+    def plot(self) -> Figure:
+        """A matplotlib figure: the gap against rounds, vectors, bytes and Hessians.
+
+        With several repeats the lines are medians, and bands reach from the least gap to the largest.
+        """
+        from fedshed.experiments.figure import draw
+
+        return draw(self, self.title)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the interactive report, one HTML file that needs no network."""
+        from fedshed.report import write
+        from fedshed.report.sources import of_comparison
+
+        return write(path, of_comparison(self))
+
+    def _summary(self, name: str, trial: Trial) -> Summary:
+        result = trial.results[name]
+        row, reason = self._counted(result)
+        scale = KB * len(trial.federation.tables)
+        return Summary(
+            name, row.iteration, row.rounds, row.exchanges,
+            row.uplink_bytes / scale, row.downlink_bytes / scale, row.uplink_vectors, row.hessians,
+            row.f - trial.f_star, result.converged, reason, row.seconds,
+        )  # fmt: skip
+
+    def _counted(self, result: Result) -> tuple[Row, str]:
+        """The row up to which costs are counted, and how the run ended."""
+        last: Row = result.trace[-1]
+        if self.target_gap is None:
+            return last, result.reason
+        row = result.trace.first_below(self.target_gap)
+        return (row, result.reason) if row else (last, f"gap not below {self.target_gap:g}; {result.reason}")
+
+
+def _over_repeats(found: list[Summary]) -> Summary:
+    """The medians, with the extremes; a run that did not converge in one of the repeats did not."""
+    first = next((one for one in found if not one.converged), found[0])
+    if len(found) == 1:
+        return first
+
+    def each(combine: Callable[[list[float]], float]) -> dict[str, float]:
+        return {name: combine([getattr(one, name) for one in found]) for name in COUNTS}
+
+    stopped = sum(not one.converged for one in found)
+    reason = f"in {stopped} of {len(found)} repeats: {first.reason}" if stopped else first.reason
+    return Summary(
+        algorithm=first.algorithm, converged=not stopped, reason=reason, least=each(min), most=each(max),
+        **each(median),
+    )  # fmt: skip
