@@ -29,6 +29,18 @@ def write_atomically(path: str | Path, data: bytes, *, private: bool = False) ->
     return path
 
 
+def append_whole(path: str | Path, data: bytes) -> None:
+    """Add to a file all at once, or nothing: a disk that fills up leaves no part of it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        before = os.fstat(descriptor).st_size
+        if os.write(descriptor, data) < len(data):
+            os.ftruncate(descriptor, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)
+
+
 _WORDS = {
     errno.ENOSPC: "the disk is full; free some space, or name another place",
     errno.EDQUOT: "the disk quota is used up; free some space, or name another place",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from fedshed.errors import CodecError
+from fedshed.files import append_whole, in_words
 
 if TYPE_CHECKING:
     from fedshed.engine import Progress
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fedshed.wire import Contact
 
 LOG = "run.jsonl"
+_NOTES = logging.getLogger("fedshed")
 
 
 class Begin(Struct, frozen=True, tag_field="kind", tag="begin"):
@@ -120,10 +122,10 @@ class RunLog(Observer):
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / LOG
         self._study: Begin | None = None
+        self._failed = False
 
     def begin(self, study: Begin) -> None:
         """The first line."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._study = study
         self._write(study)
 
@@ -137,12 +139,14 @@ class RunLog(Observer):
         self._write(end_of(result))
 
     def _write(self, line: Line) -> None:
-        """A whole line at once: a run that is killed leaves no half of one."""
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        """Add a line if that is possible; a log that cannot be written ends no run, and is said once."""
         try:
-            os.write(descriptor, msgspec.json.encode(line) + b"\n")
-        finally:
-            os.close(descriptor)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            append_whole(self._path, msgspec.json.encode(line) + b"\n")
+        except OSError as error:
+            if not self._failed:
+                _NOTES.warning("the log of the run is not complete: %s", in_words(error))
+            self._failed = True
 
 
 def news(study: Begin, progress: Progress) -> Round:

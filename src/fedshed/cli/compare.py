@@ -204,7 +204,7 @@ OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
 
 def _row(one: Summary) -> dict[str, str]:
     def count(name: str, shown: Callable[[float], str]) -> str:
-        if not one.least:
+        if not one.least or one.least[name] == one.most[name]:
             return shown(getattr(one, name))
         return f"{shown(getattr(one, name))} ({shown(one.least[name])}-{shown(one.most[name])})"
 

@@ -10,19 +10,23 @@ import typer
 
 from fedshed.cli import complete
 from fedshed.cli.app import app
-from fedshed.cli.show import check_folder, option, print_rows, progress_bar
+from fedshed.cli.show import check_folder, option, print_rows, progress_bar, told
 from fedshed.errors import ConfigError
 
+NAMES = ", ".join(complete.experiments(""))
 
-@app.command(epilog="Example: fedshed reproduce fmnist-1e-5 --out figures")
+
+@app.command(epilog=f"Names: {NAMES}. A family such as mnist is all that begin with it.")
 def reproduce(
     name: Annotated[
         str,
         typer.Argument(
             help="An experiment, a family such as mnist, 'all', or 'list'.",
             autocompletion=complete.experiments,
+            show_default=False,
         ),
-    ],
+    ] = "",
+    file: Annotated[Path | None, option("An experiment of your own, in a TOML file.", "none")] = None,
     quick: Annotated[bool, option("On small embedded data, with few iterations.")] = False,
     out: Annotated[Path, option("Folder for the figures.")] = Path("results/figures"),
     results: Annotated[Path | None, option("With 'all': write the page of claims here.", "none")] = None,
@@ -31,24 +35,39 @@ def reproduce(
         bool, typer.Option("--no-report", help="Figures only, no HTML beside them.")
     ] = False,
 ) -> None:
-    """Reproduce the paper's figures; runs are cached by content, so a stopped call goes on where it was."""
-    from fedshed.experiments.plan import load, names, select
+    """Reproduce the paper's figures, or draw an experiment of your own (--file).
+
+    Runs are cached by content, so a call that was stopped goes on where it was.
+    """
+    from fedshed.experiments.plan import load, load_file, names, select
     from fedshed.experiments.reproduce import reproduce as run
     from fedshed.experiments.runs import cache_folder
 
+    if (file is None) == (not name):
+        raise ConfigError(f"name an experiment or give --file; known: {NAMES}")
     if name == "list":
         rows = [{"name": one, "paper": load(one).paper, "what": load(one).title} for one in names()]
         return print_rows(rows, [])
-    chosen = select(name)
     if results is not None and name != "all":
         raise ConfigError("--results needs the runs of all experiments: fedshed reproduce all --results FILE")
+    plans = [load_file(file, quick)] if file else [load(one, quick) for one in select(name)]
     check_folder(out)
+    source = None if file is None else str(file)
     with progress_bar() as show:
-        paths = run(chosen, out, cache_folder(), quick=quick, jobs=jobs, on_run=show, report=not no_report)
+        paths = run(
+            plans,
+            out,
+            cache_folder(),
+            quick=quick,
+            jobs=jobs,
+            on_run=show,
+            report=not no_report,
+            source=source,
+        )
+    told(paths)
     if results is not None:
         from fedshed.experiments.claims import page
         from fedshed.files import write_atomically
 
         figures = os.path.relpath(out, results.parent)
-        paths.append(write_atomically(results, page(cache_folder(), figures, quick).encode()))
-    typer.echo("\n".join(f"wrote {path}" for path in paths))
+        told([write_atomically(results, page(cache_folder(), figures, quick).encode())])

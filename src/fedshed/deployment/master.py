@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any
@@ -38,7 +39,7 @@ from fedshed.deployment.envelope import (
 )
 from fedshed.engine import Outcome, Progress, iterate
 from fedshed.errors import ConfigError, ProtocolError
-from fedshed.files import write_atomically
+from fedshed.files import in_words, write_atomically
 from fedshed.fitting import concluded
 from fedshed.inference.exchange import inspect_sites, null_loss, null_problem
 from fedshed.inference.infer import Evidence, infer_from
@@ -74,9 +75,13 @@ class Report(Struct, frozen=True):
 
 
 def conduct(
-    file: StudyFile, transport: Transport, *, checkpoint: Path | None = None, watch: Watch | None = None
-) -> tuple[Model, Report]:
-    """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint."""
+    file: StudyFile, transport: Transport, *, checkpoint: Path | None = None, watch: Watch | None = None,
+    save: Callable[[Model], None] = lambda model: None,
+) -> tuple[Model, Report]:  # fmt: skip
+    """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint.
+
+    `save` is called with the model before the checkpoint is removed, so that one of both is always there.
+    """
     began, name = time.perf_counter(), _name(checkpoint)
     await_sites(transport, file.sites, file.deadline)
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
@@ -91,10 +96,11 @@ def conduct(
             raise SilenceError(result.reason)  # the checkpoint stays: the study can be started again
         evidence = _inspected(problem, result.theta, play)
         inference = infer_from(problem, result.theta, evidence)
-    if checkpoint is not None:  # the study is over: the next is a new one
-        checkpoint.unlink(missing_ok=True)
     told = Traffic(downlink_bytes=talk.told + play.told)
     model = concluded(plan, replace(result, algorithm=why), inference, agreed, evidence.traffic, told)
+    save(model)
+    if checkpoint is not None:  # the study is over: the next is a new one
+        checkpoint.unlink(missing_ok=True)
     rows = {site: each.rows for site, each in ready.items()}
     return model, _report(model, result.theta, rows, (talk, play), time.perf_counter() - began)
 
@@ -241,11 +247,20 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
         (results / old).unlink(missing_ok=True)
     try:
         file = read_study(folder / "study.toml")
-        model, report = conduct(file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results))
-        model.save(results / "model.json")
-        write_atomically(results / "summary.txt", f"{model.summary()}\n".encode())
-        write_atomically(results / "trace.csv", (model.trace or Trace([])).to_csv().encode())
+        _, report = conduct(
+            file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results),
+            save=lambda model: _saved(model, results),
+        )  # fmt: skip
         write_atomically(results / "report.json", msgspec.json.encode(report))
     except Exception as error:
-        write_atomically(results / "error.txt", f"{type(error).__name__}: {error}\n".encode())
+        said = in_words(error) if isinstance(error, OSError) else str(error)
+        with suppress(OSError):  # the error itself is what matters
+            write_atomically(results / "error.txt", f"{type(error).__name__}: {said}\n".encode())
         raise
+
+
+def _saved(model: Model, results: Path) -> None:
+    """Write a model and all that belongs to it."""
+    model.save(results / "model.json")
+    write_atomically(results / "summary.txt", f"{model.summary()}\n".encode())
+    write_atomically(results / "trace.csv", (model.trace or Trace([])).to_csv().encode())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from fedshed.errors import ConfigError
+from fedshed.files import in_words
 from fedshed.names import closest
 
 
@@ -70,6 +72,9 @@ class Figure(Struct, frozen=True):
     note: str = ""
 
 
+OWN_KINDS = ("curves", "table", "hessian-counts")  # figures of any problems
+OWN_X = ("rounds", "iteration", "exchanges", "uplink_vectors", "hessians")
+OWN_Y = ("gap", "error")
 GAP_OF_A_COUNT = 1e-11  # "converged", where a table counts what it took
 
 
@@ -89,7 +94,54 @@ def select(wanted: str) -> tuple[str, ...]:
 
 def load(name: str, quick: bool = False) -> Figure:
     """One experiment; its quick form runs on small embedded data, with few iterations."""
-    raw = tomllib.loads(read(f"{name}.toml"))
+    return _figure(name, tomllib.loads(read(f"{name}.toml")), quick)
+
+
+def load_file(path: str | Path, quick: bool = False) -> Figure:
+    """An experiment of the user's own, from a TOML file (docs/tutorials/compare.md shows one)."""
+    try:
+        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(in_words(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    if quick and "quick" not in raw:
+        raise ConfigError(f"{path} has no table [quick]; leave --quick out, or say there what it changes")
+    if not raw.get("panels"):
+        raise ConfigError(f"{path} has no [[panels]]; give each a title and the problem it is about")
+    try:
+        plan = _figure(Path(path).stem, {"title": Path(path).stem, "paper": "own", **raw}, quick)
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(f"{path}: {what}; docs/tutorials/compare.md shows one") from None
+    _check(path, plan)
+    return plan
+
+
+def _check(path: str | Path, plan: Figure) -> None:
+    """Refuse an experiment that cannot be run or drawn, before anything runs."""
+    from fedshed.datasets import names as datasets
+
+    titles = [panel.title for panel in plan.panels]
+    if len(set(titles)) < len(titles):
+        raise ConfigError(f"{path}: two panels have the same title; give each its own")
+    for what, said, known in (
+        ("kind", [plan.kind], OWN_KINDS),
+        ("x", plan.x, OWN_X),
+        ("y", [plan.y], OWN_Y),
+    ):
+        if unknown := [word for word in said if word not in known]:
+            raise ConfigError(f"{path}: {what} cannot be {unknown[0]!r}{closest(unknown[0], known)}")
+    for panel in plan.panels:
+        if panel.problem.dataset not in (*datasets(), "digits-least-squares"):
+            hint = closest(panel.problem.dataset, datasets())
+            raise ConfigError(f"{path}: unknown data set {panel.problem.dataset!r}{hint}")
+        labels = [run.name for run in panel.runs]
+        if not labels or len(set(labels)) < len(labels):
+            raise ConfigError(f"{path}: panel {panel.title!r} needs runs with different labels")
+
+
+def _figure(name: str, raw: dict[str, Any], quick: bool) -> Figure:
     small = raw.pop("quick", {})
     problem, runs, panels = raw.pop("problem", {}), raw.pop("runs", []), raw.pop("panels", [])
     whole = [{"runs": runs, **problem, **panel} for panel in panels]
@@ -103,7 +155,7 @@ def _small(panel: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
     """The panel on embedded data, with few iterations."""
     changes = dict(small)
     most = changes.pop("max_iterations", 10**9)
-    if panel["loss"] == "least-squares":
+    if panel.get("loss") == "least-squares":
         changes["dataset"] = "digits-least-squares"
     runs = [{**run, "max_iterations": min(run.get("max_iterations", 500), most)} for run in panel["runs"]]
     return {**panel, **changes, "runs": runs}

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from shlex import quote
 
 from fedshed.experiments.draw import draw, table
 from fedshed.experiments.figure import rendered
-from fedshed.experiments.plan import Figure, Panel, load
-from fedshed.experiments.runs import Record, Spec, execute, recall
+from fedshed.experiments.plan import Figure, Panel
+from fedshed.experiments.runs import Record, Spec, check_cache, execute, recall
 from fedshed.files import write_atomically
 
 OnRun = Callable[[int, int, str], None]  # done, in all, what was last
 
 
 def reproduce(
-    names: Sequence[str],
+    plans: Sequence[Figure],
     out: Path,
     folder: Path,
     *,
@@ -25,16 +27,20 @@ def reproduce(
     jobs: int = 2,
     on_run: OnRun | None = None,
     report: bool = False,
+    source: str | None = None,
 ) -> list[Path]:
-    """Write the figures of these experiments, and their reports; a stopped call goes on where it was."""
-    plans = [load(name, quick) for name in names]
+    """Write the figures of these experiments, and their reports; a stopped call goes on where it was.
+
+    `source` is the file that an experiment of the user's own comes from.
+    """
+    check_cache(folder)
     specs = list(
         dict.fromkeys(spec for plan in plans for panel in plan.panels for spec in specs_of(plan, panel))
     )
     records = _run_all(specs, folder, jobs, on_run or (lambda *_: None))
     written = [_write(plan, _of(plan, records), out) for plan in plans]
     drawable = [plan for plan in plans if report and any(panel.runs for panel in plan.panels)]
-    return written + [_report(plan, _of(plan, records), out, quick) for plan in drawable]
+    return written + [_report(plan, _of(plan, records), out, quick, source) for plan in drawable]
 
 
 def specs_of(plan: Figure, panel: Panel) -> list[Spec]:
@@ -56,17 +62,32 @@ def _run_all(specs: Sequence[Spec], folder: Path, jobs: int, on_run: OnRun) -> d
     """All runs, in as many processes as asked for; each is kept as soon as it is there."""
     context = multiprocessing.get_context("spawn")
     records: dict[Spec, Record] = {}
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        waiting = {pool.submit(execute, spec, folder): spec for spec in specs}
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_ctrl_c_to_the_parent) as pool:
         try:
+            waiting = {pool.submit(execute, spec, folder): spec for spec in specs}
             for done in as_completed(waiting):
                 spec = waiting[done]
                 records[spec] = done.result()
                 on_run(len(records), len(specs), f"{spec.run.name} on {spec.problem.dataset}")
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            _stop_children()
             raise
     return records
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal; a run in a child is ended by its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _stop_children() -> None:
+    """End the runs that are going on; what they have written so far is whole."""
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(1.0)
 
 
 def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> Path:
@@ -75,9 +96,12 @@ def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> 
     return write_atomically(out / f"{plan.name}.svg", rendered(draw(plan, records), "svg"))
 
 
-def _report(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path, quick: bool) -> Path:
+def _report(
+    plan: Figure, records: Mapping[str, Sequence[Record]], out: Path, quick: bool, source: str | None
+) -> Path:
     from fedshed.report import write
     from fedshed.report.sources import of_experiment
 
-    command = f"fedshed reproduce {plan.name}{' --quick' * quick}"
+    what = plan.name if source is None else f"--file {quote(source)}"
+    command = f"fedshed reproduce {what}{' --quick' * quick}"
     return write(out / f"{plan.name}.html", of_experiment(plan, records, command))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from contextlib import suppress
 from functools import cache, lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -15,12 +17,14 @@ from msgspec.structs import replace
 
 import fedshed
 from fedshed.algorithms import build
+from fedshed.algorithms import configured as make_ready
 from fedshed.algorithms.agd import GRID
+from fedshed.algorithms.from_file import is_in_file, load_algorithm
 from fedshed.datasets import Federation
 from fedshed.engine import Progress
 from fedshed.experiments.plan import Problem, Run
 from fedshed.experiments.study import as_budget, as_line_search
-from fedshed.files import write_atomically
+from fedshed.files import file_hash, in_words, write_atomically
 from fedshed.precision import Bits, Exact
 from fedshed.renewal import Periodic
 from fedshed.report.model import Grid, Spectrum
@@ -30,6 +34,7 @@ from fedshed.trace import Row, Trace
 
 CORE = ("algorithms", "linalg", "objectives", "transports", ".")
 TUNING_ITERATIONS = 100
+_NOTES = logging.getLogger("fedshed")
 
 
 class Spec(Struct, frozen=True):
@@ -80,8 +85,22 @@ def execute(spec: Spec, folder: Path) -> Record:
     record = recall(spec, folder)
     if record is None:
         record = _make(spec, folder)
-        write_atomically(folder / f"{_key(spec)}.mp", msgspec.msgpack.encode(record))
+        _keep(folder / f"{_key(spec)}.mp", msgspec.msgpack.encode(record))
     return record
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write to the cache if that is possible: a run that cannot be kept is not lost."""
+    with suppress(OSError):
+        write_atomically(path, data)
+
+
+def check_cache(folder: Path) -> None:
+    """Say once that runs will not be kept, where they cannot be."""
+    try:
+        write_atomically(folder / "writable", b"").unlink()
+    except OSError as error:
+        _NOTES.warning("runs are not kept for the next call: %s", in_words(error))
 
 
 @lru_cache(maxsize=2)
@@ -102,7 +121,7 @@ def reference(problem: Problem, folder: Path) -> tuple[np.ndarray[Any, Any], flo
     except (OSError, msgspec.MsgspecError):
         best, f_star = optimum(data, loss=problem.loss, l2=problem.l2)
         theta = best.tolist()
-        write_atomically(path, msgspec.msgpack.encode((theta, f_star)))
+        _keep(path, msgspec.msgpack.encode((theta, f_star)))
     return np.array(theta), f_star
 
 
@@ -137,8 +156,11 @@ def configured(run: Run, problem: Problem) -> Any:
 
     if run.algorithm == "shed-ls-next":
         return with_optimal_step(data_of(problem), problem)
-    search = as_line_search(run.line_search)
-    algorithm: Any = build(run.algorithm, as_budget(run.budget), search, seed=problem.seed)
+    search, budget = as_line_search(run.line_search), as_budget(run.budget)
+    if is_in_file(run.algorithm):
+        algorithm: Any = make_ready(load_algorithm(run.algorithm), budget, search, problem.seed)
+    else:
+        algorithm = build(run.algorithm, budget, search, seed=problem.seed)
     if run.renewal_period is not None:
         algorithm = replace(algorithm, renewal=Periodic(run.renewal_period))
     own: dict[str, Any] = {"step_size": run.step_size, "rate": run.rate, **dict(run.options)}
@@ -168,7 +190,9 @@ def _data_only(problem: Problem) -> Problem:
 
 def _key(spec: Spec) -> str:
     data = federation_fingerprint(_data_only(spec.problem))
-    return _hash([msgspec.to_builtins(spec), data, code_hash()])
+    name = spec.run.algorithm
+    own = [file_hash(name.rpartition(":")[0])] if is_in_file(name) else []  # a user's own algorithm
+    return _hash([msgspec.to_builtins(spec), data, code_hash(), *own])
 
 
 @lru_cache(maxsize=32)

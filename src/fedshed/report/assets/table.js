@@ -28,8 +28,8 @@ function costsOf(run) {
 /** A cell's text; with repeats also the least and the most. */
 function cell(row, column) {
   if (typeof row[column] === "string") return row[column];
-  const all = row.all[column] ?? [];
-  return short(row[column]) + (all.length > 1 ? ` (${short(Math.min(...all))}–${short(Math.max(...all))})` : "");
+  const all = row.all[column] ?? [], least = Math.min(...all), most = Math.max(...all);
+  return short(row[column]) + (all.length > 1 && least < most ? ` (${short(least)}–${short(most)})` : "");
 }
 
 /** By the chosen column; what is unknown comes last, either way. */
@@ -72,7 +72,7 @@ function sortBy(column) {
 /** 1e-6, or the best that any run reaches. */
 function firstTarget() {
   const wanted = data.targets.findIndex((target) => target <= 1.0001e-6);
-  const reached = (index) => problem().runs.some((run) => reaches(run, data.targets[index]) >= 0);
+  const reached = (index) => problem().runs.some((run) => reaches(run.columns, data.targets[index]) >= 0);
   for (let index = wanted; index >= 0; index--) if (reached(index)) return index;
   return wanted;
 }
