@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
@@ -233,6 +234,24 @@ def test_a_study_that_goes_on_is_the_same_study_to_its_sites(folder, tmp_path):
     assert len({entry.study for entry in entries(folder / "audit-b.jsonl")}) == 1
     conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
     assert len({entry.study for entry in entries(folder / "audit-b.jsonl")}) == 2
+
+
+def test_a_model_that_cannot_be_saved_leaves_the_checkpoint(folder, tmp_path):
+    """The model is written before the checkpoint is removed: one of both is always there."""
+    path, order = tmp_path / "checkpoint", []
+
+    def full(model):
+        order.append(path.exists())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, save=full)
+    assert order == [True]
+    assert path.exists()
+    model, _ = conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, save=lambda model: order.append(1))
+    assert model.converged
+    assert order == [True, 1]
+    assert not path.exists()
 
 
 def test_a_study_does_not_go_on_with_other_rows(folder, tmp_path, caplog):

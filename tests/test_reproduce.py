@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from calls import call
 from fedshed import ConfigError
 from fedshed.datasets import names as datasets
 from fedshed.experiments import claims, plan, runs, spectra
 from fedshed.experiments.draw import draw
-from fedshed.experiments.plan import Problem, Run, load, names, select
+from fedshed.experiments.plan import Problem, Run, load, load_file, names, select
 from fedshed.experiments.reproduce import recorded, reproduce, specs_of
 from fedshed.experiments.runs import Record, Spec, execute, recall
 
@@ -108,3 +109,90 @@ def test_all_claims_have_a_judge_and_a_figure():
     for claim in claims.claims():
         assert claim.judge in claims.JUDGES
         assert claim.figure in plan.names()
+
+
+# --- experiments of the user's own -----------------------------------------------------------------
+
+OWN = """
+title = "Two ridges"
+x = ["exchanges"]
+
+[problem]
+dataset = "digits"
+agents = 4
+partition = "iid"
+
+[[panels]]
+title = "strong"
+l2 = 1e-2
+
+[[panels]]
+title = "weak"
+l2 = 1e-3
+
+[[runs]]
+algorithm = "newton"
+max_iterations = 8
+
+[[runs]]
+algorithm = "{mine}"
+label = "mine"
+max_iterations = 8
+"""
+MINE = "from fedshed.algorithms import Newton\n\n\nclass Mine(Newton, frozen=True, tag=True):\n    {body}\n"
+
+
+def test_an_experiment_of_the_users_own_with_an_algorithm_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.py").write_text(MINE.format(body="pass"))
+    (tmp_path / "own.toml").write_text(OWN.format(mine="my.py:Mine"))
+    done = call("reproduce", "--file", "own.toml", "--out", "figures", "--jobs", "1")
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "figures/own.svg").exists()
+    assert "fedshed reproduce --file own.toml" in (tmp_path / "figures/own.html").read_text()
+    plan = load_file("own.toml")
+    found = recorded(plan, runs.cache_folder())
+    for newton, mine in found.values():
+        assert [row.f for row in newton.rows] == [row.f for row in mine.rows]
+    (tmp_path / "my.py").write_text(MINE.format(body='"""Changed."""'))
+    spec = specs_of(plan, plan.panels[0])[1]
+    assert recall(spec, runs.cache_folder()) is None  # another file is another algorithm
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("title =", "title ="), None),
+        (('dataset = "digits"', 'dataset = "digit"'), "did you mean 'digits'"),
+        (('title = "weak"', 'title = "strong"'), "same title"),
+        (('label = "mine"', 'label = "newton"'), "different labels"),
+        (('x = ["exchanges"]', 'x = ["exchange"]'), "did you mean 'exchanges'"),
+        (("max_iterations = 8", "iterations = 8"), "unknown field `iterations`"),
+        (("l2 = 1e-2", ""), "missing required field `l2`"),
+        (("[[panels]]", "[[panel]]"), r"has no \[\[panels\]\]"),
+        (('title = "Two ridges"', "title = "), "is not TOML"),
+        (('x = ["exchanges"]', 'kind = "pie"'), "kind cannot be 'pie'"),
+    ],
+)
+def test_what_is_wrong_in_such_a_file_is_said_before_anything_runs(tmp_path, change, message):
+    path = tmp_path / "own.toml"
+    path.write_text(OWN.format(mine="fib-shed").replace(*change))
+    if message is None:
+        assert [panel.title for panel in load_file(path).panels] == ["strong", "weak"]
+        return
+    with pytest.raises(ConfigError, match=message):
+        load_file(path)
+
+
+def test_the_command_needs_a_name_or_a_file_and_says_which_names(tmp_path):
+    for arguments in ((), ("rho", "--file", "own.toml")):
+        done = call("reproduce", *arguments)
+        assert done.exit_code == 2
+        assert all(name in done.stderr for name in names())
+    missing = call("reproduce", "--file", tmp_path / "absent.toml")
+    assert missing.exit_code == 2
+    assert "there is no such file" in missing.stderr
+    (tmp_path / "own.toml").write_text(OWN.format(mine="fib-shed"))
+    assert "no table [quick]" in call("reproduce", "--file", tmp_path / "own.toml", "--quick").stderr
+    assert "fmnist-1e-5" in call("reproduce", "--help").stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,19 +15,25 @@ def write_atomically(path: str | Path, data: bytes, *, private: bool = False) ->
     What is `private` can only be read by its owner, from the first byte on.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        flags, mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666
-        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(temporary, data, 0o600 if private else 0o666)
         temporary.replace(path)
         _flush_folder(path.parent)
+    except OSError as error:  # which file it was, whatever step failed
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return path
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def append_whole(path: str | Path, data: bytes) -> None:

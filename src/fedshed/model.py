@@ -16,6 +16,7 @@ from fedshed.arrays import Matrix, Vector
 from fedshed.errors import ConfigError
 from fedshed.files import in_words, write_atomically
 from fedshed.inference import Inference, Summary
+from fedshed.notebook import html_table
 from fedshed.preparation import Plan
 from fedshed.trace import Trace
 
@@ -57,6 +58,17 @@ class Model:
 
     def __init__(self, plan: Plan, inference: Inference, run: Run, trace: Trace | None = None) -> None:
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace
+
+    def __repr__(self) -> str:
+        study, ended = self.plan.study, "converged" if self.converged else f"NOT converged: {self.run.reason}"
+        size = f"{len(self.inference.sites)} sites, {self.inference.rows} rows"
+        return (
+            f"Model of {study.target}: {study.family}, {size}, {len(self.inference.names)} coefficients, "
+            f"{ended}; summary() shows it"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table(self.summary().to_rows(), repr(self), most=200)
 
     @property
     def converged(self) -> bool:

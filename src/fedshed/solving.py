@@ -24,6 +24,7 @@ from fedshed.engine import Outcome, Progress, iterate
 from fedshed.linalg.batch import placed
 from fedshed.linalg.device import device_named
 from fedshed.linesearch import LineSearch
+from fedshed.notebook import html_table
 from fedshed.objectives import LinearModel, coefficient_names, local_objectives, stacked
 from fedshed.precision import Precision
 from fedshed.reference import pooled_optimum
@@ -50,6 +51,23 @@ class Result(Struct, frozen=True):
     algorithm: str = ""  # which, and why it was chosen
     sites: dict[str, Contact] = {}  # when each site last answered, and the bytes to and from it
     refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
+
+    def __repr__(self) -> str:
+        ended = "converged" if self.converged else "NOT converged"
+        return (
+            f"Result: {ended} ({self.reason}), {len(self.theta)} coefficients, "
+            f"gradient norm {self.certificate.grad_norm:.1e}\n{self.trace!r}"
+        )
+
+    def _repr_html_(self) -> str:
+        last = self.trace[-1]
+        facts = {
+            "converged": "yes" if self.converged else f"NO: {self.reason}", "algorithm": self.algorithm,
+            "coefficients": len(self.theta), "iterations": last.iteration, "exchanges": last.exchanges,
+            "bytes up": f"{last.uplink_bytes:,}", "bytes down": f"{last.downlink_bytes:,}",
+            "gradient norm": self.certificate.grad_norm, "gap at most": self.certificate.bound,
+        }  # fmt: skip
+        return html_table([{"": name, "Result": value} for name, value in facts.items()])
 
 
 def optimize(

@@ -12,6 +12,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from fedshed.notebook import html_table
+
 
 class Row(Struct, frozen=True):
     """The state after so many iterations (row 0 is the start); counts are cumulative.
@@ -50,6 +52,19 @@ class Trace(Sequence[Row]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __repr__(self) -> str:
+        if not self._rows:
+            return "Trace of no rows"
+        last = self._rows[-1]
+        gap = "" if last.gap is None else f", gap {last.gap:.1e}"
+        return (
+            f"Trace of {len(self)} rows: {last.iteration} iterations, {last.exchanges} exchanges, "
+            f"{last.uplink_bytes:,} bytes up, gradient norm {last.grad_norm:.1e}{gap}; to_pandas() has all"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table(self.to_records(), f"Trace of {len(self)} rows", most=10)
 
     def __getitem__(self, index: Any) -> Any:
         return self._rows[index]

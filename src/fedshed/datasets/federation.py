@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedshed.datasets import tables as checks
 from fedshed.datasets.tables import Matrix2D, Raw, Table
 from fedshed.errors import DataError
+from fedshed.notebook import html_table
 from fedshed.objectives.tall import Tall
 
 __all__ = ["Federation", "Matrix2D", "Table"]
@@ -127,6 +128,9 @@ class Federation:
     def __repr__(self) -> str:
         rows = sum(self.rows.values())
         return f"Federation({self.name!r}: {len(self.tables)} sites, {rows} rows, {self.dim} columns)"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.report(), repr(self))
 
 
 def _build(parts: dict[str, Raw], columns: Sequence[str] | None, name: str) -> Federation:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from fedshed.algorithm import Algorithm
 from fedshed.arrays import Vector
 from fedshed.datasets import Federation
+from fedshed.notebook import html_table
 from fedshed.report.recorder import Recorder
 from fedshed.solving import Result
 from fedshed.trace import COLUMNS, Row, frame_of
@@ -108,6 +109,16 @@ class Comparison(Struct, frozen=True):
         ridge = f", l2 = {setting.l2:g}" if isinstance(setting.l2, float | int) else ""
         return f"{data.name}: {size}, {setting.loss}{ridge}"
 
+    def __repr__(self) -> str:
+        rows = [_shown(one) for one in self.summary()]
+        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+        lines = [{name: name for name in widths}, *rows]
+        body = ["  ".join(f"{row[name]:<{width}}" for name, width in widths.items()) for row in lines]
+        return "\n".join([self.title, *(line.rstrip() for line in body)])
+
+    def _repr_html_(self) -> str:
+        return html_table([_shown(one) for one in self.summary()], self.title)
+
     def summary(self) -> list[Summary]:
         """One row per algorithm: what it needed, as medians over the repeats."""
         return [_over_repeats([self._summary(name, trial) for trial in self.trials]) for name in self.results]
@@ -183,6 +194,15 @@ class Comparison(Struct, frozen=True):
             return last, result.reason
         row = result.trace.first_below(self.target_gap)
         return (row, result.reason) if row else (last, f"gap not below {self.target_gap:g}; {result.reason}")
+
+
+def _shown(one: Summary) -> dict[str, str]:
+    """The counts that tell most, as text."""
+    return {
+        "algorithm": one.algorithm, "exchanges": f"{one.exchanges:.0f}", "KB up": f"{one.kb_up:.1f}",
+        "KB down": f"{one.kb_down:.1f}", "Hessians": f"{one.hessians:.0f}", "gap": f"{one.gap:.1e}",
+        "ended": "converged" if one.converged else one.reason,
+    }  # fmt: skip
 
 
 def _over_repeats(found: list[Summary]) -> Summary:

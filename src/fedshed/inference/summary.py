@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from msgspec import Struct
 
 from fedshed.errors import ConfigError
 from fedshed.inference.likelihood import FAMILIES
-from fedshed.inference.result import FEW_SITES, Inference, few_sites
+from fedshed.inference.result import FEW_SITES, FewSitesWarning, Inference, few_sites
+from fedshed.notebook import preformatted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +71,14 @@ class Summary(Struct, frozen=True):
             [self._certificate(), *self._notes()],
         ]
         return "\n".join(line for block in blocks for line in block)
+
+    def __repr__(self) -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FewSitesWarning)  # a note says it
+            return str(self)
+
+    def _repr_html_(self) -> str:
+        return preformatted(repr(self))
 
     def _header(self, width: int) -> list[str]:
         it = self.inference

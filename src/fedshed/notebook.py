@@ -1,0 +1,40 @@
+"""Objects as a notebook shows them: small tables in HTML, everything in them escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+MOST_ROWS = 20
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], title: str = "", most: int = MOST_ROWS) -> str:
+    """Rows as a table with a title; of many the first and the last are shown, and how many are between."""
+    caption = f"<caption style='text-align: left'>{escape(title)}</caption>" if title else ""
+    if not rows:
+        return f"<table>{caption}</table>"
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+    half = most // 2
+    shown = [_row(row) for row in rows] if len(rows) <= most else [
+        *map(_row, rows[:half]),
+        f"<tr><td colspan='{len(rows[0])}'>... {len(rows) - 2 * half} more ...</td></tr>",
+        *map(_row, rows[-half:]),
+    ]  # fmt: skip
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(shown)}</tbody></table>"
+
+
+def preformatted(text: str) -> str:
+    """Text as it is, in letters of one width."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return "<tr>" + "".join(f"<td>{escape(number(value))}</td>" for value in row.values()) + "</tr>"
+
+
+def number(value: Any) -> str:
+    """A value as a reader wants it: four digits, nothing for what is unknown."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
