@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from fedshed.experiments.compare import KB
-from fedshed.report import Agent, Grid, Problem, Report, Run, Spectrum, write
+from fedshed.experiments.comparison import KB
+from fedshed.report import Agent, Coefficient, Fit, Grid, Problem, Report, Run, Spectrum, write
 from fedshed.report.thin import TARGETS
 from fedshed.trace import Trace
 from reports import EVIL, FIT, bumpy, compared, report, rows
@@ -345,3 +345,68 @@ def test_ten_algorithms_of_a_thousand_iterations_open_in_two_seconds(visit, tmp_
 def _busy(session):
     metrics = session.send("Performance.getMetrics")["metrics"]
     return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
+
+
+# --- repeats ---------------------------------------------------------------------------------------
+
+
+def test_repeats_are_drawn_as_medians_with_bands_and_ranges(show):
+    """Three runs that spend 1, 2 and 3 times as much: the median is the second, the band the others."""
+    gaps = [1.0, 1e-3, 1e-6, 1e-9]
+    slow = [rows(np.repeat(gaps, k)) for k in (2, 1, 3)]
+    page = show(Run("newton", slow[0], "done", True, repeats=tuple(slow[1:])))
+    drawn = page.evaluate(
+        "document.getElementById('curves-plot').data.filter(t => t.xaxis === 'x')"
+        ".map(t => ({meta: t.meta, x: t.x, y: t.y}))"
+    )
+    assert [list(one["meta"]) for one in drawn] == [["band"], ["median"]]
+    band, line = drawn
+    n = len(line["x"])
+    most, least = np.array(band["y"][:n]), np.array(band["y"][n:])[::-1]
+    assert (least <= line["y"]).all()
+    assert (line["y"] <= most).all()
+    by_hand = [
+        sorted(r[max(k for k, row in enumerate(r) if row.rounds <= x)].gap for r in slow) for x in line["x"]
+    ]
+    np.testing.assert_allclose(line["y"], [three[1] for three in by_hand])
+    np.testing.assert_allclose(least, [three[0] for three in by_hand])
+    choose_target(page, int(np.argmin(np.abs(np.log10(TARGETS) + 5))))
+    (row,) = table(page)
+    reached = sorted(next(one.rounds for one in r if one.gap < 1e-5) for r in slow)
+    assert float(row["rounds"]) == reached[1]
+    cell = page.locator("#table td[data-column=rounds]").inner_text()
+    assert cell == f"{reached[1]} ({reached[0]}–{reached[2]})"
+    assert "medians over 3 partitions" in page.locator("#curve-notes").inner_text()
+
+
+# --- on paper --------------------------------------------------------------------------------------
+
+
+def test_paper_holds_every_row(show, tmp_path):
+    """Nothing that is printed scrolls or is folded, and plots are no wider than the page."""
+    names = [f"coefficient {k}" for k in range(40)]
+    fit = Fit(tuple(Coefficient(name, 1.0, 0.1, 0.8, 1.2, 0.01) for name in names), "a summary")
+    agents = tuple(Agent(f"site {k}", 10 + k, {"0": 4, "1": 6 + k}) for k in range(60))
+    page = show(Run("newton", rows([1.0, 1e-4, 1e-9]), "", True), agents=agents, fit=fit)
+    clipped = """() => [...document.querySelectorAll('.scroll, .tall, pre')].filter(
+        (one) => one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1).map((one) => [one.id || one.firstElementChild?.id, one.scrollWidth, one.clientWidth])"""
+    assert page.evaluate(clipped)  # on a screen they scroll
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 690, "height": 1000})
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(clipped) == []
+    shown = page.evaluate(
+        "[...document.querySelectorAll('td:first-child')].filter(c => c.offsetHeight).map(c => c.innerText)"
+    )
+    assert {*names, *(agent.name for agent in agents)} <= set(shown)
+    assert (
+        page.evaluate(
+            "Math.max(...[...document.querySelectorAll('.js-plotly-plot svg')].map(s => s.clientWidth))"
+        )
+        <= 690
+    )
+    assert not page.locator(".controls").first.is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert not page.evaluate("document.getElementById('agents-details').open")
+    assert len(page.pdf(format="A4")) > 10_000

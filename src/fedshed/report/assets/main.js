@@ -49,6 +49,26 @@ async function start() {
   document.body.dataset.ready = "true";
 }
 
+/** On paper everything is open, and plots are as wide as the page. */
+const PAPER = 680; // CSS pixels between the margins of A4
+const closed = [], widths = new Map();
+addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details:not([open])")) {
+    details.open = true;
+    closed.push(details);
+  }
+  for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+    if (!plot.clientWidth) continue; // of a section that is not shown
+    widths.set(plot, plot.layout.width);
+    Plotly.relayout(plot, { width: PAPER, autosize: false });
+  }
+});
+addEventListener("afterprint", () => {
+  for (const details of closed.splice(0)) details.open = false;
+  for (const [plot, width] of widths) Plotly.relayout(plot, { width: width ?? null, autosize: true });
+  widths.clear();
+});
+
 start().catch((error) => {
   byId("failure").hidden = false;
   byId("failure").textContent = `This browser cannot show the report (${error}).`;
