@@ -45,7 +45,7 @@ browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium 
 	$(BIN)/python -m pytest -m browser -rs tests/browser
 
 tutorials: $(VENV)/.dev  ## the pages of docs/tutorials print what they show; UPDATE=1 writes it into them
-	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) $(filter-out %/deploy.md,$(wildcard docs/tutorials/*.md))
+	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) README.md $(filter-out %/deploy.md,$(wildcard docs/tutorials/*.md))
 
 engines: $(VENV)/.engines  ## deployments on Flower and NVFlare, over TLS on this machine
 	$(BIN)/python -m pytest -m deployment -p no:xdist

@@ -239,6 +239,12 @@ def test_identifiers_are_refused_before_they_are_sent_with_how_to_leave_them_out
     assert len(prepare(tables, study(categories=("patient_id",))).plan.names) == 60
 
 
+def test_an_identifier_at_one_site_only_is_called_one():
+    whole = rows(patient_id=NAMES)["a"]
+    with pytest.raises(DataError, match="site 'a': column 'patient_id' has 40 different values"):
+        prepare({"a": whole[:40], "b": whole[40:].drop(columns="patient_id")}, study())
+
+
 def test_sites_too_small_to_see_an_identifier_see_it_together():
     whole = rows(patient_id=NAMES)["a"]
     tables = {f"s{k}": whole[15 * k : 15 * (k + 1)] for k in range(4)}

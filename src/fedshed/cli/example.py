@@ -24,5 +24,5 @@ def example(
 
     place = Path(name) if folder is None else folder
     typer.echo("\n".join(f"wrote {path}" for path in write_example(name, place)))
-    steps = (f"cd {quote(str(place))}", *EXAMPLES[name].commands)
-    typer.echo("\n".join(["Try next:", *(f"  {step}" for step in steps)]))
+    there = () if place == Path() else (f"cd {quote(str(place))}",)
+    typer.echo("\n".join(["Try next:", *(f"  {step}" for step in (*there, *EXAMPLES[name].commands))]))

@@ -61,6 +61,7 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
     for site in others:
         for here, there in ((site, first), (first, site)):
             lacks = [column for column in fields[there] if column not in fields[here]]
+            _check_problems({there: {column: fields[there][column] for column in lacks}})
             if lacks:
                 raise DataError(
                     f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has; add it, drop it at "
