@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test browser tutorials engines docs benchopt lint format quick figures bench ci clean help
+.PHONY: demo test data browser tutorials engines docs benchopt lint format quick figures bench ci clean help \
+	newcomer wheel lowest pythons
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -39,7 +40,11 @@ $(VENV)/.browser: $(VENV)/.dev
 	touch $@
 
 test: $(VENV)/.dev  ## all tests but those of browsers and engines; warnings are errors
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 $(PYTEST)
+
+data: $(VENV)/.dev  ## the tests that need the larger data of docs/data.md, in FEDSHED_DATA; none may skip
+	test -z "$$FEDSHED_DATA" || FEDSHED_NO_SKIP=1 $(BIN)/python -m pytest -n 2 -m data
+	test -n "$$FEDSHED_DATA" || echo "FEDSHED_DATA is not set: not tried"
 
 browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium (skipped where it is absent)
 	$(BIN)/python -m pytest -m browser -rs tests/browser
@@ -75,7 +80,11 @@ figures: $(VENV)/.user  ## every figure of the paper and the page of claims (nee
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-ci: lint test browser tutorials docs benchopt demo quick engines  ## what .ci/run runs
+newcomer wheel lowest pythons:  ## gates, each in an environment of its own (tests/gates.py)
+	$(PYTHON) tests/gates.py $@
+
+ci:  ## what .ci/run runs, with the time of each step
+	$(PYTHON) tests/gates.py ci
 
 clean:  ## remove what was made
 	rm -rf $(VENV) results site .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,241 @@
+"""The gates of `make ci`: each in an environment of its own, as a stranger would have it; with the time taken.
+
+    python tests/gates.py newcomer    a fresh clone without data: the README's two commands and the tutorials
+    python tests/gates.py wheel       sdist and wheel, installed without constraints: core, [data], [data,ui]
+    python tests/gates.py lowest      the lowest versions that pyproject.toml declares
+    python tests/gates.py pythons     the newest versions on other Pythons, where they are installed
+    python tests/gates.py ci          all that .ci/run runs, one after the other
+
+It needs Python, pip, git and make, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-q")
+OTHER_PYTHONS = ("3.12", "3.13")
+MOST_BYTES = 1_500_000  # of the wheel
+# what the lowest versions must pass: everything that leans on a dependency
+CORE = (
+    "test_codec", "test_cli", "test_cli_fit", "test_compare", "test_csv_files", "test_deployment",
+    "test_doctor", "test_engine", "test_estimators", "test_examples", "test_federation", "test_fit",
+    "test_inference", "test_linalg", "test_notebook", "test_objectives", "test_packaging",
+    "test_preparation", "test_processes", "test_quantize", "test_report", "test_summary",
+)  # fmt: skip
+QUICK = (
+    "test_cli_fit",
+    "test_codec",
+    "test_estimators",
+    "test_examples",
+    "test_fit",
+    "test_linalg",
+    "test_packaging",
+)
+MODULES = """
+import importlib, pkgutil, sys
+import fedshed
+needed = {
+    "fedshed.deployment.certificates": "flower", "fedshed.deployment.flower_kit": "flower",
+    "fedshed.transports.flower": "flower", "fedshed.transports.nvflare": "nvflare", "fedshed.ui.server": "ui",
+}
+installed = set(sys.argv[1:])
+for module in pkgutil.walk_packages(fedshed.__path__, "fedshed."):
+    if not module.name.endswith("__main__") and needed.get(module.name, "") in {"", *installed}:
+        importlib.import_module(module.name)
+"""
+
+
+def run(*command: object, folder: Path = ROOT, **environment: str | None) -> None:
+    """A command that must succeed; None takes a variable out of its environment."""
+    env = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+    print("$", " ".join(str(word) for word in command), flush=True)
+    subprocess.run([str(word) for word in command], cwd=folder, env=env, check=True)
+
+
+@contextmanager
+def empty_folder() -> Iterator[Path]:
+    """A folder far from this one: nothing here can help or harm."""
+    with tempfile.TemporaryDirectory(prefix="fedshed-gate-") as name:
+        yield Path(name)
+
+
+def environment(folder: Path, *what: object, python: str = sys.executable) -> Path:
+    """The Python of a new environment with these packages, the newest that suit."""
+    run(python, "-m", "venv", folder)
+    run(folder / "bin/python", *PIP, *what)
+    return folder / "bin/python"
+
+
+def newcomer() -> None:
+    """The whole suite in a fresh clone: no data, nothing beside it, the README's commands only."""
+    with empty_folder() as folder:
+        run("git", "clone", "-q", ROOT, folder / "fedshed")
+        clean = {"FEDSHED_DATA": None, "FEDSHED_NO_SKIP": None, "XDG_CACHE_HOME": str(folder / "cache")}
+        began = time.monotonic()
+        run("make", "demo", folder=folder / "fedshed", **clean)
+        demo = time.monotonic() - began
+        run("make", "test", "PYTEST=-rs", folder=folder / "fedshed", **clean)
+        run("make", "tutorials", folder=folder / "fedshed", **clean)
+        print(
+            f"make demo took {demo:.0f} s, make test and the tutorials {time.monotonic() - began - demo:.0f} s"
+        )
+
+
+def wheel() -> None:
+    """What `pip install fedshed` gives: built here, installed without constraints."""
+    with empty_folder() as folder:
+        builder = environment(folder / "builder", "build")
+        run(builder, "-m", "build", "-q", "--outdir", folder / "dist", ROOT)
+        (built,), (source,) = folder.glob("dist/*.whl"), folder.glob("dist/*.tar.gz")
+        print(f"{built.name}: {built.stat().st_size:,} bytes; {source.name}: {source.stat().st_size:,} bytes")
+        assert built.stat().st_size < MOST_BYTES, f"the wheel has more than {MOST_BYTES:,} bytes"
+        for extras in ("", "data", "data,ui"):
+            _used(folder, built, extras)
+        from_source = environment(folder / "from-source", source)
+        run(from_source.parent / "fedshed", "doctor", folder=folder)
+
+
+def _used(folder: Path, built: Path, extras: str) -> None:
+    """Every module imports and every command works with just these extras, or says in a sentence what it needs."""
+    place = folder / (extras.replace(",", "-") or "core")
+    python = environment(place, f"{built}[{extras}]" if extras else built)
+    fedshed, work = python.parent / "fedshed", folder / f"work-{place.name}"
+    work.mkdir()
+    installed = extras.split(",") if extras else []
+    run(python, "-c", MODULES, *installed, folder=work)
+    run(fedshed, "--version", folder=work)
+    run(fedshed, "doctor", folder=work)
+    run(fedshed, "example", "hospitals", ".", folder=work)
+    fit = (fedshed, "fit", "north.csv", "south.csv", "west.csv", "--target", "malignant")
+    if "data" in installed:
+        run(*fit, folder=work)
+        run(fedshed, "predict", "results/fit/model.json", "west.csv", "--out", "p.csv", folder=work)
+        run(
+            fedshed,
+            "compare",
+            "north.csv",
+            "west.csv",
+            "--target",
+            "malignant",
+            "--algorithms",
+            "newton",
+            folder=work,
+        )
+    else:
+        done = subprocess.run(fit, cwd=work, capture_output=True, text=True, check=False)
+        said = "error: reading tables needs pyarrow: pip install 'fedshed[data]'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", said), done
+        run(fedshed, "compare", "--agents", "4", "--algorithms", "newton,fib-shed", folder=work)
+        run(fedshed, "reproduce", "rho", "--quick", folder=work, XDG_CACHE_HOME=str(work / "cache"))
+
+
+def _uv(folder: Path) -> Path:
+    return environment(folder / "uv", "uv").parent / "uv"
+
+
+def lowest() -> None:
+    """The lowest declared version of every direct dependency."""
+    with empty_folder() as folder:
+        uv = _uv(folder)
+        run(sys.executable, "-m", "venv", folder / "lowest")
+        python = folder / "lowest/bin/python"
+        run(uv, "pip", "install", "-q", "--python", python, "--resolution", "lowest-direct",
+            f"{ROOT}[data,ui,dev,tensorboard]")  # fmt: skip
+        run(uv, "pip", "list", "--python", python)
+        _tested(python, CORE)
+
+
+def pythons() -> None:
+    """The newest versions of everything on other Pythons, where they can be had."""
+    with empty_folder() as folder:
+        uv = _uv(folder)
+        for version in OTHER_PYTHONS:
+            found = subprocess.run(
+                [uv, "python", "find", "--no-python-downloads", version], capture_output=True, text=True, check=False
+            )  # fmt: skip
+            if found.returncode:
+                print(f"Python {version} is not installed here: not tried")
+                continue
+            python = folder / version / "bin/python"
+            run(uv, "venv", "-q", "--python", found.stdout.strip(), folder / version)
+            run(uv, "pip", "install", "-q", "--python", python, f"{ROOT}[data,ui,dev]")
+            _tested(python, QUICK)
+
+
+def _tested(python: Path, names: tuple[str, ...]) -> None:
+    """These tests, of the package as installed; warnings of other packages among themselves do not matter."""
+    files = [f"tests/{name}.py" for name in names]
+    quiet = (
+        "-W",
+        "ignore::DeprecationWarning",
+        "-W",
+        "ignore::PendingDeprecationWarning",
+        "-W",
+        "ignore::FutureWarning",
+    )
+    run(python, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", *quiet, *files, FEDSHED_DATA=None)
+
+
+GATES: dict[str, Callable[[], None]] = {
+    "newcomer": newcomer, "wheel": wheel, "lowest": lowest, "pythons": pythons,
+}  # fmt: skip
+STEPS = (
+    "lint",
+    "newcomer",
+    "data",
+    "browser",
+    "docs",
+    "benchopt",
+    "quick",
+    "engines",
+    "wheel",
+    "lowest",
+    "pythons",
+)
+
+
+def ci() -> None:
+    """Every step with its time; the first that fails ends it."""
+    took: dict[str, float] = {}
+    try:
+        for step in STEPS:
+            began = time.monotonic()
+            print(f"\n=== {step}", flush=True)
+            try:
+                run("make", "--no-print-directory", step)
+            finally:
+                took[step] = time.monotonic() - began
+    finally:
+        print("\n=== times")
+        for step, seconds in took.items():
+            print(f"{step:10} {seconds:6.0f} s")
+        print(f"{'in all':10} {sum(took.values()):6.0f} s", flush=True)
+
+
+def main() -> None:
+    """Run the gate that is named."""
+    name = sys.argv[1] if len(sys.argv) == 2 else ""
+    gate = {**GATES, "ci": ci}.get(name)
+    if gate is None:
+        sys.exit(str(__doc__))
+    for tool in ("git", "make"):
+        if shutil.which(tool) is None:
+            sys.exit(f"{tool} is not installed")
+    try:
+        gate()
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{name} failed: {' '.join(map(str, error.cmd))} ended with {error.returncode}")
+
+
+if __name__ == "__main__":
+    main()
