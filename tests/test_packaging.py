@@ -52,8 +52,11 @@ def imported(path: Path) -> list[tuple[str, bool]]:
     return [(name.partition(".")[0], first) for name, first in found if name.partition(".")[0] not in known]
 
 
+OWNERS = packages_distributions()
+
+
 def distribution(module: str) -> str:
-    owners = packages_distributions().get(module) or [ABSENT[module]]
+    owners = OWNERS.get(module) or [ABSENT[module]]
     return canonicalize_name(owners[0])
 
 
