@@ -212,6 +212,7 @@ def _tested(python: Path, names: tuple[str, ...]) -> None:
 GATES: dict[str, Callable[[], None]] = {
     "newcomer": newcomer, "wheel": wheel, "lowest": lowest, "pythons": pythons,
 }  # fmt: skip
+# the quick figures of `make quick` are drawn by a test
 STEPS = (
     "lint",
     "newcomer",
@@ -219,7 +220,6 @@ STEPS = (
     "browser",
     "docs",
     "benchopt",
-    "quick",
     "engines",
     "wheel",
     "lowest",

@@ -197,7 +197,7 @@ def test_convergence_waits_for_every_exact_gradient(name):
     federation = make_federation("logistic")
     for tol in np.geomspace(1e-2, 1e-7, 11):
         algorithm = in_precision(name, Bits(bits=16, gradient=0.9))
-        result = solve(federation, algorithm, "logistic", tol=tol, transport=DropsExact)
+        result = solve(federation, algorithm, "logistic", tol=tol, transport=DropsExact, max_iterations=120)
         exact = np.linalg.norm(pooled_gradient(federation, "logistic", result.theta))
         assert not result.converged or exact <= tol + 1e-15
     assert DropsExact.dropped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -37,6 +38,7 @@ from fedshed.watching import Begin, Observer
 from fedshed.wire import Contact, Refusal, Traffic, Wire
 
 Watch = Callable[[Progress], None]
+_LOG = logging.getLogger("fedshed")
 
 
 class Result(Struct, frozen=True):
@@ -244,6 +246,7 @@ def _run(
     )  # fmt: skip
     if isinstance(watch, Observer):
         watch.end(result)
+    _LOG.info("%s", result)
     return result
 
 

@@ -19,9 +19,9 @@ def doctor(as_json: Json = False) -> None:
         print_json([asdict(one) for one in findings])
     else:
         for one in findings:
-            mark = "ok" if one.ok else "FAILS" if one.needed else "missing"
-            typer.echo(f"{mark:8}{one.what}: {one.found}")
+            mark = "ok" if one.ok else "FAILS" if one.needed else "optional"
+            typer.echo(f"{mark:9}{one.what}: {one.found}")
             if not one.ok:
-                typer.echo(f"{'':8}  {one.remedy}")
+                typer.echo(f"{'':9}  {one.remedy}")
     if not all(one.ok for one in findings if one.needed):
         raise typer.Exit(1)

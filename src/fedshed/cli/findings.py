@@ -64,7 +64,7 @@ def _group(extra: str, members: list[Requirement]) -> Finding:
     found = {one.name: _version(one.name) for one in members}
     missing = [one.name for one in members if not _fits(one, found[one.name])]
     said = ", ".join(f"{name} {have or 'missing'}" for name, have in found.items())
-    remedy = f"pip install 'fedshed[{extra}]'" if extra else "pip install --upgrade fedshed"
+    remedy = f"to add it: pip install 'fedshed[{extra}]'" if extra else "pip install --upgrade fedshed"
     title = f"extra {extra}" if extra else "packages"
     return Finding(title, not missing, said, remedy if missing else "", needed=not extra)
 
