@@ -98,7 +98,7 @@ def heart(root: Path, federation: fedshed.Federation) -> None:
         rules = root / "sites" / site / "site.toml"  # some hospitals have few rows at one level of a column
         rules.write_text(rules.read_text().replace("min_rows_per_level = 5", "min_rows_per_level = 1"))
     study = root / "master" / "study.toml"
-    study.write_text(study.read_text().replace("benign", "disease"))
+    study.write_text(study.read_text().replace("malignant", "disease"))
 
 
 def measure(engine: Engine) -> None:

@@ -38,7 +38,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the engines and what they import
 ]
 SITES = ("a", "b", "c")
-COLUMNS = ("mean_radius", "mean_texture", "mean_smoothness")
+COLUMNS = ("texture", "smoothness", "compactness")
+TARGETS = {"logistic": TARGET, "linear": "radius"}
 
 
 def free_port() -> int:
@@ -58,13 +59,14 @@ def deployed(root: Path, engine: str, family: str = "linear") -> Plan:
     study = root / "master" / "study.toml"
     names = ", ".join(f'"{name}"' for name in COLUMNS)
     text = study.read_text().replace('family = "logistic" ', f'family = "{family}" ')
-    study.write_text(text.replace('# columns = ["mean_radius"] ', f"columns = [{names}] "))
+    text = text.replace(f'target = "{TARGET}"', f'target = "{TARGETS[family]}"')
+    study.write_text(text.replace('# columns = ["radius"] ', f"columns = [{names}] "))
     return plan
 
 
 def reference(root: Path, family: str) -> Model:
     """`fit` on the same tables."""
-    study = Study(family=family, target=TARGET, columns=COLUMNS, l2=1e-3)  # type: ignore[arg-type]
+    study = Study(family=family, target=TARGETS[family], columns=COLUMNS, l2=1e-3)  # type: ignore[arg-type]
     return fit({site: read_table(root / "sites" / site / "table.csv") for site in SITES}, study)
 
 

@@ -12,7 +12,7 @@ STUDY = """# The study, at the Master; docs/preparation.md has all that can be s
 sites = [{sites}]
 family = "logistic"          # linear, logistic, poisson, gamma, multinomial
 target = "{target}"
-# columns = ["mean_radius"]  # or formula = "{target} ~ mean_radius + C(grade)"; default: all that sites offer
+# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all that sites offer
 l2 = 1e-3                    # ridge, not on the intercept
 algorithm = "auto"           # see `fedshed algorithms`
 tolerance = 1e-9             # on the norm of the global gradient
