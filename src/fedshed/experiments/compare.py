@@ -91,8 +91,10 @@ def compare(
     >>> import fedshed
     >>> federation = fedshed.datasets.load("digits", agents=4)
     >>> found = fedshed.compare(federation, ["newton", "fib-shed"], l2=1e-2)
-    >>> [(one.algorithm, one.converged) for one in found.summary()]
-    [('newton', True), ('fib-shed', True)]
+    >>> for name, result in found.results.items():
+    ...     print(name, result.converged)
+    newton True
+    fib-shed True
     """
     ready = prepared(defaults(loss) if algorithms is None else algorithms, loss, budget, line_search, seed)
     several = [federation] if isinstance(federation, Federation) else list(federation)
