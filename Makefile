@@ -62,10 +62,11 @@ docs: $(VENV)/.docs  ## the documentation site, in site/; a link that leads nowh
 benchopt: $(VENV)/.benchopt  ## the benchmark for the community, under benchopt
 	$(BIN)/python -m pytest -m benchopt -rs tests/test_benchopt.py
 
-lint: $(VENV)/.dev  ## formatting, lint, strict types
+lint: $(VENV)/.dev  ## formatting, lint, strict types, and that folders are layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.dev  ## format in place
 	$(BIN)/ruff format .

@@ -13,7 +13,7 @@ from typing import Any
 
 import fedshed
 from fedshed import Federation, Fused, TwoExchange
-from fedshed.trace import Row
+from fedshed.solve.trace import Row
 
 GAP = 1e-11
 LIMIT = {"max_iterations": 500}

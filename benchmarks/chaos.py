@@ -26,20 +26,20 @@ from msgspec import Struct
 
 import fedshed
 from fedshed import Federation
-from fedshed.algorithm import Known
 from fedshed.algorithms import build
-from fedshed.algorithms.held import Held
+from fedshed.algorithms.base import Known
 from fedshed.algorithms.newton import PackedHessian
-from fedshed.arrays import pack
-from fedshed.engine import Progress
+from fedshed.algorithms.shed_curvature import Held
+from fedshed.exchange.agent import write_site
+from fedshed.exchange.hub import Hub
+from fedshed.exchange.processes import SiteProcess
+from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
+from fedshed.linalg.arrays import pack
+from fedshed.linalg.rows import gram
 from fedshed.objectives import LinearModel, local_objectives
-from fedshed.objectives.base import gram
-from fedshed.site import Site
-from fedshed.transports.agent import write_site
-from fedshed.transports.hub import Hub
-from fedshed.transports.processes import SiteProcess
-from fedshed.watching import LOG, Observer, RunLog, Together
+from fedshed.solve.engine import Progress
+from fedshed.solve.watching import LOG, Observer, RunLog, Together
 
 SEEDS = range(20)
 SIZES = {"ajax": 12, "bern": 25, "cork": 60, "delft": 140, "essen": 400}

@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 from msgspec.structs import replace
 
 import fedshed
+from fedshed._utils.errors import DataError
 from fedshed.deployment import local
 from fedshed.deployment.flower_kit import FlowerKit
 from fedshed.deployment.new import write
 from fedshed.deployment.plan import Command, Engine, Kit, Plan
-from fedshed.errors import DataError
 
 PORT, RELAY = 29400, 29450
 

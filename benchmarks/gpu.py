@@ -18,9 +18,9 @@ import numpy as np
 
 import fedshed
 from fedshed import Federation
-from fedshed.engine import Progress
-from fedshed.site import Site
-from fedshed.transports import InProcess
+from fedshed.exchange import InProcess
+from fedshed.exchange.site import Site
+from fedshed.solve.engine import Progress
 
 SIZES = ((10_000, 50, 100), (1_000, 300, 400))  # agents, n, rows of each
 KINDS = ("ordinary", "renewal", "search")

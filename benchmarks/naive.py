@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedshed.algorithms.shed import Shed, Spectrum
+from fedshed.exchange import InProcess
+from fedshed.exchange.site import Site
 from fedshed.linalg import Leading
-from fedshed.objectives.base import gram
-from fedshed.site import Site
-from fedshed.transports import InProcess
+from fedshed.linalg.rows import gram
 
 
 def one_by_one(sites: Mapping[str, Site]) -> InProcess:

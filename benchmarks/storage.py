@@ -14,11 +14,11 @@ from threadpoolctl import threadpool_limits
 import fedshed
 from benchmarks.speed import PAGE, task
 from fedshed import Federation
-from fedshed.algorithm import Algorithm, Problem, State
 from fedshed.algorithms import Shed, ShedAggregate
-from fedshed.algorithms.held import Held, curvature
-from fedshed.arrays import Matrix
-from fedshed.solving import pose
+from fedshed.algorithms.base import Algorithm, Problem, State
+from fedshed.algorithms.shed_curvature import Held, curvature
+from fedshed.linalg.arrays import Matrix
+from fedshed.solve.optimize import pose
 
 START, END = "<!-- held -->", "<!-- /held -->"
 ALGORITHMS: dict[str, Algorithm[Any]] = {

@@ -12,7 +12,7 @@ import statsmodels.api as sm
 
 from fedshed import Federation
 from fedshed.datasets.examples import EXAMPLES
-from fedshed.preparation import split
+from fedshed.tables import split
 
 
 def example(name):

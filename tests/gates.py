@@ -46,7 +46,7 @@ import importlib, pkgutil, sys
 import fedshed
 needed = {
     "fedshed.deployment.certificates": "flower", "fedshed.deployment.flower_kit": "flower",
-    "fedshed.transports.flower": "flower", "fedshed.transports.nvflare": "nvflare", "fedshed.ui.server": "ui",
+    "fedshed.deployment.flower": "flower", "fedshed.deployment.nvflare": "nvflare", "fedshed.ui.server": "ui",
 }
 installed = set(sys.argv[1:])
 for module in pkgutil.walk_packages(fedshed.__path__, "fedshed."):

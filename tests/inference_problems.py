@@ -8,9 +8,9 @@ import statsmodels.api as sm
 import fedshed
 from fedshed import Federation
 from fedshed.datasets.claims import read_fremtpl2
+from fedshed.exchange import InProcess
 from fedshed.inference import infer
-from fedshed.solving import pose
-from fedshed.transports import InProcess
+from fedshed.solve.optimize import pose
 
 FAMILIES = {
     "least-squares": sm.families.Gaussian(),

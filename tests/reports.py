@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedshed.experiments import Study
+from fedshed.experiments.sources import of_comparison
 from fedshed.report import Agent, Coefficient, Fit, Problem, Report, Rerun, Run
-from fedshed.report.sources import of_comparison
-from fedshed.trace import Row
+from fedshed.solve.trace import Row
 
 NAMES = ("fib-shed", "gn-shed+", "newton", "lbfgs")
 STUDY = Study(agents=6, partition="two-class", l2=1e-3, algorithms=NAMES, max_iterations=40).resolved()

@@ -11,18 +11,18 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed import ConfigError, Fused, TwoExchange
-from fedshed.algorithm import Problem
 from fedshed.algorithms import Shed, ShedAggregate
-from fedshed.codec import encode
-from fedshed.engine import Progress, iterate
+from fedshed.algorithms.base import Problem
+from fedshed.algorithms.linesearch import FullStep
+from fedshed.algorithms.renewal import Fibonacci, GradientNorm, Periodic
+from fedshed.exchange import Faulty, InProcess
+from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
-from fedshed.linesearch import FullStep
-from fedshed.messages import Eigenpairs, Local
 from fedshed.objectives import local_objectives
-from fedshed.precision import Bits
-from fedshed.renewal import Fibonacci, GradientNorm, Periodic
-from fedshed.site import Site
-from fedshed.transports import Faulty, InProcess
+from fedshed.protocol.codec import encode
+from fedshed.protocol.messages import Eigenpairs, Local
+from fedshed.protocol.precision import Bits
+from fedshed.solve.engine import Progress, iterate
 
 
 def replies_of(n: int, spectra: list[np.ndarray], q: list[int], rotations: list[np.ndarray]):

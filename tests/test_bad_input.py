@@ -19,10 +19,10 @@ from fedshed import (
     SingularError,
     TwoExchange,
 )
-from fedshed.channels import Rayleigh
-from fedshed.codec import Reply, encode
-from fedshed.messages import Costs, Local, Update
-from fedshed.transports import InProcess
+from fedshed.algorithms.channels import Rayleigh
+from fedshed.exchange import InProcess
+from fedshed.protocol.codec import Reply, encode
+from fedshed.protocol.messages import Costs, Local, Update
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = np.tile([0, 1], 10)

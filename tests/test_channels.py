@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedshed import optimize
-from fedshed.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded, name_key
-from fedshed.datasets import Federation
-from fedshed.errors import ConfigError
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import name_key
+from fedshed.algorithms.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
+from fedshed.tables import Federation
 
 steady = settings(max_examples=60, deadline=None, derandomize=True)
 rounds = st.integers(1, 10**6)

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.chaos import federation, flaws_of, run
 from msgspec.structs import replace
 
-from fedshed.algorithm import Known
-from fedshed.algorithms.held import Held
+from fedshed.algorithms.base import Known
+from fedshed.algorithms.shed_curvature import Held
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 

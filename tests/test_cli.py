@@ -21,7 +21,7 @@ from fedshed.algorithms import ALGORITHMS
 from fedshed.datasets import names
 from fedshed.datasets.examples import write_example
 from fedshed.experiments import Study
-from fedshed.trace import COLUMNS
+from fedshed.solve.trace import COLUMNS
 
 SMALL = ("--agents", "4", "--algorithms", "fib-shed,fib-shed+,newton", "--max-iterations", "8")
 FILES = {"trace.csv", "trace.json", "comparison.png", "comparison.svg", "report.html"}

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from fedshed import CodecError
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.shed import Shed
-from fedshed.codec import Codec, Decoder, Reply, encode, vectors
-from fedshed.messages import (
+from fedshed.exchange.site import codec_of
+from fedshed.protocol.codec import Codec, Decoder, Reply, encode, vectors
+from fedshed.protocol.messages import (
     Costs,
     Eigenpairs,
     Local,
@@ -24,7 +25,6 @@ from fedshed.messages import (
     Share,
     Update,
 )
-from fedshed.site import codec_of
 
 N = 4
 CODEC = Codec((Search, Costs, Update, Share, Local, LocalHessian), N)

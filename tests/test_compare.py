@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import fedshed
+from fedshed._utils.errors import ConfigError, DataError, SingularError
+from fedshed._utils.figure_style import LOOKS, look
 from fedshed.algorithms import ALGORITHMS, Newton, Shed
 from fedshed.datasets.loaders import DATASETS
-from fedshed.errors import ConfigError, DataError, SingularError
 from fedshed.experiments import Study, compare
 from fedshed.experiments.figure import FLOOR, PANELS, draw, save
 from fedshed.experiments.study import facts
-from fedshed.experiments.style import LOOKS, look
-from fedshed.trace import COLUMNS, Trace
+from fedshed.solve.trace import COLUMNS, Trace
 
 NAMES = ("fib-shed", "fib-shed+", "newton")
 

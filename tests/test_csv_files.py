@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import fedshed
 from calls import call
 from fedshed import ConfigError, DataError, Study
-from fedshed.preparation import CsvFormat, prepare, read_sites, read_table
-from fedshed.preparation.frames import Frame
+from fedshed.preparation import prepare
+from fedshed.tables import CsvFormat, read_sites, read_table
+from fedshed.tables.frames import Frame
 
 FRAME = pd.DataFrame(
     {"town": ["Köln", "Bonn", "Ulm", "Köln"], "größe": [1.5, -2.25, 1e-3, 4.0], "n": [1, 2, 3, 4]}

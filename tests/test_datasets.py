@@ -14,9 +14,9 @@ import pytest
 import scipy.sparse
 import sklearn.datasets
 
+from fedshed._utils.errors import ConfigError, DataError
 from fedshed.datasets import claims, design, files, images, load, loaders, names, openml
 from fedshed.datasets.partitions import PARTITIONS
-from fedshed.errors import ConfigError, DataError
 
 
 @pytest.fixture(autouse=True)

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 import fedshed
 from fedshed import Federation
+from fedshed._utils.errors import ConfigError, DataError, ProtocolError
+from fedshed._utils.files import write_secret
 from fedshed.algorithms.auto import choose
 from fedshed.algorithms.pen import Pen
-from fedshed.audit import entries
 from fedshed.cli import app
-from fedshed.codec import encode
 from fedshed.datasets.examples import EXAMPLES, TARGET, csv_text
 from fedshed.deployment.config import SiteFile, Source, StudyFile, Uplink, read_site, read_study
 from fedshed.deployment.envelope import Answer, Envelope, Prepare, Refusal, Room, Unknown, digest
@@ -32,17 +32,18 @@ from fedshed.deployment.node import Node
 from fedshed.deployment.plan import HERE, Command, Plan
 from fedshed.deployment.review import review
 from fedshed.deployment.tables import freeze, thaw
-from fedshed.disclosure import Policy
-from fedshed.errors import ConfigError, DataError, ProtocolError
-from fedshed.files import write_secret
-from fedshed.fitting import fit
-from fedshed.messages import Message
-from fedshed.preparation import Study, read_table
+from fedshed.exchange import InProcess, Stateless
+from fedshed.fitting.fit import fit
+from fedshed.preparation import Study
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe
-from fedshed.preparation.frames import Frame
 from fedshed.preparation.messages import Build, Constants, Describe, Ready, Spread
-from fedshed.transports import InProcess, Stateless
+from fedshed.privacy.audit import entries
+from fedshed.privacy.policy import Policy
+from fedshed.protocol.codec import encode
+from fedshed.protocol.messages import Message
+from fedshed.tables import read_table
+from fedshed.tables.frames import Frame
 
 SITES = ("a", "b", "c")
 OPEN = Policy(min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_parameters_per_row=10.0)

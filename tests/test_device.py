@@ -19,14 +19,14 @@ from scipy.sparse import csr_array
 import fedshed
 from fedshed import ConfigError, Federation
 from fedshed.algorithms.qn_shed import QnShed
-from fedshed.datasets import Table
-from fedshed.linalg import Automatic, Lanczos, Subspace, Textbook, Tridiagonal, batch, leading
-from fedshed.linalg.batch import placed
+from fedshed.exchange import InProcess
+from fedshed.linalg import Automatic, Lanczos, Subspace, Textbook, Tridiagonal, leading
+from fedshed.linalg.columns import Batched, narrowed
 from fedshed.linalg.device import LIBRARIES, by_eigh, by_svd, device_named
-from fedshed.objectives import LeastSquares, LinearModel, Poisson, local_objectives
-from fedshed.objectives.base import gram
-from fedshed.objectives.columns import Batched, narrowed
-from fedshed.transports import InProcess
+from fedshed.linalg.rows import gram
+from fedshed.objectives import LeastSquares, LinearModel, Poisson, batch, local_objectives
+from fedshed.objectives.batch import placed
+from fedshed.tables import Table
 from made_rows import FAMILIES, response
 
 DEVICE = os.environ.get("FEDSHED_DEVICE", "array_api_strict:device1")

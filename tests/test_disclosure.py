@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import fedshed
+from fedshed._utils.errors import ConfigError, DataError, DisclosureError
 from fedshed.algorithms import build
-from fedshed.audit import Audit, entries
-from fedshed.disclosure import Gate, Guarded, Policy, objections, scalars
-from fedshed.errors import ConfigError, DataError, DisclosureError
+from fedshed.exchange import InProcess, Stateless
+from fedshed.exchange.guarded import Guarded
+from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
-from fedshed.messages import Costs, Eigenpairs, Local
 from fedshed.objectives import local_objectives
 from fedshed.objectives.least_squares import LeastSquares
-from fedshed.site import Site
-from fedshed.transports import InProcess, Stateless
+from fedshed.privacy.audit import Audit, entries
+from fedshed.privacy.policy import Gate, Policy, objections, scalars
+from fedshed.protocol.messages import Costs, Eigenpairs, Local
 
 L2 = 1e-2
 
@@ -218,9 +219,9 @@ def test_a_line_that_was_half_written_is_passed_over(tmp_path, cut):
 
 WRITER = """
 import sys
-from fedshed.audit import Audit
-from fedshed.disclosure import Gate, Policy
-from fedshed.errors import DisclosureError
+from fedshed.privacy.audit import Audit
+from fedshed.privacy.policy import Gate, Policy
+from fedshed._utils.errors import DisclosureError
 gate = Gate(Policy(max_scalars=100), Audit(sys.argv[1]), "study")
 for _ in range(40):
     try:

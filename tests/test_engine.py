@@ -9,11 +9,11 @@ import fedshed
 from conftest import make_federation
 from fedshed import Federation, Fused
 from fedshed.algorithms import Shed
-from fedshed.engine import ROUNDING
-from fedshed.messages import Local
-from fedshed.renewal import Once
-from fedshed.site import codec_of
-from fedshed.transports import Faulty, InProcess
+from fedshed.algorithms.renewal import Once
+from fedshed.exchange import Faulty, InProcess
+from fedshed.exchange.site import codec_of
+from fedshed.protocol.messages import Local
+from fedshed.solve.engine import ROUNDING
 
 L2 = 1e-3
 
@@ -123,7 +123,7 @@ def test_a_step_that_overflows_is_rejected_not_fatal():
             g = np.ones(problem.n)
             direction = np.full(problem.n, 1e200 if state.t == 1 else 0.0)
             step = yield from self.line_search(self, problem, state, -g, direction)
-            from fedshed.algorithm import Info
+            from fedshed.algorithms.base import Info
 
             return step.state, Info(step.eta, 2, stopped=step.stopped)
 
@@ -291,7 +291,7 @@ def test_a_full_disk_costs_the_checkpoint_not_the_result(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError("no space left")
 
-    monkeypatch.setattr("fedshed.checkpoint.write_atomically", full)
+    monkeypatch.setattr("fedshed.solve.checkpoint.write_atomically", full)
     with pytest.warns(UserWarning, match="no space left"):
         result = fedshed.optimize(
             make_federation("logistic"), algorithm="fib-shed", l2=L2, checkpoint=tmp_path / "run"

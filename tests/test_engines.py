@@ -28,10 +28,11 @@ from fedshed.deployment.master import conduct
 from fedshed.deployment.new import write
 from fedshed.deployment.node import Node
 from fedshed.deployment.plan import Plan, read_plan
-from fedshed.fitting import fit
-from fedshed.model import Model
-from fedshed.preparation import Study, read_table
-from fedshed.transports import InProcess
+from fedshed.exchange import InProcess
+from fedshed.fitting.fit import fit
+from fedshed.fitting.model import Model
+from fedshed.preparation import Study
+from fedshed.tables import read_table
 
 pytestmark = [
     pytest.mark.deployment,
@@ -147,7 +148,7 @@ def _grid(folder: Path):
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-    from fedshed.transports.flower import client_app
+    from fedshed.deployment.flower import client_app
 
     def carried(message: Message) -> Message:
         with no_object_id_recompute():
@@ -199,7 +200,7 @@ def _grid(folder: Path):
 
 
 def test_flowers_client_app_gives_what_fit_gives(grid, tmp_path):
-    from fedshed.transports.flower import Flower
+    from fedshed.deployment.flower import Flower
 
     study = Study(family="logistic", target=TARGET, l2=1e-3)
     model, _ = conduct(StudyFile(study, SITES), Flower(grid, deadline=5.0))
@@ -212,7 +213,7 @@ def test_flowers_client_app_gives_what_fit_gives(grid, tmp_path):
 @pytest.mark.parametrize("algorithm", ["fib-shed", "qn-shed"])
 def test_shed_over_flower_does_not_become_mont_dec(grid, tmp_path, algorithm):
     """Each message has its own process, yet pairs accumulate and no Hessian is computed anew for them."""
-    from fedshed.transports.flower import Flower
+    from fedshed.deployment.flower import Flower
 
     study = StudyFile(Study(family="logistic", target=TARGET, l2=0.1, columns=COLUMNS), SITES, algorithm)
     model, _ = conduct(study, Flower(grid, deadline=5.0))
@@ -224,7 +225,7 @@ def test_shed_over_flower_does_not_become_mont_dec(grid, tmp_path, algorithm):
 
 
 def test_a_late_reply_over_flower_comes_with_a_later_exchange(grid):
-    from fedshed.transports.flower import Flower
+    from fedshed.deployment.flower import Flower
 
     transport = Flower(grid, deadline=0.3)
     grid.silent = {"b"}
@@ -236,7 +237,7 @@ def test_a_late_reply_over_flower_comes_with_a_later_exchange(grid):
 def test_a_message_over_flower_that_is_not_ours_holds_nothing(grid):
     from flwr.app import ConfigRecord, Message, RecordDict
 
-    from fedshed.transports.flower import packed, payload
+    from fedshed.deployment.flower import packed, payload
 
     assert payload(packed(b"bytes", dst_node_id=1)) == b"bytes"
     for content in ({}, {"fedshed": ConfigRecord()}, {"fedshed": ConfigRecord({"payload": "text"})}):

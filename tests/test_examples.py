@@ -13,7 +13,7 @@ import fedshed
 from calls import call
 from embedded import example
 from fedshed.datasets.examples import EFFECTS, EXAMPLES, write_example
-from fedshed.preparation import split
+from fedshed.tables import split
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

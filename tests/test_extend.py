@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import fedshed
 from conftest import well_conditioned
 from fedshed import Federation
-from fedshed.algorithm import Info, gradient
+from fedshed.algorithms.base import Info, gradient
 from pages import blocks
 
 PAGE = Path(__file__).parent.parent / "docs/extend.md"

@@ -8,16 +8,16 @@ from msgspec.structs import replace
 
 import fedshed
 from conftest import federation_for, make_federation
-from fedshed.algorithm import Known, Problem, State, advance, cost
 from fedshed.algorithms import build
-from fedshed.algorithms.held import Held
-from fedshed.engine import Progress, iterate
+from fedshed.algorithms.base import Known, Problem, State, advance, cost
+from fedshed.algorithms.linesearch import TwoExchange
+from fedshed.algorithms.shed_curvature import Held
+from fedshed.exchange import Faulty, InProcess
+from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
-from fedshed.linesearch import TwoExchange
-from fedshed.messages import Costs, Eigenpairs
 from fedshed.objectives import local_objectives
-from fedshed.site import Site
-from fedshed.transports import Faulty, InProcess
+from fedshed.protocol.messages import Costs, Eigenpairs
+from fedshed.solve.engine import Progress, iterate
 
 L2 = np.full(6, 1e-3)
 

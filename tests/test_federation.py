@@ -14,8 +14,8 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedshed.datasets.federation import Federation, Table
-from fedshed.errors import DataError
+from fedshed._utils.errors import DataError
+from fedshed.tables.federation import Federation, Table
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0, 1, 0, 1, 1, 0])

@@ -19,7 +19,7 @@ import embedded
 import fedshed
 from fedshed import DataError, SingularError, Study
 from fedshed.datasets.files import content, find
-from fedshed.preparation import CsvFormat, read_sites, split
+from fedshed.tables import CsvFormat, read_sites, split
 
 FAMILIES = {
     "linear": sm.families.Gaussian(),

@@ -15,9 +15,10 @@ import pytest
 
 import fedshed
 from conftest import make_federation
-from fedshed import RunLog, files
+from fedshed import RunLog
+from fedshed._utils import files
 from fedshed.datasets.examples import write_example
-from fedshed.watching import LOG, lines
+from fedshed.solve.watching import LOG, lines
 
 TABLES = ("north.csv", "south.csv", "west.csv")
 

@@ -9,12 +9,12 @@ from scipy.stats import kstest
 
 import fedshed
 from fedshed import Federation
-from fedshed.inference import Inspection, inspect_sites
+from fedshed.exchange import InProcess
+from fedshed.exchange.site import Site
 from fedshed.inference.covariance import Curvatures
 from fedshed.inference.heterogeneity import inverse_root, score_tests
-from fedshed.site import Site
-from fedshed.solving import pose
-from fedshed.transports import InProcess
+from fedshed.solve.inspection import Inspection, inspect_sites
+from fedshed.solve.optimize import pose
 from inference_problems import FAMILIES, LOSSES, SITES, codes, fitted, made, pooled
 
 

@@ -14,20 +14,12 @@ from sklearn.datasets import load_digits
 import fedshed
 from embedded import embedded
 from fedshed import ConfigError, Federation, ProtocolError
-from fedshed.algorithm import Problem
-from fedshed.inference import (
-    FewSitesWarning,
-    Inference,
-    Inspect,
-    Inspection,
-    infer,
-    inspect_sites,
-    per_class,
-    reference_class,
-)
+from fedshed.algorithms.base import Problem
+from fedshed.exchange import Faulty, InProcess, Stateless
+from fedshed.exchange.site import Site
+from fedshed.inference import FewSitesWarning, Inference, infer, per_class, reference_class
 from fedshed.objectives import contrasts, local_objectives
-from fedshed.site import Site
-from fedshed.transports import Faulty, InProcess, Stateless
+from fedshed.solve.inspection import Inspect, Inspection, inspect_sites
 from inference_problems import FAMILIES, LOSSES, SITES, claims, codes, fitted, made, pooled
 
 

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed.algorithms.qn_shed import QnShed
+from fedshed.algorithms.renewal import GradientNorm
 from fedshed.algorithms.shed import Shed
+from fedshed.exchange import InProcess, Stateless
+from fedshed.exchange.site import Site
 from fedshed.linalg import Automatic, Lanczos, Subspace, Textbook, Tridiagonal
 from fedshed.linalg import solve as solving
 from fedshed.objectives import local_objectives
-from fedshed.precision import Exact
-from fedshed.renewal import GradientNorm
-from fedshed.site import Site
-from fedshed.transports import InProcess, Stateless
+from fedshed.protocol.precision import Exact
 
 SHEDS = [name for name, entry in fedshed.ALGORITHMS.items() if isinstance(entry.algorithm, Shed)]
 LOGISTIC = [name for name in SHEDS if fedshed.ALGORITHMS[name].algorithm.losses is None]

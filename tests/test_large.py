@@ -17,11 +17,11 @@ import scipy.sparse
 
 import fedshed
 from fedshed import Federation
-from fedshed.datasets import lazy
 from fedshed.linalg.kernels import Automatic
 from fedshed.linalg.spectrum import leading
+from fedshed.linalg.tall import Tall
 from fedshed.objectives import LOSSES, local_objectives
-from fedshed.objectives.tall import Tall
+from fedshed.tables import lazy
 from pages import blocks
 
 PAGE = Path(__file__).parent.parent / "docs/large.md"
@@ -32,8 +32,8 @@ LIMITED = """
 import resource, sys
 import numpy as np, pyarrow as pa
 import fedshed
-from fedshed.datasets import lazy
-from fedshed.objectives import tall
+from fedshed.tables import lazy
+from fedshed.linalg import tall
 
 how, path = sys.argv[1:]
 lazy.COPIED, tall.BLOCK = 0, 1 << 16

@@ -10,7 +10,6 @@ from scipy.linalg import block_diag
 from scipy.sparse import csr_array
 
 from fedshed import SingularError
-from fedshed.arrays import pack, unpack
 from fedshed.linalg import (
     Automatic,
     DensePlusRidge,
@@ -19,13 +18,14 @@ from fedshed.linalg import (
     Subspace,
     Textbook,
     Tridiagonal,
+    columns,
     leading,
     leading_eigenpairs,
     solve,
 )
+from fedshed.linalg.arrays import pack, unpack
+from fedshed.linalg.columns import Narrow, columns_of, narrowed
 from fedshed.linalg.solve import cholesky_of
-from fedshed.objectives import columns
-from fedshed.objectives.columns import Narrow, columns_of, narrowed
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9), st.integers(0, 9), st.integers(0, 10**6))

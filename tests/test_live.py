@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import fedshed
+from fedshed._utils.errors import ConfigError, DataError
 from fedshed.cli import app
-from fedshed.errors import ConfigError, DataError
 from fedshed.experiments import Study
 from fedshed.report import page
 from fedshed.ui.live import DONE, FAILED, PAUSED, RUNNING, STOPPED

@@ -11,7 +11,7 @@ import pytest
 import fedshed
 from conftest import make_federation
 from embedded import hospitals
-from fedshed.notebook import html_table
+from fedshed._utils.notebook import html_table
 
 EVIL = "<script>alert(1)</script>"
 

@@ -25,8 +25,8 @@ ABSENT = {
 OF_AN_EXTRA = {
     "deployment/certificates.py": "flower",
     "deployment/flower_kit.py": "flower",
-    "transports/flower.py": "flower",
-    "transports/nvflare.py": "nvflare",
+    "deployment/flower.py": "flower",
+    "deployment/nvflare.py": "nvflare",
     "ui/server.py": "ui",
 }
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fedshed._utils.errors import ConfigError
 from fedshed.datasets.partitions import PARTITIONS, dirichlet, iid, natural, one_label, two_class
-from fedshed.errors import ConfigError
 
 TEN = np.random.default_rng(0).integers(0, 10, 2000)
 BINARY = np.where(np.random.default_rng(1).random(1000) < 0.1, 1, -1)

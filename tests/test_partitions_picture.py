@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fedshed.datasets import Federation, labels, load
+from fedshed.datasets import labels, load
 from fedshed.datasets.picture import BINS, MOST_CLASSES, draw, draw_labels
+from fedshed.tables import Federation
 
 
 def dealt(agents, classes, seed=0, kind="agent"):

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed import CodecError, Federation
-from fedshed.algorithm import Problem
 from fedshed.algorithms import Pen
 from fedshed.algorithms import pen_coding as coding
+from fedshed.algorithms.base import Problem
 from fedshed.algorithms.pen import _recalled
 from fedshed.algorithms.pen_coding import Copy, Mine, Move
-from fedshed.engine import Progress, iterate
+from fedshed.exchange import Faulty, InProcess
+from fedshed.exchange.site import Site
+from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
-from fedshed.objectives.base import gram
-from fedshed.site import Site
-from fedshed.transports import Faulty, InProcess
+from fedshed.solve.engine import Progress, iterate
 
 L2 = 1e-3
 UNEQUAL = fedshed.PerAgent({"large": fedshed.ByteRate(112)}, fedshed.Constant(200))  # by 100 times

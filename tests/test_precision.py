@@ -9,18 +9,18 @@ from msgspec.structs import replace
 import fedshed
 from conftest import CASES, federation_for, make_federation, well_conditioned
 from fedshed import ConfigError, Federation, Fused
-from fedshed.algorithm import Problem
 from fedshed.algorithms import FedNL, Newton, QnShed, build
+from fedshed.algorithms.base import Problem
 from fedshed.algorithms.gradients import GradientAlgorithm
+from fedshed.algorithms.registry import BUILT_IN
 from fedshed.algorithms.shed import Shed
-from fedshed.checkpoint import BUILT_IN
-from fedshed.codec import Decoder, encode
-from fedshed.engine import Progress, Traffic, Wire, iterate
+from fedshed.exchange import Faulty, InProcess, Stateless
+from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
-from fedshed.precision import Bits, EntropyCoded, Exact
-from fedshed.site import Site
-from fedshed.transports import Faulty, InProcess, Stateless
+from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.precision import Bits, EntropyCoded, Exact
+from fedshed.solve.engine import Progress, Traffic, Wire, iterate
 
 L2, TOL = 1e-3, 1e-11
 WIDTHS = {f"{b} bits": Bits(bits=b) for b in (1, 2, 4, 8, 16)}

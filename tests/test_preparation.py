@@ -12,22 +12,20 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 import fedshed
-from fedshed.errors import ConfigError, DataError
+from fedshed._utils.errors import ConfigError, DataError
+from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.preparation import (
-    CsvFormat,
     Plan,
     Preparer,
     Study,
     prepare,
-    read_sites,
     read_study,
-    split,
     study_of,
 )
 from fedshed.preparation.formulas import parse
-from fedshed.preparation.frames import Frame, in_order
 from fedshed.preparation.messages import CODEC
-from fedshed.transports import Faulty, InProcess, Stateless
+from fedshed.tables import CsvFormat, read_sites, split
+from fedshed.tables.frames import Frame, in_order
 
 LEVELS = {"aachen": ("B1", "B2"), "bonn": ("B2", "B10"), "celle": ("B1", "B2", "B10", "north")}
 

@@ -18,11 +18,11 @@ import pytest
 import fedshed
 from conftest import make_federation
 from embedded import embedded
-from fedshed.disclosure import Policy
-from fedshed.transports import InProcess, frames
-from fedshed.transports.agent import read_site, write_site
-from fedshed.transports.hub import Hub
-from fedshed.transports.processes import Processes
+from fedshed.exchange import InProcess, frames
+from fedshed.exchange.agent import read_site, write_site
+from fedshed.exchange.hub import Hub
+from fedshed.exchange.processes import Processes
+from fedshed.privacy.policy import Policy
 
 L2 = 1e-3
 FEDERATION = make_federation("logistic")
@@ -62,9 +62,9 @@ def test_a_site_goes_through_its_folder_unchanged(tmp_path):
     from scipy.sparse import csr_array
 
     from fedshed.algorithms import build
+    from fedshed.exchange.site import Site
+    from fedshed.linalg.tall import Tall
     from fedshed.objectives import Logistic
-    from fedshed.objectives.tall import Tall
-    from fedshed.site import Site
 
     X = np.where(np.random.default_rng(0).random((20, 4)) < 0.5, 0.0, 1.5)
     y = np.where(np.arange(20) % 2, 1.0, -1.0)
@@ -167,7 +167,7 @@ MASTER = """
 import sys, time
 from conftest import make_federation
 import fedshed
-from fedshed.transports.processes import Processes
+from fedshed.exchange.processes import Processes
 def connect(sites):
     transport = Processes(sites)
     print(*(p.pid for p in transport.processes.values()), flush=True)
@@ -234,7 +234,7 @@ def test_sites_end_with_the_master_that_started_them(tmp_path):
 def test_hospitals_give_the_summary_of_the_pooled_table(load):
     """A process per site, for the fit and for its standard errors, against one table of all rows."""
     from fedshed.inference import infer
-    from fedshed.solving import pose
+    from fedshed.solve.optimize import pose
 
     apart = load()
     rows = apart.pooled()

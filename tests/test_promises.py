@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import fedshed
 from conftest import CASES, INEXACT, federation_for, make_federation, well_conditioned
 from fedshed import Federation, Fused, TwoExchange
-from fedshed.transports import Faulty, InProcess, Stateless
+from fedshed.exchange import Faulty, InProcess, Stateless
 
 L2 = 1e-3
 BACKTRACKING = [
@@ -235,8 +235,8 @@ def test_same_seed_same_bits_other_seed_other_channel():
 
 @pytest.mark.parametrize("name", ["shed-periodic", "fib-shed", "gn-shed", "mont-dec"])
 def test_all_pairs_at_once_and_renewed_every_round_is_newton(name):
+    from fedshed.algorithms.renewal import EveryRound
     from fedshed.algorithms.shed import Shed
-    from fedshed.renewal import EveryRound
 
     federation = make_federation("logistic")
     shed = Shed(renewal=EveryRound(), channel=fedshed.Constant(6))

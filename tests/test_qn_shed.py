@@ -11,20 +11,20 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed import Constant, Federation, Fused, TwoExchange
-from fedshed.algorithm import Agent, Problem
 from fedshed.algorithms import QnShed
+from fedshed.algorithms.base import Agent, Problem
+from fedshed.algorithms.channels import ByteRate, PerAgent, Rayleigh, Recorded
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.qn_shed import LocalWhole
-from fedshed.channels import ByteRate, PerAgent, Rayleigh, Recorded
-from fedshed.codec import Reply
-from fedshed.engine import Progress, iterate
-from fedshed.messages import Local, Share, Update
+from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic, fibonacci_set
+from fedshed.exchange import InProcess
+from fedshed.exchange.site import Site, codec_of
+from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
-from fedshed.objectives.base import gram
-from fedshed.precision import Bits, EntropyCoded, Exact
-from fedshed.renewal import EveryRound, GradientNorm, Once, Periodic, fibonacci_set
-from fedshed.site import Site, codec_of
-from fedshed.transports import InProcess
+from fedshed.protocol.codec import Reply
+from fedshed.protocol.messages import Local, Share, Update
+from fedshed.protocol.precision import Bits, EntropyCoded, Exact
+from fedshed.solve.engine import Progress, iterate
 
 L2 = 1e-3
 UNLIMITED = Constant(10**6)

@@ -11,15 +11,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedshed import CodecError, quantize
+from fedshed import CodecError
 from fedshed.algorithms import FedNL, Newton, QnShed
 from fedshed.algorithms.fednl import Correction
 from fedshed.algorithms.qn_shed import LocalWhole
-from fedshed.arrays import pack
-from fedshed.codec import Reply
-from fedshed.messages import Eigenpairs, Local, LocalHessian
-from fedshed.precision import Bits, EntropyCoded
-from fedshed.quantize import (
+from fedshed.exchange.site import codec_of
+from fedshed.linalg.arrays import pack
+from fedshed.protocol import quantize
+from fedshed.protocol.codec import Reply
+from fedshed.protocol.messages import Eigenpairs, Local, LocalHessian
+from fedshed.protocol.precision import Bits, EntropyCoded
+from fedshed.protocol.quantize import (
     LARGEST,
     decode_rows,
     decode_steps,
@@ -29,7 +31,6 @@ from fedshed.quantize import (
     entropy_encode,
     quantized,
 )
-from fedshed.site import codec_of
 
 FUZZ = settings(deadline=None, max_examples=200, derandomize=True)
 QUICK = settings(deadline=None, max_examples=80, derandomize=True)

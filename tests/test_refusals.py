@@ -9,14 +9,14 @@ from msgspec.structs import replace
 import fedshed
 from conftest import CASES, federation_for, make_federation
 from fedshed import Fused
-from fedshed.algorithm import Known
 from fedshed.algorithms import build
-from fedshed.codec import encode
-from fedshed.convexity import cancelled, contradictions
-from fedshed.messages import Costs, Declined, Eigenpairs, Local, Message, Search, Undefined, Update
+from fedshed.algorithms.base import Known
+from fedshed.exchange import InProcess
+from fedshed.exchange.convexity import cancelled, contradictions
+from fedshed.exchange.site import codec_of
 from fedshed.objectives import local_objectives
-from fedshed.site import codec_of
-from fedshed.transports import InProcess
+from fedshed.protocol.codec import encode
+from fedshed.protocol.messages import Costs, Declined, Eigenpairs, Local, Message, Search, Undefined, Update
 
 L2 = 1e-3
 

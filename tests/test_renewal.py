@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedshed import optimize
-from fedshed.algorithms.shed import Shed
-from fedshed.datasets import Federation, load
-from fedshed.errors import ConfigError
-from fedshed.renewal import (
+from fedshed._utils.errors import ConfigError
+from fedshed.algorithms.renewal import (
     CurvatureMismatch,
     EveryRound,
     Fibonacci,
@@ -24,6 +22,9 @@ from fedshed.renewal import (
     Periodic,
     fibonacci_set,
 )
+from fedshed.algorithms.shed import Shed
+from fedshed.datasets import load
+from fedshed.tables import Federation
 
 steady = settings(max_examples=100, deadline=None, derandomize=True)
 POLICIES = [

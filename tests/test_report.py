@@ -13,23 +13,23 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedshed.algorithm import Known, State
-from fedshed.algorithms.held import Held
+from fedshed._utils.figure_style import look
+from fedshed.algorithms.base import Known, State
+from fedshed.algorithms.shed_curvature import Held
 from fedshed.cli import app
-from fedshed.engine import Progress
 from fedshed.experiments import Study
 from fedshed.experiments.plan import Figure, Panel
 from fedshed.experiments.plan import Problem as PlanProblem
 from fedshed.experiments.plan import Run as PlanRun
 from fedshed.experiments.reproduce import specs_of
 from fedshed.experiments.runs import execute
-from fedshed.experiments.style import look
-from fedshed.model import Model
+from fedshed.experiments.sources import of_experiment
+from fedshed.fitting.model import Model
 from fedshed.report import Agent, Recorder, Run, page, payload, write
+from fedshed.report.downsample import MOST_POINTS, TARGETS, spread, thinned
 from fedshed.report.page import distinct, embedded
-from fedshed.report.sources import of_experiment
-from fedshed.report.thin import MOST_POINTS, TARGETS, spread, thinned
-from fedshed.trace import Trace
+from fedshed.solve.engine import Progress
+from fedshed.solve.trace import Trace
 from reports import EVIL, FIT, STUDY, bumpy, compared, report, rows
 
 

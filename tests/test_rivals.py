@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 import fedshed
 from conftest import make_federation, well_conditioned
 from fedshed import Federation
-from fedshed.algorithm import Problem
 from fedshed.algorithms.agd import Agd, HeavyBall
+from fedshed.algorithms.base import Problem
 from fedshed.algorithms.fednl import FedNL, leading_part
 from fedshed.algorithms.giant import Done, Giant
 from fedshed.algorithms.lbfgs import remembered, two_loop
-from fedshed.engine import Progress, iterate
+from fedshed.exchange import InProcess
+from fedshed.exchange.site import Site
+from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
-from fedshed.objectives.base import gram
-from fedshed.site import Site
-from fedshed.transports import InProcess
+from fedshed.solve.engine import Progress, iterate
 
 L2 = 1e-2
 QUICK = settings(deadline=None, max_examples=40, derandomize=True)

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 
 import fedshed
 from fedshed import Federation
+from fedshed.exchange import InProcess
 from fedshed.objectives import local_objectives, stack, stacked
 from fedshed.objectives.stacked_rows import DenseRows
-from fedshed.transports import InProcess
 from made_rows import FAMILIES, response
 
 shapes = st.tuples(st.integers(2, 9), st.sampled_from([1, 2, 33, 128, 351]), st.integers(1, 60))

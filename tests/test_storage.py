@@ -11,13 +11,13 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed import ConfigError, Fused
-from fedshed.algorithm import Known, Problem, State
 from fedshed.algorithms import QnShed, Shed
-from fedshed.algorithms.held import Held, curvature
-from fedshed.codec import Decoder, encode
-from fedshed.linalg.rows import CHANGE, Short, weighted_gram
-from fedshed.messages import Eigenpairs
-from fedshed.transports import Faulty, InProcess
+from fedshed.algorithms.base import Known, Problem, State
+from fedshed.algorithms.shed_curvature import Held, curvature
+from fedshed.exchange import Faulty, InProcess
+from fedshed.linalg.short_rows import CHANGE, Short, weighted_gram
+from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.messages import Eigenpairs
 
 
 def held_of(rng, n: int, q: int, smallest: float) -> Held:

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 import fedshed
 from fedshed import Federation
-from fedshed.datasets import Table, lazy
-from fedshed.datasets.lazy import ArrowRows
-from fedshed.disclosure import Policy
-from fedshed.errors import DataError
-from fedshed.objectives import local_objectives, tall
-from fedshed.objectives.base import gram
-from fedshed.objectives.tall import Tall
-from fedshed.transports.processes import Processes
+from fedshed._utils.errors import DataError
+from fedshed.exchange.processes import Processes
+from fedshed.linalg import tall
+from fedshed.linalg.rows import gram
+from fedshed.linalg.tall import Tall
+from fedshed.objectives import local_objectives
+from fedshed.privacy.policy import Policy
+from fedshed.tables import Table, lazy
+from fedshed.tables.lazy import ArrowRows
 
 ROWS, COLUMNS = 20_000, 12
 NAMES = tuple(f"x{j}" for j in range(COLUMNS))

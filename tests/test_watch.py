@@ -15,8 +15,8 @@ import fedshed
 from conftest import make_federation
 from fedshed.cli import app
 from fedshed.cli.watch import Told
-from fedshed.transports import Faulty, InProcess
-from fedshed.watching import Begin, End, Line, Round, RunLog, Together, lines, seconds_left
+from fedshed.exchange import Faulty, InProcess
+from fedshed.solve.watching import Begin, End, Line, Round, RunLog, Together, lines, seconds_left
 
 L2 = 1e-3
 
@@ -230,7 +230,7 @@ def trackers(monkeypatch):
 
 
 def test_tensorboard_and_mlflow_get_the_numbers_of_the_log(tmp_path, trackers):
-    from fedshed.tracking import MLflow, TensorBoard
+    from fedshed.solve.tracking import MLflow, TensorBoard
 
     result = fedshed.optimize(
         make_federation("logistic"), algorithm="fib-shed", l2=L2,
@@ -249,7 +249,7 @@ def test_tensorboard_and_mlflow_get_the_numbers_of_the_log(tmp_path, trackers):
 
 @pytest.mark.parametrize(("package", "made"), [("tensorboardX", "TensorBoard"), ("mlflow", "MLflow")])
 def test_without_the_package_the_extra_is_named(monkeypatch, tmp_path, package, made):
-    from fedshed import tracking
+    from fedshed.solve import tracking
 
     monkeypatch.setitem(sys.modules, package, None)
     arguments = (tmp_path,) if made == "TensorBoard" else ()

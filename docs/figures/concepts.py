@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedshed
-from fedshed.experiments.style import BLUE, GREY, ORANGE, PALETTE
+from fedshed._utils.figure_style import BLUE, GREY, ORANGE, PALETTE
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 

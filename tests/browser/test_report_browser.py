@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from fedshed.experiments.comparison import KB
 from fedshed.report import Agent, Coefficient, Fit, Grid, Problem, Report, Run, Spectrum, write
-from fedshed.report.thin import TARGETS
-from fedshed.trace import Trace
+from fedshed.report.downsample import TARGETS
+from fedshed.solve.trace import Trace
 from reports import EVIL, FIT, bumpy, compared, report, rows
 
 pytestmark = pytest.mark.browser

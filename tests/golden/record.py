@@ -25,10 +25,10 @@ from fedshed import Federation
 from fedshed.deployment.config import SiteFile, Source, StudyFile
 from fedshed.deployment.master import conduct
 from fedshed.deployment.node import Node
-from fedshed.disclosure import Policy
-from fedshed.fitting import fit
+from fedshed.exchange import InProcess, Stateless
+from fedshed.fitting.fit import fit
 from fedshed.preparation import Study
-from fedshed.transports import InProcess, Stateless
+from fedshed.privacy.policy import Policy
 
 FILE = Path(__file__).with_name("golden.json")
 L2, TOL, MOST = 1e-2, 1e-11, 30

@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from fedshed import datasets, optimum
-from fedshed.algorithm import Problem, advance, gradient
-from fedshed.algorithms.held import Held, curvature
+from fedshed.algorithms.base import Problem, advance, gradient
+from fedshed.algorithms.channels import Constant
+from fedshed.algorithms.linesearch import FullStep, Step
+from fedshed.algorithms.renewal import Once
 from fedshed.algorithms.shed import Midpoint, Shed
-from fedshed.arrays import Matrix, Vector
-from fedshed.channels import Constant
-from fedshed.datasets import Federation
-from fedshed.engine import Traffic, Wire
-from fedshed.linesearch import FullStep, Step
+from fedshed.algorithms.shed_curvature import Held, curvature
+from fedshed.exchange import InProcess
+from fedshed.exchange.site import Site
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import local_objectives
-from fedshed.renewal import Once
-from fedshed.site import Site
-from fedshed.transports import InProcess
+from fedshed.solve.engine import Traffic, Wire
+from fedshed.tables import Federation
 
 EPS = float(np.finfo(float).eps)
 SLACK = 4 * EPS  # what the line search forgives, times max(1, |f|) (docs/paper.md 9)

@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedshed import optimize
+from fedshed.algorithms.channels import Constant, Rayleigh
+from fedshed.algorithms.linesearch import TwoExchange
+from fedshed.algorithms.renewal import (
+    EveryRound,
+    Fibonacci,
+    GradientNorm,
+    GradientNormAsPrinted,
+    Once,
+    Periodic,
+)
 from fedshed.algorithms.shed import Shed
-from fedshed.channels import Constant, Rayleigh
-from fedshed.linesearch import TwoExchange
-from fedshed.renewal import EveryRound, Fibonacci, GradientNorm, GradientNormAsPrinted, Once, Periodic
 
 from .problems import (
     Instance,

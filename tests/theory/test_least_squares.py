@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fedshed.algorithms.channels import Constant, Rayleigh, Recorded
+from fedshed.algorithms.renewal import Once, Periodic
 from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
-from fedshed.channels import Constant, Rayleigh, Recorded
-from fedshed.renewal import Once, Periodic
 
 from .problems import (
     EPS,

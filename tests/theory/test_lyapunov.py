@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedshed.renewal import Periodic
+from fedshed.algorithms.renewal import Periodic
 
 from .problems import EPS, Instance, axes, digits, examples, instances, norm, replay, shed_ls, starts
 

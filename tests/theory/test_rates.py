@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedshed.algorithms.channels import Constant
+from fedshed.algorithms.linesearch import TwoExchange
+from fedshed.algorithms.renewal import EveryRound, Fibonacci, GradientNorm, Periodic
 from fedshed.algorithms.shed import Shed
-from fedshed.channels import Constant
-from fedshed.linesearch import TwoExchange
-from fedshed.renewal import EveryRound, Fibonacci, GradientNorm, Periodic
 
 from .problems import Instance, Round, axes, digits, examples, instances, norm, rounds, starts, unit
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from fedshed import optimize
+from fedshed.algorithms.channels import Constant
+from fedshed.algorithms.linesearch import TwoExchange
+from fedshed.algorithms.renewal import Once, Periodic
 from fedshed.algorithms.shed import NextEigenvalue, Shed
-from fedshed.channels import Constant
-from fedshed.datasets import Federation
-from fedshed.linesearch import TwoExchange
-from fedshed.renewal import Once, Periodic
+from fedshed.tables import Federation
 
 from .problems import EPS, FixedRho, FixedStep, Instance, Round, axes, norm, replay, shed_ls
 

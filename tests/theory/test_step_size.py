@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fedshed.algorithms.channels import Constant, Recorded
+from fedshed.algorithms.linesearch import TwoExchange
+from fedshed.algorithms.renewal import Once
 from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
-from fedshed.channels import Constant, Recorded
-from fedshed.linesearch import TwoExchange
-from fedshed.renewal import Once
 
 from .problems import (
     EPS,

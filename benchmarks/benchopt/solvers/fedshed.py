@@ -6,7 +6,7 @@ import numpy as np
 from benchopt import BaseSolver
 
 import fedshed
-from fedshed.wire import Traffic
+from fedshed.exchange.wire import Traffic
 
 
 class EnoughError(Exception):

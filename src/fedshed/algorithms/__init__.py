@@ -1,14 +1,6 @@
-"""The algorithms by name: each entry says what it is, what it takes, and builds it."""
+"""The algorithms, and the parts they are made of: renewals, channels, line searches."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
-
-from fedshed.algorithm import Algorithm
+from fedshed.algorithms import channels, renewal
 from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.fednl import FedNL
@@ -17,147 +9,11 @@ from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
+from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
 from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
-from fedshed.channels import Channel, Constant, PerAgent, Rayleigh
-from fedshed.errors import ConfigError
-from fedshed.linesearch import FullStep, Fused, LineSearch, TwoExchange
-from fedshed.names import closest
-from fedshed.renewal import EveryRound, GradientNorm, Once, Periodic
-
-Budget = int | Channel | None
-
-
-class Entry(Struct, frozen=True):
-    """An algorithm of the registry."""
-
-    name: str
-    algorithm: Algorithm[Any]
-    about: str
-    source: str
-
-    @property
-    def takes_budget(self) -> bool:
-        """Whether the size of its messages follows the link."""
-        return hasattr(self.algorithm, "channel")
-
-
-_LEAST_SQUARES = Shed(renewal=Once(), line_search=FullStep(), rho=Midpoint())
-ENTRIES: tuple[Entry, ...] = (
-    Entry("shed-ls", _LEAST_SQUARES, "SHED for least squares: one Hessian, eta = 1", "Algorithm 1"),
-    Entry(
-        "shed-ls-periodic",
-        replace(_LEAST_SQUARES, renewal=Periodic()),
-        "shed-ls, restarted every T = n - 1 iterations",
-        "Algorithm 3",
-    ),
-    Entry(
-        "shed-periodic", Shed(renewal=Periodic()), "SHED, renewed every T = n - 1 iterations", "Algorithm 4"
-    ),
-    Entry("fib-shed", Shed(), "SHED, renewed at Fibonacci distances", "Algorithm 4, Section 5.1"),
-    Entry(
-        "gn-shed", Shed(renewal=GradientNorm()), "SHED, renewed when the gradient norm stalls", "Section 5.1"
-    ),
-    Entry(
-        "shed-aggregate",
-        ShedAggregate(),
-        "fib-shed for very many agents: the Master keeps two n x n sums, no pairs",
-        "ours: docs/performance.md",
-    ),
-    Entry(
-        "mont-dec",
-        Shed(renewal=EveryRound(), channel=Rayleigh()),
-        "first eigenpairs of a new Hessian every round, never extended",
-        "Section 6",
-    ),
-    Entry(
-        "qn-shed",
-        QnShed(),
-        "SHED with secants, coded eigenpairs, one exchange an iteration",
-        "ours: docs/beyond.md",
-    ),
-    Entry(
-        "pen",
-        Pen(),
-        "predictive entropy-coded Newton: innovations in whitened coordinates",
-        "ours: docs/beyond.md",
-    ),
-    Entry(
-        "giant",
-        Giant(),
-        "harmonic mean of the local Hessians; the global gradient costs an exchange",
-        "GIANT",
-    ),
-    Entry("giant-det", GiantDeterminantal(), "GIANT weighted by the determinants", "determinantal averaging"),
-    Entry("done", Done(), "GIANT with Richardson iterations for the local solves", "DONE"),
-    Entry("fednl", FedNL(), "FedNL-LS: rank-1 corrections of a Hessian sent whole at the start", "FedNL"),
-    Entry("agd", Agd(), "Nesterov's accelerated gradient with gradient restart", "first order"),
-    Entry("heavy-ball", HeavyBall(), "constant step and momentum 0.95, as in GIANT's code", "first order"),
-    Entry(
-        "lbfgs", Lbfgs(), "L-BFGS at the Master, memory 20, diagonal of the initial Hessian", "quasi-Newton"
-    ),
-    Entry("newton", Newton(), "exact Newton, the packed Hessian in every round", "Section 2.1"),
-)
-ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
-
-
-def build(
-    name: str, budget: Budget = None, line_search: LineSearch | None = None, seed: int = 0
-) -> Algorithm[Any]:
-    """The algorithm of that name, with its own budget and line search unless others are given.
-
-    A trailing `+` is the paper's mark for `budget=Rayleigh()`: "fib-shed+" is Fib-SHED+.
-    """
-    plain = name.removesuffix("+")
-    if plain not in ALGORITHMS:
-        raise ConfigError(f"unknown algorithm {name!r}{closest(name, ALGORITHMS)}")
-    budget = Rayleigh() if name != plain and budget is None else budget
-    if budget is not None and not ALGORITHMS[plain].takes_budget:
-        raise ConfigError(f"{plain} sends messages of fixed size; leave budget out")
-    return configured(ALGORITHMS[plain].algorithm, budget, line_search, seed)
-
-
-def configured(
-    algorithm: Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int
-) -> Algorithm[Any]:
-    """The algorithm with this budget and line search, where it has such parts; its draws follow the seed."""
-    changes: dict[str, Any] = {}
-    channel = as_channel(budget) or getattr(algorithm, "channel", None)
-    if channel is not None:
-        changes["channel"] = _seeded(channel, seed)
-    if line_search is not None:
-        if not isinstance(line_search, FullStep | TwoExchange | Fused) and not callable(line_search):
-            raise ConfigError(f"line_search must be TwoExchange(), Fused() or the like, not {line_search!r}")
-        if isinstance(line_search, type):
-            raise ConfigError(f"line_search must be an instance: {line_search.__name__}()")
-        changes["line_search"] = line_search
-    for part in changes:
-        if not hasattr(algorithm, part):
-            raise ConfigError(f"{type(algorithm).__name__} has no {part.replace('_', ' ')} to replace")
-    return replace(algorithm, **changes)
-
-
-def as_channel(budget: Any) -> Channel | None:
-    """A budget as a channel: a whole number is so many eigenpairs a round."""
-    if budget is None or (callable(getattr(budget, "eigenpairs", None)) and not isinstance(budget, type)):
-        channel: Channel | None = budget
-        return channel
-    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
-        raise ConfigError(f"budget must be a whole number of eigenpairs, a Channel or None, not {budget!r}")
-    return Constant(int(budget))
-
-
-def _seeded(channel: Any, seed: int) -> Any:
-    """The channel with its draws tied to the run's seed, where it has none of its own."""
-    if isinstance(channel, Rayleigh) and channel.seed is None:
-        return replace(channel, seed=seed)
-    if isinstance(channel, PerAgent):
-        own = {agent: _seeded(one, seed) for agent, one in channel.channels.items()}
-        return PerAgent(own, _seeded(channel.default, seed))
-    return channel
-
 
 __all__ = [
     "ALGORITHMS", "Agd", "Budget", "Done", "Entry", "FedNL", "Giant", "GiantDeterminantal", "HeavyBall",
     "Lbfgs", "Midpoint", "Newton", "NextEigenvalue", "Pen", "QnShed", "Shed", "ShedAggregate", "as_channel",
-    "build",
+    "build", "channels", "renewal",
 ]  # fmt: skip

@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithm import Flow, Info, Problem, State, advance, gradient
+from fedshed._utils.errors import ConfigError
+from fedshed.algorithms.base import Flow, Info, Problem, State, advance, gradient
 from fedshed.algorithms.gradients import (
     GradientAlgorithm,
     LocalSmoothness,
@@ -15,10 +16,9 @@ from fedshed.algorithms.gradients import (
     mean_scale,
     with_smoothness,
 )
-from fedshed.arrays import Vector
-from fedshed.errors import ConfigError
-from fedshed.messages import Message
+from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Point
+from fedshed.protocol.messages import Message
 
 GRID: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # step sizes that are tried, in units of 1/K
 

@@ -20,15 +20,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fedshed.algorithm import AgentId, Known, Problem, Replies, State
+from fedshed._utils.errors import ConfigError
+from fedshed.algorithms.base import AgentId, Known, Problem, Replies, State
+from fedshed.algorithms.linesearch import FullStep
+from fedshed.algorithms.renewal import History, Renewal
 from fedshed.algorithms.shed import Shed
-from fedshed.arrays import Matrix, Vector
-from fedshed.errors import ConfigError
 from fedshed.linalg import DensePlusRidge
-from fedshed.linalg.rows import weighted_gram
-from fedshed.linesearch import FullStep
-from fedshed.messages import Eigenpairs, Share
-from fedshed.renewal import History, Renewal
+from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.linalg.short_rows import weighted_gram
+from fedshed.protocol.messages import Eigenpairs, Share
 
 
 class Counted(Struct, frozen=True):

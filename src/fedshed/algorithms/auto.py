@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fedshed.algorithm import Algorithm
+from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.channels import Channel
+from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
-from fedshed.channels import Channel
-from fedshed.linesearch import Fused
 
 SMALL = 32  # up to here a packed Hessian is no larger than a few gradients with their envelope
 LARGE = 1000  # beyond it n^2 numbers an agent are too many

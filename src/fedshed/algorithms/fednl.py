@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithm import (
+from fedshed.algorithms.base import (
     Agent,
     AgentId,
     Algorithm,
@@ -25,13 +25,13 @@ from fedshed.algorithm import (
     gradient,
     unlike,
 )
+from fedshed.algorithms.channels import Channel, Constant
+from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.algorithms.newton import PackedHessian
-from fedshed.arrays import Gradient, Matrix, Packed, Scalars, Vector, pack, unpack
-from fedshed.channels import Channel, Constant
 from fedshed.linalg import DensePlusRidge
-from fedshed.linesearch import LineSearch, TwoExchange
-from fedshed.messages import LocalHessian, Message, Update
-from fedshed.objectives.base import gram
+from fedshed.linalg.arrays import Gradient, Matrix, Packed, Scalars, Vector, pack, unpack
+from fedshed.linalg.rows import gram
+from fedshed.protocol.messages import LocalHessian, Message, Update
 
 
 class Learnt(Message, frozen=True):

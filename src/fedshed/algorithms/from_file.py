@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from fedshed.algorithm import Algorithm
-from fedshed.errors import ConfigError
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
+from fedshed.algorithms.base import Algorithm
 
 
 def is_in_file(name: str) -> bool:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedshed.algorithm import Agent, Ask, Flow, Info, Problem, Replies, State, gradient, unlike
+from fedshed.algorithms.base import Agent, Ask, Flow, Info, Problem, Replies, State, gradient, unlike
 from fedshed.algorithms.gradients import GradientAlgorithm
-from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
-from fedshed.linesearch import LineSearch, TwoExchange
-from fedshed.messages import Local, Message, Update
-from fedshed.objectives.base import gram
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.rows import gram
+from fedshed.protocol.messages import Local, Message, Update
 
 
 class Solve(Message, frozen=True):

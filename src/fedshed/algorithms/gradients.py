@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithm import Agent, Algorithm, Ask, Known, Problem, Replies, State, unlike
-from fedshed.arrays import Gradient, Scalars, Vector
-from fedshed.messages import Local, Message, Update
+from fedshed.algorithms.base import Agent, Algorithm, Ask, Known, Problem, Replies, State, unlike
+from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Point
+from fedshed.protocol.messages import Local, Message, Update
 
 
 class LocalScale(Message, frozen=True):

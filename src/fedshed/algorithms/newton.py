@@ -8,12 +8,23 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithm import Agent, Algorithm, Ask, Flow, Info, Known, Problem, Replies, State, gradient
-from fedshed.arrays import Packed, Vector, pack, unpack
+from fedshed.algorithms.base import (
+    Agent,
+    Algorithm,
+    Ask,
+    Flow,
+    Info,
+    Known,
+    Problem,
+    Replies,
+    State,
+    gradient,
+)
+from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
-from fedshed.linesearch import LineSearch, TwoExchange
-from fedshed.messages import LocalHessian, Message, Update
-from fedshed.objectives.base import gram
+from fedshed.linalg.arrays import Packed, Vector, pack, unpack
+from fedshed.linalg.rows import gram
+from fedshed.protocol.messages import LocalHessian, Message, Update
 
 
 class PackedHessian(Struct, frozen=True):

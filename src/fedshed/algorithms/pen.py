@@ -15,7 +15,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithm import (
+from fedshed.algorithms import pen_coding as coding
+from fedshed.algorithms.base import (
     Agent,
     AgentId,
     Algorithm,
@@ -31,14 +32,13 @@ from fedshed.algorithm import (
     gradient,
     unlike,
 )
-from fedshed.algorithms import pen_coding as coding
+from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.lbfgs import remembered, two_loop
+from fedshed.algorithms.linesearch import SMALLEST_STEP
 from fedshed.algorithms.pen_coding import Copy, First, Forgot, Frame, Innovation, Mine, Move, Start, Whole
-from fedshed.arrays import Matrix, Vector, pack, unpack
-from fedshed.channels import Channel
-from fedshed.linesearch import SMALLEST_STEP
-from fedshed.messages import Local, Message, Update
-from fedshed.objectives.base import gram
+from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
+from fedshed.linalg.rows import gram
+from fedshed.protocol.messages import Local, Message, Update
 
 
 class Cache(Struct, frozen=True):

@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.arrays import Matrix, Packed, Vector, pack, unpack
-from fedshed.errors import CodecError
-from fedshed.messages import Message
-from fedshed.quantize import decode_steps, encode_steps, entropy_decode, entropy_encode
+from fedshed._utils.errors import CodecError
+from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
+from fedshed.protocol.messages import Message
+from fedshed.protocol.quantize import decode_steps, encode_steps, entropy_decode, entropy_encode
 
 GRADIENT_STEP = 0.01  # of a gradient's innovation and of a step, in units of the Newton decrement
 DEAD_ZONE = 0.6  # in steps: innovations below it are 0

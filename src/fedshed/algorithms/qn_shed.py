@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithm import Agent, AgentId, Flow, Info, Problem, State, gradient
-from fedshed.algorithms.held import Held, Operator, curvature
+from fedshed.algorithms.base import Agent, AgentId, Flow, Info, Problem, State, gradient
+from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.lbfgs import remembered, two_loop
+from fedshed.algorithms.linesearch import Fused, LineSearch
 from fedshed.algorithms.shed import Shed, Spectrum
-from fedshed.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
-from fedshed.channels import Channel, Constant
+from fedshed.algorithms.shed_curvature import Held, Operator, curvature
 from fedshed.linalg import Automatic, Kernel
-from fedshed.linesearch import Fused, LineSearch
-from fedshed.messages import Eigenpairs, Local, Message, Share, Update
-from fedshed.precision import EntropyCoded, Precision
+from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
+from fedshed.protocol.messages import Eigenpairs, Local, Message, Share, Update
+from fedshed.protocol.precision import EntropyCoded, Precision
 
 
 class LocalWhole(Message, frozen=True):

@@ -12,7 +12,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithm import (
+from fedshed._utils.errors import ConfigError
+from fedshed.algorithms.base import (
     Agent,
     AgentId,
     Algorithm,
@@ -25,15 +26,14 @@ from fedshed.algorithm import (
     State,
     gradient,
 )
-from fedshed.algorithms.held import Held, Operator, curvature, held_after
-from fedshed.arrays import Vector
-from fedshed.channels import Channel, Constant
-from fedshed.errors import ConfigError
+from fedshed.algorithms.channels import Channel, Constant
+from fedshed.algorithms.linesearch import FullStep, LineSearch, TwoExchange
+from fedshed.algorithms.renewal import Fibonacci, History, Renewal
+from fedshed.algorithms.shed_curvature import Held, Operator, curvature, held_after
 from fedshed.linalg import Automatic, Kernel, Leading, leading
-from fedshed.linesearch import FullStep, LineSearch, TwoExchange
-from fedshed.messages import Eigenpairs, Local, Message, Share, Update
+from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Point
-from fedshed.renewal import Fibonacci, History, Renewal
+from fedshed.protocol.messages import Eigenpairs, Local, Message, Share, Update
 
 
 class NextEigenvalue(Struct, frozen=True, tag=True):

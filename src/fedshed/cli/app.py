@@ -10,9 +10,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from fedshed import __version__
-from fedshed.errors import ConfigError, DataError, Error, SingularError
-from fedshed.files import in_words
+from fedshed._utils.errors import ConfigError, DataError, Error, SingularError
+from fedshed._utils.files import in_words
+from fedshed._utils.version import __version__
 
 
 class Commands(TyperGroup):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import asdict
 
+from fedshed._utils.errors import ConfigError
 from fedshed.cli import complete
 from fedshed.cli.app import app
 from fedshed.cli.show import (
@@ -24,12 +25,11 @@ from fedshed.cli.show import (
     told_as_json,
 )
 from fedshed.cli.table_options import TableOptions, option_names, refuse_given, with_options, words
-from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedshed.experiments import Comparison, Summary
     from fedshed.experiments.compare import OnResult, OnRow
-    from fedshed.trace import Row
+    from fedshed.solve.trace import Row
 
 _OWN, _EACH, _USUAL = "the data set's own", "each algorithm's own", "SHED, its main rivals, ours"
 OF_A_DATA_SET = ("dataset", "agents", "partition", "loss", "repeats")
@@ -163,9 +163,9 @@ def _class(target: str) -> int | None:
 
 def _files(out: Path, comparison: Comparison, settings: dict[str, Any], page: Path | None) -> Iterator[Path]:
     """Write the files one by one."""
+    from fedshed._utils.files import write_atomically
     from fedshed.experiments.figure import save
     from fedshed.experiments.study import facts
-    from fedshed.files import write_atomically
 
     yield write_atomically(out / "trace.csv", comparison.to_csv().encode())
     whole = facts(settings, comparison) | {"traces": comparison.traces()}

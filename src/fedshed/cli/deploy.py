@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import Commands, app
 from fedshed.cli.show import Json, option, print_json, print_rows
-from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedshed.deployment.master import Report

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Struct
 from packaging.requirements import Requirement
 
-from fedshed import __version__
-from fedshed.errors import DataError
+from fedshed._utils.errors import DataError
+from fedshed._utils.version import __version__
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

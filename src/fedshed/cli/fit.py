@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_folder, command_line, option, told, told_as_json
 from fedshed.cli.table_options import CsvOptions, TableOptions, with_options
-from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedshed.engine import Progress
+    from fedshed.fitting.model import Model
     from fedshed.inference import Summary
-    from fedshed.model import Model
     from fedshed.report import Recorder, Rerun
+    from fedshed.solve.engine import Progress
 
 
 @app.command(
@@ -48,8 +48,8 @@ def fit(
 
     TABLES are CSV (also .gz, .bz2, .xz) or Parquet files: one with --site, or one for each site.
     """
-    from fedshed.files import file_hash
-    from fedshed.fitting import fit as run
+    from fedshed._utils.files import file_hash
+    from fedshed.fitting.fit import fit as run
     from fedshed.inference import FewSitesWarning
     from fedshed.report import Recorder, Rerun, versions
 
@@ -95,9 +95,9 @@ def predict(
 
     MODEL is what `fedshed fit` wrote, TABLE a CSV or Parquet file with the columns of the model.
     """
-    from fedshed.files import write_atomically
-    from fedshed.model import Model
-    from fedshed.preparation import read_table
+    from fedshed._utils.files import write_atomically
+    from fedshed.fitting.model import Model
+    from fedshed.tables import read_table
 
     if missing not in ("refuse", "empty"):
         raise ConfigError(f"--missing {missing}: write refuse or empty")
@@ -156,11 +156,11 @@ def _files(
     out: Path, model: Model, summary: Summary, recorder: Recorder, page: tuple[Path, Rerun] | None
 ) -> Iterator[Path]:
     """Write the files one by one, the model first."""
+    from fedshed._utils.files import write_atomically
     from fedshed.experiments.figure import save
-    from fedshed.files import write_atomically
+    from fedshed.experiments.sources import of_model
     from fedshed.inference.plot import draw
     from fedshed.report import write
-    from fedshed.report.sources import of_model
 
     yield model.save(out / "model.json")
     yield write_atomically(out / "summary.txt", f"{summary}\n".encode())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fedshed._utils.errors import DataError
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, print_json, print_rows
-from fedshed.errors import DataError
 
 if TYPE_CHECKING:
     from fedshed.datasets.loaders import Dataset

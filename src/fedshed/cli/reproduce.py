@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from fedshed._utils.errors import ConfigError
 from fedshed.cli import complete
 from fedshed.cli.app import app
 from fedshed.cli.show import check_folder, option, print_rows, progress_bar, told
-from fedshed.errors import ConfigError
 
 NAMES = ", ".join(complete.experiments(""))
 
@@ -66,8 +66,8 @@ def reproduce(
         )
     told(paths)
     if results is not None:
+        from fedshed._utils.files import write_atomically
         from fedshed.experiments.claims import page
-        from fedshed.files import write_atomically
 
         figures = os.path.relpath(out, results.parent)
         told([write_atomically(results, page(cache_folder(), figures, quick).encode())])

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from fedshed.errors import ConfigError
+from fedshed._utils.errors import ConfigError
 
 WIDTH = 100  # of a table that goes into a pipe or a file
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]

@@ -12,11 +12,12 @@ import typer
 from msgspec import Struct
 from msgspec.structs import fields
 
+from fedshed._utils.errors import ConfigError
 from fedshed.cli.show import option, was_given
-from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedshed.preparation import CsvFormat, Study
+    from fedshed.preparation import Study
+    from fedshed.tables import CsvFormat
 
 _NONE, _ALL, _FOUND = "none", "all others", "found out"
 
@@ -36,7 +37,7 @@ class CsvOptions(Struct, frozen=True, kw_only=True):
 
     def format(self) -> CsvFormat:
         """How the CSV files are written; an empty field always is a missing value."""
-        from fedshed.preparation import CsvFormat
+        from fedshed.tables import CsvFormat
 
         sep = {"tab": "\t", r"\t": "\t"}.get(self.sep or "", self.sep)
         names = None if self.header is None else tuple(words(self.header) or ())
@@ -81,7 +82,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
 
     def tables(self, paths: list[Path], study: Study) -> dict[str, Any]:
         """The table of each site."""
-        from fedshed.preparation import read_sites
+        from fedshed.tables import read_sites
 
         if study.site is None and len(paths) == 1:
             typer.echo(f"one table and no --site: {paths[0]} is one site", err=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
 from fedshed.cli.show import option
-from fedshed.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedshed.ui.live import Source

@@ -10,12 +10,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedshed._utils.errors import DataError
 from fedshed.cli.app import app
 from fedshed.cli.show import WIDTH, Json, option, print_json
-from fedshed.errors import DataError
 
 if TYPE_CHECKING:
-    from fedshed.watching import Begin, End, Line, Round
+    from fedshed.solve.watching import Begin, End, Line, Round
 
 REFRESH = 0.5  # seconds
 ROUNDS_SHOWN = 8
@@ -29,7 +29,7 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Show a run: its sites, bytes, gradient norm and time left; live on a terminal, once in a pipe."""
-    from fedshed.watching import LOG
+    from fedshed.solve.watching import LOG
 
     try:
         stream = (folder / LOG).open("rb")
@@ -60,13 +60,13 @@ class Told:
 
     def listen(self) -> None:
         """Take in what is new."""
-        from fedshed.watching import lines
+        from fedshed.solve.watching import lines
 
         for line in lines(self._stream):
             self._take(line)
 
     def _take(self, line: Line) -> None:
-        from fedshed.watching import Begin, End
+        from fedshed.solve.watching import Begin, End
 
         if isinstance(line, Begin):
             self.study, self.end = line, None
@@ -163,7 +163,7 @@ def _rounds(rounds: Sequence[Round]) -> Any:
 def _standing(told: Told) -> Any:
     from rich.text import Text
 
-    from fedshed.watching import seconds_left
+    from fedshed.solve.watching import seconds_left
 
     if (end := told.end) is not None:
         how = "converged" if end.converged else "stopped"

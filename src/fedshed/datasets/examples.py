@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from fedshed.errors import ConfigError
-from fedshed.files import write_atomically
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import write_atomically
+from fedshed._utils.names import closest
 
 Rows: TypeAlias = Sequence[Sequence[Any]]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedshed._utils.errors import DataError
 from fedshed.datasets.checksums import SHA256
-from fedshed.errors import DataError
 
 SYSTEM = {"fashion_mnist": Path("/usr/share/datasets/fashion-mnist")}  # Debian's dataset-fashion-mnist
 ORIGINS = {

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.datasets import claims, images, silos, tabular
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
+from fedshed.datasets import claims, images, tabular
+from fedshed.datasets import multi_site as silos
 from fedshed.datasets.checksums import SHA256
-from fedshed.datasets.federation import Federation
 from fedshed.datasets.files import find
 from fedshed.datasets.partitions import PARTITIONS, Rows, check_target, check_whole
 from fedshed.datasets.records import Content, Dataset
-from fedshed.datasets.tables import Table
-from fedshed.errors import ConfigError
-from fedshed.names import closest
+from fedshed.tables.federation import Federation
+from fedshed.tables.stored import Table
 
 __all__ = ["DATASETS", "SHA256", "Dataset", "find", "labels", "load", "names"]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedshed._utils.errors import DataError
+from fedshed._utils.files import write_atomically
 from fedshed.datasets.checksums import SHA256
 from fedshed.datasets.files import advice, cache, find, idx_header, plain, verified
-from fedshed.errors import DataError
-from fedshed.files import write_atomically
 
 NAMES = {"fashion_mnist": "Fashion-MNIST", "mnist": "mnist_784"}  # version 1; the training part comes first
 TRAINING = 60_000

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedshed.errors import ConfigError
+from fedshed._utils.errors import ConfigError
 
 Rows = NDArray[np.intp]
 ALPHA = 0.5  # of the Dirichlet distribution: the smaller, the fewer agents hold most of a class

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fedshed.datasets.federation import Federation
+from fedshed.tables.federation import Federation
 
 Labels = Mapping[str, NDArray[Any]]
 

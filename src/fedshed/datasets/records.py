@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.datasets.tables import Matrix2D
+from fedshed.tables.stored import Matrix2D
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from fedshed import checks
-from fedshed.channels import ByteRate
-from fedshed.disclosure import Policy
-from fedshed.errors import ConfigError
-from fedshed.preparation.csv_files import CsvFormat
+from fedshed._utils.errors import ConfigError
+from fedshed.algorithms.channels import ByteRate
+from fedshed.exchange.wire import Rules
 from fedshed.preparation.study import Study, study_of
-from fedshed.wire import Rules
+from fedshed.privacy.policy import Policy
+from fedshed.solve import validation as checks
+from fedshed.tables.csv_files import CsvFormat
 
 T = TypeVar("T")
 

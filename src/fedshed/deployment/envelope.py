@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from fedshed.channels import ByteRate
-from fedshed.codec import encode
-from fedshed.errors import ProtocolError
-from fedshed.messages import Declined
+from fedshed._utils.errors import ProtocolError
+from fedshed.algorithms.channels import ByteRate
+from fedshed.exchange import Transport
+from fedshed.exchange.wire import MOST_WORDS, printable
 from fedshed.preparation import Plan
-from fedshed.transports import Transport
-from fedshed.wire import MOST_WORDS, printable
+from fedshed.protocol.codec import encode
+from fedshed.protocol.messages import Declined
 
 NAME = 4  # bytes that name a study, and a stage within it
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedshed._utils.files import write_atomically
 from fedshed.datasets.examples import csv_text, tumours
-from fedshed.files import write_atomically
 
 
 def write_tables(paths: Mapping[str, Path]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedshed._utils.files import write_atomically, write_secret
 from fedshed.deployment.certificates import Authority, node_key
 from fedshed.deployment.plan import HERE, Command, Plan
-from fedshed.files import write_atomically, write_secret
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 OFFLINE = "--disable-runtime-dependency-installation"  # else each run would install from the internet
@@ -21,8 +21,8 @@ license = "Apache-2.0"
 publisher = "fedshed"
 
 [tool.flwr.app.components]
-serverapp = "fedshed.transports.flower:server_app"
-clientapp = "fedshed.transports.flower:client_app"
+serverapp = "fedshed.deployment.flower:server_app"
+clientapp = "fedshed.deployment.flower:client_app"
 """
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from fedshed._utils.errors import ConfigError, Error
 from fedshed.deployment.master import Report
 from fedshed.deployment.plan import Command, Kit, Plan, read_plan
-from fedshed.errors import ConfigError, Error
 
 GRACE = 5.0  # seconds a program has to end by itself
 Say = Callable[[str], None]

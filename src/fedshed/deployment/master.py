@@ -15,15 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed import checkpoint as checkpoints
-from fedshed.algorithm import Algorithm, Problem
+from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed._utils.files import in_words, write_atomically
 from fedshed.algorithms import build
 from fedshed.algorithms.auto import choose
-from fedshed.arrays import Vector
-from fedshed.certificate import certify
-from fedshed.channels import Constant, PerAgent
-from fedshed.checkpoint import Checkpoint, Settings, raw
-from fedshed.codec import encode
+from fedshed.algorithms.base import Algorithm, Problem
+from fedshed.algorithms.channels import Constant, PerAgent
+from fedshed.algorithms.linesearch import Fused, TwoExchange
 from fedshed.deployment.config import StudyFile, read_study
 from fedshed.deployment.envelope import (
     FIT,
@@ -37,24 +35,26 @@ from fedshed.deployment.envelope import (
     Room,
     digest,
 )
-from fedshed.engine import Outcome, Progress, iterate
-from fedshed.errors import ConfigError, ProtocolError
-from fedshed.files import in_words, write_atomically
-from fedshed.fitting import concluded
-from fedshed.inference.exchange import inspect_sites, null_loss, null_problem
+from fedshed.exchange import Transport
+from fedshed.exchange.wire import SilenceError, Traffic, Wire
+from fedshed.fitting.fit import concluded
+from fedshed.fitting.model import Model
 from fedshed.inference.infer import Evidence, infer_from
-from fedshed.linesearch import Fused, TwoExchange
-from fedshed.model import Model
+from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LOSSES, coefficient_names
 from fedshed.preparation import Plan
 from fedshed.preparation.messages import Ready
 from fedshed.preparation.protocol import negotiate
-from fedshed.solving import Result, Watch, begin_of, watched
-from fedshed.start import NullStart
-from fedshed.trace import Trace
-from fedshed.transports import Transport
-from fedshed.watching import Observer, RunLog
-from fedshed.wire import SilenceError, Traffic, Wire
+from fedshed.protocol.codec import encode, raw
+from fedshed.solve import checkpoint as checkpoints
+from fedshed.solve.certificate import certify
+from fedshed.solve.checkpoint import Checkpoint, Settings
+from fedshed.solve.engine import Outcome, Progress, iterate
+from fedshed.solve.inspection import inspect_sites, null_loss, null_problem
+from fedshed.solve.null_start import NullStart
+from fedshed.solve.optimize import Result, Watch, begin_of, watched
+from fedshed.solve.trace import Trace
+from fedshed.solve.watching import Observer, RunLog
 
 UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import write_atomically
 from fedshed.deployment.plan import Plan
-from fedshed.errors import ConfigError
-from fedshed.files import write_atomically
 
 STUDY = """# The study, at the Master; docs/preparation.md has all that can be said of the model.
 sites = [{sites}]

@@ -13,11 +13,9 @@ from typing import Any, Protocol
 import msgspec
 from threadpoolctl import threadpool_limits
 
-from fedshed.algorithm import Algorithm
-from fedshed.audit import Audit
-from fedshed.checkpoint import BUILT_IN
-from fedshed.codec import Decoder, encode
-from fedshed.datasets.tables import Table
+from fedshed._utils.errors import CodecError, DataError, DisclosureError, Error, ProtocolError
+from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.registry import BUILT_IN
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, read_site
 from fedshed.deployment.envelope import (
@@ -37,16 +35,19 @@ from fedshed.deployment.envelope import (
     digest,
 )
 from fedshed.deployment.store import Disk
-from fedshed.disclosure import Gate, Guarded, Objection, objections, scalars
-from fedshed.errors import CodecError, DataError, DisclosureError, Error, ProtocolError
-from fedshed.inference.exchange import NULL, Inspection
+from fedshed.exchange.guarded import Guarded
+from fedshed.exchange.site import Site
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import Preparer
 from fedshed.preparation.describe import rarest
-from fedshed.preparation.frames import Frame
 from fedshed.preparation.messages import CODEC, Refused, Schema
-from fedshed.site import Site
-from fedshed.start import NullStart
+from fedshed.privacy.audit import Audit
+from fedshed.privacy.policy import Gate, Objection, objections, scalars
+from fedshed.protocol.codec import Decoder, encode
+from fedshed.solve.inspection import NULL, Inspection
+from fedshed.solve.null_start import NullStart
+from fedshed.tables.frames import Frame
+from fedshed.tables.stored import Table
 
 log = logging.getLogger("fedshed")
 BESIDE: dict[int, Algorithm[Any]] = {START: NullStart(), INSPECT: Inspection(), LEAST: NULL}

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import write_atomically
 from fedshed.deployment.plan import HERE, Command, Plan
-from fedshed.errors import ConfigError
-from fedshed.files import write_atomically
 
 ORGANISATION, ADMIN = "fedshed", "admin@fedshed.org"
-MASTER, AGENT = "fedshed.transports.nvflare.Master", "fedshed.transports.nvflare.Agent"
+MASTER, AGENT = "fedshed.deployment.nvflare.Master", "fedshed.deployment.nvflare.Agent"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
 ALLOWED = [MASTER, AGENT, CONTROLLER, EXECUTOR]  # the only classes a job may name

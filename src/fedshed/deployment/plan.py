@@ -8,8 +8,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from fedshed._utils.errors import ConfigError
 from fedshed.deployment.config import check_name, load
-from fedshed.errors import ConfigError
 
 Engine: TypeAlias = Literal["flower", "nvflare"]
 HERE = "{here}"  # in a command: the folder it is started in

@@ -11,27 +11,27 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithm import Algorithm
-from fedshed.codec import encode
+from fedshed._utils.errors import ConfigError, DataError
+from fedshed.algorithms.base import Algorithm
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
 from fedshed.deployment.envelope import FIT, INSPECT, START, Greeting, Link, Play, Room
 from fedshed.deployment.master import chosen, playing, posed
 from fedshed.deployment.node import Node
-from fedshed.disclosure import objections
-from fedshed.errors import ConfigError, DataError
-from fedshed.inference.exchange import Inspection
-from fedshed.messages import Message
+from fedshed.exchange import InProcess
+from fedshed.exchange.site import codec_of
+from fedshed.exchange.wire import Traffic, Wire
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import Plan, Study
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe, rarest
-from fedshed.preparation.frames import Frame
 from fedshed.preparation.messages import Ready, Schema
-from fedshed.site import codec_of
-from fedshed.start import NullStart
-from fedshed.transports import InProcess
-from fedshed.wire import Traffic, Wire
+from fedshed.privacy.policy import objections
+from fedshed.protocol.codec import encode
+from fedshed.protocol.messages import Message
+from fedshed.solve.inspection import Inspection
+from fedshed.solve.null_start import NullStart
+from fedshed.tables.frames import Frame
 
 
 class Item(Struct, frozen=True):

@@ -6,7 +6,7 @@ import shutil
 import time
 from pathlib import Path
 
-from fedshed.files import write_atomically
+from fedshed._utils.files import write_atomically
 
 STALE = 24 * 3600.0  # seconds after which another study's files are removed
 

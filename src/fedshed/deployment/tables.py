@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedshed._utils.errors import ConfigError, DataError
 from fedshed.deployment.config import SiteFile, Source
-from fedshed.errors import ConfigError, DataError
-from fedshed.preparation.reading import read_table
+from fedshed.tables.reading import read_table
 
 
 def read(site: SiteFile, folder: Path) -> Any:

@@ -8,18 +8,19 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import fields
 
-from fedshed.algorithm import Algorithm
-from fedshed.algorithms import ALGORITHMS, Budget, build, configured
+from fedshed._utils.errors import ConfigError
+from fedshed.algorithms import ALGORITHMS, Budget, build
+from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.from_file import is_in_file, load_algorithm
-from fedshed.arrays import Vector
-from fedshed.datasets import Federation
-from fedshed.engine import Progress
-from fedshed.errors import ConfigError
+from fedshed.algorithms.linesearch import FullStep, LineSearch
+from fedshed.algorithms.registry import configured
 from fedshed.experiments.comparison import Comparison, Setting, Trial
-from fedshed.linesearch import FullStep, LineSearch
+from fedshed.linalg.arrays import Vector
 from fedshed.report.recorder import Recorder
-from fedshed.solving import Result, Watch, optimize, optimum
-from fedshed.trace import Row
+from fedshed.solve.engine import Progress
+from fedshed.solve.optimize import Result, Watch, optimize, optimum
+from fedshed.solve.trace import Row
+from fedshed.tables import Federation
 
 OnRow = Callable[[str, Row], None]
 OnProgress = Callable[[str, Progress], None]

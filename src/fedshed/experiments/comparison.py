@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from fedshed.algorithm import Algorithm
-from fedshed.arrays import Vector
-from fedshed.datasets import Federation
-from fedshed.notebook import html_table
+from fedshed._utils.notebook import html_table
+from fedshed.algorithms.base import Algorithm
+from fedshed.linalg.arrays import Vector
 from fedshed.report.recorder import Recorder
-from fedshed.solving import Result
-from fedshed.trace import COLUMNS, Row, frame_of
+from fedshed.solve.optimize import Result
+from fedshed.solve.trace import COLUMNS, Row, frame_of
+from fedshed.tables import Federation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -172,8 +172,8 @@ class Comparison(Struct, frozen=True):
 
     def report(self, path: str | Path) -> Path:
         """Write the interactive report, one HTML file that needs no network."""
+        from fedshed.experiments.sources import of_comparison
         from fedshed.report import write
-        from fedshed.report.sources import of_comparison
 
         return write(path, of_comparison(self))
 

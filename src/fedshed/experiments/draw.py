@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedshed._utils import figure_style as looks
+from fedshed.algorithms.renewal import fibonacci_set
 from fedshed.experiments import spectra
-from fedshed.experiments import style as looks
 from fedshed.experiments.plan import GAP_OF_A_COUNT, Panel
 from fedshed.experiments.plan import Figure as Plan
 from fedshed.experiments.runs import Record
-from fedshed.renewal import fibonacci_set
 
 Records: TypeAlias = Mapping[str, Sequence[Record]]  # by the title of the panel, in the order of its runs
 

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from fedshed._utils.figure_style import look
+from fedshed._utils.files import write_atomically
 from fedshed.experiments.comparison import KB, Comparison
-from fedshed.experiments.style import look
-from fedshed.files import write_atomically
-from fedshed.solving import Result
+from fedshed.solve.optimize import Result
 
 FLOOR = 1e-16  # below it a gap is rounding
 _SPARE = 1.5  # a run that goes on for longer than this times the converged ones is cut

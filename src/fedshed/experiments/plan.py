@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from fedshed.errors import ConfigError
-from fedshed.files import in_words
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import in_words
+from fedshed._utils.names import closest
 
 
 class Problem(Struct, frozen=True, forbid_unknown_fields=True):

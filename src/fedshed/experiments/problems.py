@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedshed.datasets import Federation
 from fedshed.datasets import load as load_dataset
 from fedshed.experiments.plan import Problem
+from fedshed.tables import Federation
 
 
 def load(problem: Problem) -> Federation:

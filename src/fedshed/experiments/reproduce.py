@@ -9,11 +9,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from shlex import quote
 
+from fedshed._utils.files import write_atomically
 from fedshed.experiments.draw import draw, table
 from fedshed.experiments.figure import rendered
 from fedshed.experiments.plan import Figure, Panel
 from fedshed.experiments.runs import Record, Spec, check_cache, execute, recall
-from fedshed.files import write_atomically
 
 OnRun = Callable[[int, int, str], None]  # done, in all, what was last
 
@@ -99,8 +99,8 @@ def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> 
 def _report(
     plan: Figure, records: Mapping[str, Sequence[Record]], out: Path, quick: bool, source: str | None
 ) -> Path:
+    from fedshed.experiments.sources import of_experiment
     from fedshed.report import write
-    from fedshed.report.sources import of_experiment
 
     what = plan.name if source is None else f"--file {quote(source)}"
     command = f"fedshed reproduce {what}{' --quick' * quick}"

@@ -11,19 +11,19 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithm import Problem as Master
-from fedshed.algorithm import State, advance
 from fedshed.algorithms import build
+from fedshed.algorithms.base import Problem as Master
+from fedshed.algorithms.base import State, advance
+from fedshed.algorithms.linesearch import Step
 from fedshed.algorithms.shed import NextEigenvalue
-from fedshed.arrays import Vector
 from fedshed.linalg import leading_eigenpairs
-from fedshed.linesearch import Step
+from fedshed.linalg.arrays import Vector
 from fedshed.objectives import local_objectives
 
 if TYPE_CHECKING:
-    from fedshed.algorithm import Algorithm, Flow
-    from fedshed.datasets import Federation
+    from fedshed.algorithms.base import Algorithm, Flow
     from fedshed.experiments.plan import Problem
+    from fedshed.tables import Federation
 
 
 class OptimalStep(Struct, frozen=True, tag=True):

@@ -16,23 +16,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import fedshed
+from fedshed._utils.files import file_hash, in_words, write_atomically
 from fedshed.algorithms import build
-from fedshed.algorithms import configured as make_ready
 from fedshed.algorithms.agd import GRID
 from fedshed.algorithms.from_file import is_in_file, load_algorithm
-from fedshed.datasets import Federation
-from fedshed.engine import Progress
+from fedshed.algorithms.registry import configured as make_ready
+from fedshed.algorithms.renewal import Periodic
 from fedshed.experiments.plan import Problem, Run
 from fedshed.experiments.study import as_budget, as_line_search
-from fedshed.files import file_hash, in_words, write_atomically
-from fedshed.precision import Bits, Exact
-from fedshed.renewal import Periodic
+from fedshed.protocol.precision import Bits, Exact
 from fedshed.report.model import Grid, Spectrum
 from fedshed.report.recorder import Recorder
-from fedshed.solving import optimize, optimum
-from fedshed.trace import Row, Trace
+from fedshed.solve.engine import Progress
+from fedshed.solve.optimize import optimize, optimum
+from fedshed.solve.trace import Row, Trace
+from fedshed.tables import Federation
 
-CORE = ("algorithms", "linalg", "objectives", "transports", ".")
+CORE = ("algorithms", "exchange", "linalg", "objectives", "protocol", "solve", "tables")
 TUNING_ITERATIONS = 100
 _NOTES = logging.getLogger("fedshed")
 
@@ -206,7 +206,7 @@ def code_hash() -> str:
     """A hash of everything that computes: a changed line makes new runs."""
     root = Path(fedshed.__file__).parent
     sources = [path for folder in CORE for path in sorted((root / folder).glob("*.py"))]
-    return _hash([path.read_text() for path in sources if path.name not in ("cli.py", "__main__.py")])
+    return _hash([path.read_text() for path in sources])
 
 
 def _hash(value: Any) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedshed.arrays import Vector
 from fedshed.experiments.plan import Panel, Problem
 from fedshed.experiments.runs import cache_folder, federation, reference
 from fedshed.linalg import leading_eigenpairs
+from fedshed.linalg.arrays import Vector
+from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
-from fedshed.objectives.base import gram
 
 
 def pooled(problem: Problem) -> Vector:

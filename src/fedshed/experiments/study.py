@@ -9,17 +9,18 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from fedshed import __version__
-from fedshed.algorithm import Algorithm
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
+from fedshed._utils.version import __version__
 from fedshed.algorithms import Budget
-from fedshed.channels import Rayleigh
-from fedshed.datasets import Federation, load
+from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.channels import Rayleigh
+from fedshed.algorithms.linesearch import Fused, LineSearch, TwoExchange
+from fedshed.datasets import load
 from fedshed.datasets.loaders import DATASETS
-from fedshed.errors import ConfigError
 from fedshed.experiments.compare import OnProgress, OnResult, OnRow, compare, defaults, prepared
 from fedshed.experiments.comparison import Comparison
-from fedshed.linesearch import Fused, LineSearch, TwoExchange
-from fedshed.names import closest
+from fedshed.tables import Federation
 
 LINE_SEARCHES: Mapping[str, LineSearch] = {"two-exchange": TwoExchange(), "fused": Fused()}
 

@@ -1,36 +1,20 @@
 """Statistics after convergence: one exchange of exact curvature, then standard errors, tests, a summary."""
 
 from fedshed.inference.classes import per_class, reference_class
-from fedshed.inference.exchange import (
-    NULL,
-    Inspect,
-    Inspected,
-    Inspection,
-    inspect_sites,
-    null_loss,
-    null_problem,
-)
 from fedshed.inference.infer import Evidence, gather, infer, infer_from
 from fedshed.inference.result import FewSitesWarning, Inference, Score, SiteReport
 from fedshed.inference.summary import Summary
 
 __all__ = [
-    "NULL",
     "Evidence",
     "FewSitesWarning",
     "Inference",
-    "Inspect",
-    "Inspected",
-    "Inspection",
     "Score",
     "SiteReport",
     "Summary",
     "gather",
     "infer",
     "infer_from",
-    "inspect_sites",
-    "null_loss",
-    "null_problem",
     "per_class",
     "reference_class",
 ]

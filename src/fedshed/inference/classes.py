@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedshed.arrays import Matrix
 from fedshed.inference.result import Inference
+from fedshed.linalg.arrays import Matrix
 from fedshed.objectives.multinomial import contrasts
 
 

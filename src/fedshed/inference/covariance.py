@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedshed.algorithm import Problem
-from fedshed.arrays import Matrix, Vector, unpack
-from fedshed.inference.exchange import Inspected
+from fedshed.algorithms.base import Problem
 from fedshed.linalg import DensePlusRidge
+from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.linalg.solve import collinear, unit_diagonal
+from fedshed.solve.inspection import Inspected
 
 ROUNDING = 1e-10  # smallest eigenvalue of a unit diagonal with which errors have six digits
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import chdtrc
 
-from fedshed.arrays import Matrix, Vector, unpack
-from fedshed.inference.exchange import Inspected
 from fedshed.inference.result import Score
+from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.linalg.solve import inverse_root
+from fedshed.solve.inspection import Inspected
 
 
 def score_tests(

@@ -10,19 +10,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed.algorithm import Algorithm, Problem
-from fedshed.arrays import Vector
-from fedshed.certificate import certificate
-from fedshed.errors import SingularError
+from fedshed._utils.errors import SingularError
+from fedshed.algorithms.base import Algorithm, Problem
+from fedshed.exchange import InProcess, Transport, opened
+from fedshed.exchange.site import Site
+from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance
-from fedshed.inference.exchange import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
 from fedshed.inference.heterogeneity import score_tests
 from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
 from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
+from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LOSSES, LinearModel
-from fedshed.site import Site
-from fedshed.transports import InProcess, Transport, opened
-from fedshed.wire import Traffic
+from fedshed.solve.certificate import certificate
+from fedshed.solve.inspection import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
 
 Connect = Callable[[Mapping[str, Site]], Transport]
 

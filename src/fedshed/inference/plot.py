@@ -9,9 +9,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedshed.arrays import Matrix
-from fedshed.experiments.style import BLUE, GREY
+from fedshed._utils.figure_style import BLUE, GREY
 from fedshed.inference import Inference
+from fedshed.linalg.arrays import Matrix
 
 MOST = 60  # coefficients in one figure
 

@@ -11,11 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from scipy.special import ndtr, ndtri
 
-from fedshed.arrays import Matrix, Vector, pack, unpack
-from fedshed.certificate import Certificate
-from fedshed.errors import ConfigError
+from fedshed._utils.errors import ConfigError
+from fedshed.exchange.wire import Traffic
 from fedshed.inference.likelihood import FAMILIES
-from fedshed.wire import Traffic
+from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
+from fedshed.solve.certificate import Certificate
 
 FEW_SITES = 10
 FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, between estimate and optimum

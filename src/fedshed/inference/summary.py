@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from fedshed.errors import ConfigError
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.notebook import preformatted
 from fedshed.inference.likelihood import FAMILIES
 from fedshed.inference.result import FEW_SITES, FewSitesWarning, Inference, few_sites
-from fedshed.notebook import preformatted
 
 if TYPE_CHECKING:
     import pandas as pd

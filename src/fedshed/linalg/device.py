@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.arrays import Host
-from fedshed.errors import ConfigError
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
+from fedshed.linalg.arrays import Host
 
 
 class Library(Struct, frozen=True):

@@ -14,9 +14,9 @@ from msgspec import Struct
 from scipy.linalg import lapack
 from scipy.linalg.blas import dsymv, dtrsm
 
-from fedshed.arrays import Matrix, Scalars
-from fedshed.errors import SingularError
-from fedshed.objectives.base import Rows, gram
+from fedshed._utils.errors import SingularError
+from fedshed.linalg.arrays import Matrix, Scalars
+from fedshed.linalg.rows import Rows, gram
 
 Pairs: TypeAlias = tuple[Scalars, Matrix]  # falling eigenvalues, eigenvectors as columns
 

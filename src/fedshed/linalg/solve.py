@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from fedshed.arrays import Matrix, Vector
-from fedshed.errors import SingularError
+from fedshed._utils.errors import SingularError
+from fedshed.linalg.arrays import Matrix, Vector
 
 NEGLIGIBLE = 1e-10  # of the largest eigenvalue, on a unit diagonal: below it a direction is none
 Factor: TypeAlias = tuple[Matrix, bool]  # as scipy.linalg.cho_factor gives it

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
-from fedshed.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.columns import Batched, Narrow, narrowed
 from fedshed.linalg.kernels import Automatic, Kernel, Textbook
-from fedshed.objectives.base import Rows
-from fedshed.objectives.columns import Batched, Narrow, narrowed
+from fedshed.linalg.rows import Rows
 
 EPS = float(np.finfo(float).eps)
 

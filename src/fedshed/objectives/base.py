@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.arrays import Matrix, Scalars, Vector
-from fedshed.objectives.columns import Batched, Columns, Narrow, columns_of, narrowed
-from fedshed.objectives.tall import Tall
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
+from fedshed.linalg.rows import Rows
+from fedshed.linalg.tall import Tall
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import Seat
 
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
-FEW = 8  # columns of a sparse table that are as well dense
 KEPT_TWICE = 1 << 18  # entries of a table up to which its narrow form is kept too
-Rows: TypeAlias = Any  # a dense float64 matrix or a scipy CSR array, one row an observation
 
 
 class Fit(Struct, frozen=True):
@@ -327,18 +326,3 @@ def _scaled(X: Rows, roots: Vector) -> Rows:
     scaled = copy(X)
     scaled.data = X.data * np.repeat(roots, np.diff(X.indptr))
     return scaled
-
-
-def gram(factor: Rows) -> Matrix:
-    """F'F as a dense matrix."""
-    product = factor.T @ factor
-    return product if isinstance(product, np.ndarray) else product.toarray()
-
-
-def chosen_columns(X: Rows, chosen: NDArray[np.intp]) -> Rows:
-    """X[:, chosen]; a few of a sparse table dense, by one product."""
-    if isinstance(X, np.ndarray | Tall) or len(chosen) > FEW:
-        return X[:, chosen]
-    pick = np.zeros((X.shape[1], len(chosen)))
-    pick[chosen, np.arange(len(chosen))] = 1.0
-    return np.asarray(X @ pick)

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedshed.errors import ConfigError
-from fedshed.names import closest
-from fedshed.objectives.base import LinearModel, Rows
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
+from fedshed.linalg.rows import Rows
+from fedshed.linalg.tall import Tall
+from fedshed.objectives.base import LinearModel
 from fedshed.objectives.counts import Gamma, Poisson
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial
-from fedshed.objectives.tall import Tall
 from fedshed.objectives.targets import check_offset, coded, common_classes
 
 if TYPE_CHECKING:
-    from fedshed.datasets import Federation
-    from fedshed.datasets.tables import Table
+    from fedshed.tables import Federation
+    from fedshed.tables.stored import Table
 
 LOSSES: dict[str, type[LinearModel]] = {
     "least-squares": LeastSquares,

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from fedshed.arrays import Matrix, Scalars, Vector, namespace
+from fedshed.linalg.arrays import Matrix, Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
 
 

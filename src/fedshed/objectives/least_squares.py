@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedshed.arrays import Scalars, Vector, namespace
+from fedshed.linalg.arrays import Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
 
 

@@ -10,8 +10,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from fedshed.arrays import Matrix, Scalars, Vector
-from fedshed.objectives.base import LinearModel, Rows
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.rows import Rows
+from fedshed.objectives.base import LinearModel
 
 
 def contrasts(classes: int) -> Matrix:

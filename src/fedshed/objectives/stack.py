@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.arrays import HOST, Host, Matrix, Scalars, Vector
-from fedshed.objectives.base import LinearModel, LinearPoint, Rows
+from fedshed.linalg.arrays import HOST, Host, Matrix, Scalars, Vector
+from fedshed.linalg.rows import Rows
+from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
 from fedshed.objectives.together import Together
 

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedshed.arrays import HOST, Host, Matrix, Vector
-from fedshed.objectives.base import Rows
+from fedshed.linalg.arrays import HOST, Host, Matrix, Vector
+from fedshed.linalg.rows import Rows
 
 Array: TypeAlias = Any  # of NumPy, or of a device
 

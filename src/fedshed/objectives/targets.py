@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.errors import DataError
+from fedshed._utils.errors import DataError
 
 CLASSIFIED = ("logistic", "multinomial")
 LARGEST_OFFSET = 500.0  # of a logarithmic link: exp(500) is 1e217

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from fedshed.arrays import Vector
+from fedshed.linalg.arrays import Vector
 
 T = TypeVar("T")
 

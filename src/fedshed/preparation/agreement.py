@@ -8,15 +8,15 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.errors import ConfigError, DataError, ProtocolError
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError, DataError, ProtocolError
+from fedshed._utils.names import closest
 from fedshed.objectives.targets import common_classes
 from fedshed.preparation import formulas
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
-from fedshed.preparation.frames import LONGEST, in_order, level_text
 from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.plan import Label, Plan
 from fedshed.preparation.study import Study
+from fedshed.tables.frames import LONGEST, in_order, level_text
 
 Schemas = Mapping[str, Schema]
 LONGEST_REASON = 1000  # characters of a sentence from a site

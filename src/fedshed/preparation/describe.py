@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedshed.errors import DataError
+from fedshed._utils.errors import DataError
 from fedshed.preparation import formulas
-from fedshed.preparation.frames import LONGEST, Column, Frame, in_order
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.plan import complete_rows
 from fedshed.preparation.responses import event, labels
 from fedshed.preparation.study import Study
+from fedshed.tables.frames import LONGEST, Column, Frame, in_order
 
 MOST_COLUMNS = 10_000
 MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row

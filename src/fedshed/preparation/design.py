@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.errors import DataError, QuotingError
+from fedshed._utils.errors import DataError, QuotingError
 from fedshed.preparation import formulas
-from fedshed.preparation.frames import Column
+from fedshed.tables.frames import Column
 
 if TYPE_CHECKING:
     from fedshed.preparation.plan import Plan

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fedshed.errors import ConfigError
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
 
 FUNCTIONS = ("log", "log10", "log2", "log1p", "exp", "exp2", "sqrt", "I")
 SPLINES = ("bs", "cs", "cr", "cc")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.errors import ConfigError, DataError
+from fedshed._utils.errors import ConfigError, DataError
 from fedshed.preparation.expressions import check_factor, quoted
 from fedshed.preparation.study import Study
 

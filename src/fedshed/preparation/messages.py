@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fedshed.arrays import Scalars
-from fedshed.codec import Codec
-from fedshed.messages import Message
-from fedshed.preparation.frames import Kind
+from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.plan import Label, Plan
 from fedshed.preparation.study import Study
+from fedshed.protocol.codec import Codec
+from fedshed.protocol.messages import Message
+from fedshed.tables.frames import Kind
 
 
 class Describe(Message, frozen=True):

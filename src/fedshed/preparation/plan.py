@@ -9,15 +9,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.arrays import Matrix, Vector
-from fedshed.datasets.tables import Table
-from fedshed.errors import ConfigError, DataError
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError, DataError
+from fedshed._utils.names import closest
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.preparation import design as designs
 from fedshed.preparation import responses
 from fedshed.preparation.design import Design
-from fedshed.preparation.frames import Column, Frame
 from fedshed.preparation.study import Study
+from fedshed.tables.frames import Column, Frame
+from fedshed.tables.stored import Table
 
 Label: TypeAlias = bool | int | float | str
 

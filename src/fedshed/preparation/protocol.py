@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedshed import checks
-from fedshed.algorithm import Algorithm, Ask, Flow, Problem
-from fedshed.datasets import Federation
-from fedshed.errors import DataError, ProtocolError
-from fedshed.messages import Message
+from fedshed._utils.errors import DataError, ProtocolError
+from fedshed.algorithms.base import Algorithm, Ask, Flow, Problem
+from fedshed.exchange import InProcess, Transport
+from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import formulas, scaling
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
 from fedshed.preparation.messages import (
@@ -31,8 +30,9 @@ from fedshed.preparation.messages import (
 from fedshed.preparation.plan import Plan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
-from fedshed.transports import InProcess, Transport
-from fedshed.wire import Traffic, Wire
+from fedshed.protocol.messages import Message
+from fedshed.solve import validation as checks
+from fedshed.tables import Federation
 
 M = TypeVar("M", bound=Message)
 

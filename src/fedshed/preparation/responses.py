@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.errors import DataError
-from fedshed.preparation.frames import Column, level_text
+from fedshed._utils.errors import DataError
 from fedshed.preparation.study import Study
+from fedshed.tables.frames import Column, level_text
 
 Numbers = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fedshed.arrays import Scalars
-from fedshed.datasets.tables import Table
-from fedshed.errors import DataError, ProtocolError
+from fedshed._utils.errors import DataError, ProtocolError
+from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.messages import Deviations, Ready, Values
 from fedshed.preparation.plan import Plan
+from fedshed.tables.stored import Table
 
 
 def sums(table: Table) -> Scalars:

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.codec import Reply
-from fedshed.datasets.tables import Table
-from fedshed.errors import DataError, Error, QuotingError
-from fedshed.messages import Message
+from fedshed._utils.errors import DataError, Error, QuotingError
 from fedshed.preparation import scaling
 from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design
-from fedshed.preparation.frames import Frame
 from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Ready, Refused, Spread, Values
 from fedshed.preparation.plan import Plan
 from fedshed.preparation.study import Study
+from fedshed.protocol.codec import Reply
+from fedshed.protocol.messages import Message
+from fedshed.tables.frames import Frame
+from fedshed.tables.stored import Table
 
 
 class Preparer:

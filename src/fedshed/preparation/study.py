@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from fedshed.errors import ConfigError
-from fedshed.files import in_words
-from fedshed.names import closest
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import in_words
+from fedshed._utils.names import closest
 from fedshed.objectives.targets import CLASSIFIED
 
 Family: TypeAlias = Literal["linear", "least-squares", "logistic", "poisson", "gamma", "multinomial"]

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from msgspec import Struct
 
-from fedshed import __version__
-from fedshed.trace import Row
+from fedshed._utils.version import __version__
+from fedshed.solve.trace import Row
 
 
 class Grid(Struct, frozen=True):

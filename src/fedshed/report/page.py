@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from fedshed.experiments.style import PALETTE, Look, look
-from fedshed.files import write_atomically
+from fedshed._utils.figure_style import PALETTE, Look, look
+from fedshed._utils.files import write_atomically
+from fedshed.report.downsample import TARGETS, thinned
 from fedshed.report.model import Problem, Report, Run
-from fedshed.report.thin import TARGETS, thinned
-from fedshed.trace import Row
+from fedshed.solve.trace import Row
 
 COLUMNS = (
     "iteration", "rounds", "exchanges", "uplink_bytes", "downlink_bytes", "uplink_vectors", "hessians",

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.algorithms.held import Held
-from fedshed.arrays import Scalars
-from fedshed.engine import Progress
+from fedshed.algorithms.shed_curvature import Held
+from fedshed.linalg.arrays import Scalars
+from fedshed.report.downsample import spread
 from fedshed.report.model import Grid, Spectrum
-from fedshed.report.thin import spread
+from fedshed.solve.engine import Progress
 
 MOST_AGENTS, MOST_ITERATIONS = 200, 100  # of a grid
 MOST_STEPS, MOST_VALUES = 400, 3000  # of a spectrum: iterations, and eigenvalues over all of its Hessians

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from fedshed.algorithm import Algorithm
-from fedshed.datasets import Federation
-from fedshed.engine import Progress
-from fedshed.errors import ConfigError, Error
+from fedshed._utils.errors import ConfigError, Error
+from fedshed.algorithms.base import Algorithm
 from fedshed.experiments import Study
+from fedshed.experiments.sources import agents_of, drawn
 from fedshed.report import Agent, Problem, Recorder, Report, Rerun, Run, versions
-from fedshed.report.sources import agents_of, drawn
-from fedshed.solving import Result
-from fedshed.trace import Row
+from fedshed.solve.engine import Progress
+from fedshed.solve.optimize import Result
+from fedshed.solve.trace import Row
+from fedshed.tables import Federation
 
 READY, RUNNING, PAUSED, STOPPED, DONE, FAILED = "ready", "running", "paused", "stopped", "done", "failed"
 STOPPED_BY_HAND = "stopped by hand"

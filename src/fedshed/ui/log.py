@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from fedshed.errors import CodecError, DataError
+from fedshed._utils.errors import CodecError, DataError
 from fedshed.report import Grid, Problem, Report, Rerun, Run, versions
 from fedshed.report.recorder import grid
-from fedshed.trace import Row
+from fedshed.solve.trace import Row
+from fedshed.solve.watching import LOG, Begin, End, Line, Round, lines
 from fedshed.ui.live import DONE, FAILED, Status
-from fedshed.watching import LOG, Begin, End, Line, Round, lines
 
 FOLLOWING = "following"
 NAN = float("nan")

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from fedshed.errors import Error
+from fedshed._utils.errors import Error
 from fedshed.experiments import Study
 from fedshed.report import page, payload
 from fedshed.report.page import COLUMNS

@@ -1,0 +1,72 @@
+from . import algorithms as algorithms
+from . import datasets as datasets
+from ._utils.errors import (
+    CodecError as CodecError,
+)
+from ._utils.errors import (
+    ConfigError as ConfigError,
+)
+from ._utils.errors import (
+    DataError as DataError,
+)
+from ._utils.errors import (
+    DisclosureError as DisclosureError,
+)
+from ._utils.errors import (
+    Error as Error,
+)
+from ._utils.errors import (
+    ProtocolError as ProtocolError,
+)
+from ._utils.errors import (
+    SingularError as SingularError,
+)
+from ._utils.version import __version__ as __version__
+from .algorithms import ALGORITHMS as ALGORITHMS
+from .algorithms import channels as channels
+from .algorithms import renewal as renewal
+from .algorithms.channels import (
+    ByteRate as ByteRate,
+)
+from .algorithms.channels import (
+    Constant as Constant,
+)
+from .algorithms.channels import (
+    PerAgent as PerAgent,
+)
+from .algorithms.channels import (
+    Rayleigh as Rayleigh,
+)
+from .algorithms.channels import (
+    Recorded as Recorded,
+)
+from .algorithms.linesearch import FullStep as FullStep
+from .algorithms.linesearch import Fused as Fused
+from .algorithms.linesearch import TwoExchange as TwoExchange
+from .experiments.compare import compare as compare
+from .experiments.comparison import Comparison as Comparison
+from .fitting import estimators as estimators
+from .fitting.estimators import (
+    FederatedGammaRegressor as FederatedGammaRegressor,
+)
+from .fitting.estimators import (
+    FederatedLinearRegression as FederatedLinearRegression,
+)
+from .fitting.estimators import (
+    FederatedLogisticRegression as FederatedLogisticRegression,
+)
+from .fitting.estimators import (
+    FederatedPoissonRegressor as FederatedPoissonRegressor,
+)
+from .fitting.fit import fit as fit
+from .fitting.model import Model as Model
+from .preparation import Study as Study
+from .protocol.precision import Bits as Bits
+from .protocol.precision import EntropyCoded as EntropyCoded
+from .protocol.precision import Exact as Exact
+from .solve.optimize import Result as Result
+from .solve.optimize import optimize as optimize
+from .solve.optimize import optimum as optimum
+from .solve.optimize import resume as resume
+from .solve.watching import RunLog as RunLog
+from .tables import Federation as Federation

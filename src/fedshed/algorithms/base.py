@@ -1,0 +1,282 @@
+"""What an algorithm is: a Master's round as a generator of requests, and an agent that answers them.
+
+A round has two halves, both generators that yield an `Ask` and receive the `Replies`:
+
+    observe   costs, gradients (and curvature) at theta^t, unless they came with the last line search;
+    step      a direction, a step size, theta^{t+1}.
+
+Between them the engine sees the gradient and may stop.  States are frozen and made of plain data, so a
+checkpoint is their encoding and a failed round changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.linalg.arrays import Scalars, Vector
+from fedshed.objectives import Objective
+from fedshed.protocol.messages import Message, Update
+from fedshed.protocol.precision import Exact, Precision
+
+AgentId: TypeAlias = str
+
+
+class Problem(Struct, frozen=True, dict=True):
+    """min sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2, with p_i = N_i / N (Section 2)."""
+
+    l2: Vector
+    weights: dict[AgentId, float]
+    loss: str
+    columns: tuple[str, ...] = ()
+    stateless: bool = False  # agents forget everything between two exchanges
+
+    @property
+    def n(self) -> int:
+        """Dimension of theta."""
+        return len(self.l2)
+
+    @cached_property
+    def agents(self) -> tuple[AgentId, ...]:
+        """Names of the agents, sorted: every sum over agents runs in this order."""
+        return tuple(sorted(self.weights))
+
+    @cached_property
+    def p(self) -> dict[AgentId, float]:
+        """Share p_i of each agent in the total weight."""
+        total = sum(self.weights[i] for i in self.agents)
+        return {i: self.weights[i] / total for i in self.agents}
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What the Master may keep to save work: it follows from the state, and no result depends on it."""
+        return {}
+
+    def ridge(self, theta: Vector) -> float:
+        """The penalty, which only the Master adds (docs/notation.md, "ridge")."""
+        return float(0.5 * theta @ (self.l2 * theta))
+
+
+class Ask(Struct, frozen=True):
+    """A request: parts common to all agents, and each agent's own part (its keys say who is asked).
+
+    Those that are `needed` are asked until they answer; the others may stay silent.
+    """
+
+    parts: tuple[Message, ...]
+    each: Mapping[AgentId, Message | None]
+    needed: frozenset[AgentId] = frozenset()
+
+    def to(self, agents: Iterable[AgentId]) -> Ask:
+        """The same request, to these agents only."""
+        return replace(self, each={i: self.each[i] for i in agents})
+
+
+Replies: TypeAlias = Mapping[AgentId, Sequence[Any]]  # the silent are absent; one answer for each part
+R = TypeVar("R")
+Flow: TypeAlias = Generator[Ask, Replies, R]
+
+
+class Curvature(Protocol):
+    """A symmetric positive semidefinite matrix, known by its products."""
+
+    def matvec(self, s: Vector) -> Vector:
+        """H s."""
+        ...
+
+
+C = TypeVar("C", bound=Curvature | None)
+
+
+class Known(Struct, Generic[C], frozen=True):
+    """All the Master knows of one agent: f and g at w, the last point it answered at, and its curvature.
+
+    Elsewhere the agent is its model m(theta) = f + g's + s'H_hat s / 2 with s = theta - w.
+    """
+
+    w: Vector
+    f: float
+    g: Vector
+    curvature: C
+
+    def at(self, theta: Vector) -> bool:
+        """Whether f and g are exact at theta."""
+        return self.w is theta or np.array_equal(self.w, theta)
+
+    def cost(self, theta: Vector) -> float:
+        """m(theta); f itself at theta = w."""
+        s = theta - self.w
+        return self.f if self.at(theta) else float(self.f + self.g @ s + 0.5 * s @ self._product(s))
+
+    def gradient(self, theta: Vector) -> Vector:
+        """The gradient of m at theta; g itself at theta = w."""
+        return self.g if self.at(theta) else self.g + self._product(theta - self.w)
+
+    def _product(self, s: Vector) -> Vector:
+        return np.zeros_like(s) if self.curvature is None else self.curvature.matvec(s)
+
+
+class State(Struct, Generic[C], frozen=True):
+    """The Master between two rounds: theta^t, what it knows of each agent, and the last three ||g||."""
+
+    t: int
+    theta: Vector
+    known: dict[AgentId, Known[C]]
+    norms: tuple[float, ...] = ()
+    updated: int = 0  # the iteration whose update is in `known`
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `known` holds the update at theta^t, so that nobody need be asked for it again.
+
+        It follows from `known` itself: a step that moves theta or t without new answers is never fresh.
+        """
+        return self.updated == self.t and any(known.at(self.theta) for known in self.known.values())
+
+    def silent(self, problem: Problem) -> tuple[AgentId, ...]:
+        """Agents whose answer at theta^t is missing."""
+        return tuple(i for i in problem.agents if i not in self.known or not self.known[i].at(self.theta))
+
+
+S = TypeVar("S", bound=State[Any])
+
+
+class Info(Struct, frozen=True):
+    """What the reader of a trace wants to know of one iteration."""
+
+    eta: float
+    rounds: int  # as the paper counts them
+    renewed: int = 0  # agents that renewed their Hessian
+    q_max: int = 0  # most eigenpairs held of one agent
+    stopped: str | None = None  # why no step was possible
+
+
+class Agent(Struct, frozen=True):
+    """An agent as its algorithm sees it: a name and a local cost."""
+
+    name: AgentId
+    objective: Objective
+
+
+def cost(problem: Problem, state: State[Any]) -> float:
+    """f(theta^t), from exact costs where the agent answered and from its model where not."""
+    total = sum(problem.p[i] * state.known[i].cost(state.theta) for i in problem.agents)
+    return total + problem.ridge(state.theta)
+
+
+def gradient(problem: Problem, state: State[Any]) -> Vector:
+    """g_t = sum_i p_i g_t^(i) + l2 theta^t."""
+    g: Vector = problem.l2 * state.theta
+    for i in problem.agents:
+        g = g + problem.p[i] * state.known[i].gradient(state.theta)
+    return g
+
+
+class Algorithm(Struct, Generic[S], frozen=True, tag=True):
+    """An algorithm is immutable configuration; subclasses say what is asked, learnt, and done with it."""
+
+    precision: Precision = Exact()
+    partial: ClassVar[bool] = False  # can do without an agent it has a model of
+    messages: ClassVar[tuple[type[Message], ...]]  # its own, besides Search and Costs
+    state: ClassVar[Any]  # type of the Master's state
+    cache: ClassVar[Any]  # type of an agent's state, which is only a cache
+
+    @property
+    def losses(self) -> tuple[str, ...] | None:
+        """The losses it is for; None: any convex one."""
+        return None
+
+    def start(self, problem: Problem, theta: Vector) -> S:
+        """The Master's state before the first round (t = 1: docs/paper.md 1): nothing is known."""
+        start: S = self.state(t=1, theta=theta, known={})
+        return start
+
+    def ask(self, problem: Problem, state: S) -> Ask:
+        """The request for the update at theta^t."""
+        raise NotImplementedError
+
+    def absorb(self, problem: Problem, state: S, replies: Replies) -> S:
+        """The state with what the replies to `ask` say."""
+        raise NotImplementedError
+
+    def step(self, problem: Problem, state: S) -> Flow[tuple[S, Info]] | tuple[S, Info]:
+        """From the update at theta^t to theta^{t+1}; the new state comes from a line search or `advance`."""
+        raise NotImplementedError
+
+    def respond(self, agent: Agent, cache: Any, part: Any, mine: Any) -> tuple[Any, Message]:
+        """An agent's answer to one part of a request, and its new cache."""
+        raise NotImplementedError
+
+    @property
+    def lossy(self) -> bool:
+        """Whether gradients may come rounded."""
+        return self.precision.lossy
+
+    def update(self, state: S) -> Update:
+        """The request for f_i and g_i at theta^t, as accurate as the last step makes it worth."""
+        return Update(state.t, state.theta, self.precision.accuracy(state.norms, len(state.theta)))
+
+    def sent(self, cache: Any, answer: Any) -> Any:
+        """An agent's cache after it has sent what the Master sees as `answer`."""
+        return cache
+
+    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+        """Why this answer to a part cannot be used, if it cannot: only what shapes and types do not say."""
+        return None
+
+    def confirm(self, problem: Problem, state: S) -> Flow[S]:
+        """The state with exact answers of all agents at theta^t, before convergence is declared on it."""
+        if not self.lossy and not state.silent(problem):
+            return state
+        ask = self.ask(problem, state)
+        parts = tuple(replace(part, accuracy=0.0) if self.lossy else part for part in ask.parts)
+        replies = yield replace(ask, parts=parts, needed=frozenset(ask.each))
+        return self.absorb(problem, state, replies)
+
+    def salvage(self, problem: Problem, state: S, trial: S, replies: Replies) -> S:
+        """What is worth keeping of an update at a trial point that was rejected: nothing, by default."""
+        return state
+
+    def reminded(self, state: S) -> S:
+        """The state that trusts no agent's memory, after a resume."""
+        return state
+
+    def exact_curvature(self, problem: Problem, state: S) -> Any:
+        """The exact Hessian at theta^t as an operator with `solve`, where the Master holds it; else None."""
+        return None
+
+    def observe(self, problem: Problem, state: S) -> Flow[S]:
+        """f_i, g_i (and curvature) at theta^t; every agent must have answered once before the first step."""
+        if state.fresh:
+            return state
+        replies = yield from self.collect(self.ask(problem, state), problem, state)
+        return replace(self.absorb(problem, state, replies), updated=state.t)
+
+    def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
+        """The replies of all agents, but for those that their model can stand for."""
+        needed = (i for i in ask.each if not (self.partial and i in state.known))
+        replies = yield replace(ask, needed=frozenset(needed))
+        return replies
+
+
+def unlike(answer: Any, *expected: type[Message]) -> str | None:
+    """Why an answer of another kind than expected cannot be used."""
+    names = " or ".join(kind.__name__ for kind in expected)
+    return None if isinstance(answer, expected) else f"it sent a {type(answer).__name__}, not a {names}"
+
+
+def advance(state: S, theta: Vector, g: Vector) -> S:
+    """The state at theta^{t+1}, before anything is known there."""
+    norms = (*state.norms[-2:], float(np.linalg.norm(g)))
+    return replace(state, t=state.t + 1, theta=theta, norms=norms)
+
+
+def step_sizes(beta: float, start: int, count: int) -> Scalars:
+    """beta^start, ..., beta^(start + count - 1)."""
+    etas: Scalars = np.power(beta, np.arange(start, start + count, dtype=float))
+    return etas

@@ -1,0 +1,161 @@
+"""Federated Armijo backtracking (Algorithm 2, docs/paper.md 9), and the full step of least squares.
+
+A line search is a part of its own, with two exchange patterns that give the same iterates bit for bit:
+`TwoExchange` asks for the costs along the direction, and leaves the next update to the next round;
+`Fused` asks for the costs and for the update at the full step in one exchange.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError, Error
+from fedshed.algorithms.base import Ask, Problem, Replies, State, advance, cost, step_sizes
+from fedshed.linalg.arrays import Vector
+from fedshed.protocol.messages import Search, Undefined
+
+if TYPE_CHECKING:
+    from fedshed.algorithms.base import Algorithm, Flow
+
+SMALLEST_STEP = 2.0**-40
+
+
+class Step(Struct, frozen=True):
+    """The accepted step size and the Master's state at the new point; eta = 0 says that none was found."""
+
+    eta: float
+    state: Any
+
+    @property
+    def stopped(self) -> str | None:
+        """Why no step was possible, if none was."""
+        return None if self.eta > 0 else "the line search found no step above 2^-40 that lowers the cost"
+
+
+class FullStep(Struct, frozen=True, tag=True):
+    """eta = 1 without asking (Algorithm 1)."""
+
+    rounds: ClassVar[int] = 0
+
+    def __call__(
+        self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
+    ) -> Flow[Step]:
+        """theta + direction."""
+        return Step(1.0, advance(state, state.theta + direction, g))
+        yield  # a flow that asks nothing
+
+
+class _Armijo(Struct, frozen=True, tag=True):
+    """The first eta = beta^j with f(theta + eta p) <= f(theta) + alpha eta g'p; `candidates` at a time."""
+
+    alpha: float = 0.1
+    beta: float = 0.5
+    candidates: int = 8
+    rounds: ClassVar[int] = 1
+    fused: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < 0.5 and 0 < self.beta < 1 and self.candidates >= 1):
+            raise ConfigError(
+                f"Armijo needs 0 < alpha < 1/2, 0 < beta < 1 and candidates >= 1, "
+                f"not {self.alpha}, {self.beta}, {self.candidates}"
+            )
+
+    def __call__(
+        self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
+    ) -> Flow[Step]:
+        """Ask for batch after batch of candidates until one is accepted or all are below 2^-40."""
+        if not np.isfinite(direction).all():
+            raise Error(
+                f"the direction at iteration {state.t} is not finite; rescale the columns or raise l2"
+            )
+        f0, slope, tried = cost(problem, state), float(g @ direction), 0
+        while self.beta**tried >= SMALLEST_STEP:
+            etas = step_sizes(self.beta, tried, self.candidates)
+            search = Search(
+                state.theta, direction, etas[etas >= SMALLEST_STEP], slopes=self._drowns(f0, slope)
+            )
+            trial = advance(state, state.theta + direction, g) if self.fused and tried == 0 else None
+            ask = self._ask(algorithm, problem, search, trial)
+            replies = yield from algorithm.collect(ask, problem, state)
+            eta = self._first_accepted(problem, state, f0, slope, search, replies)
+            if trial is not None:
+                update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
+                if eta == 1.0:
+                    return Step(eta, replace(algorithm.absorb(problem, trial, update), updated=trial.t))
+                state = algorithm.salvage(problem, state, trial, update)
+            if eta > 0:
+                return Step(eta, advance(state, state.theta + eta * direction, g))
+            tried += self.candidates
+        return Step(0.0, state)
+
+    def _ask(
+        self, algorithm: Algorithm[Any], problem: Problem, search: Search, trial: State[Any] | None
+    ) -> Ask:
+        """The request for the costs, and for the update at the trial point if there is one."""
+        if trial is None:
+            return Ask((search,), dict.fromkeys(problem.agents))
+        update = algorithm.ask(problem, trial)
+        return Ask((search, *(replace(part, theta=None) for part in update.parts)), update.each)
+
+    def _drowns(self, f0: float, slope: float) -> bool:
+        """Whether the decrease asked for is too small to be seen in differences of costs."""
+        return bool(self.alpha * abs(slope) <= 100 * _slack(f0))
+
+    def _first_accepted(
+        self, problem: Problem, state: State[Any], f0: float, slope: float, search: Search, replies: Replies
+    ) -> float:
+        """Armijo; where rounding hides the decrease, the slope decides (Hager and Zhang 2005).
+
+        For a quadratic, f(eta) <= f(0) + alpha eta f'(0) is the same as f'(eta) <= (2 alpha - 1) f'(0).
+        """
+        for j, eta in enumerate(search.etas):
+            with np.errstate(over="ignore", invalid="ignore"):  # an infinite cost is simply not accepted
+                f, rise = _along(problem, state, search, float(eta), j, replies)
+            if f <= f0 + self.alpha * eta * slope + _slack(f0) and (
+                rise is None or rise <= (2 * self.alpha - 1) * slope
+            ):
+                return float(eta)
+        return 0.0
+
+
+def _slack(f0: float) -> float:
+    return 4 * float(np.finfo(float).eps) * max(1.0, abs(f0))
+
+
+class TwoExchange(_Armijo, frozen=True, tag=True):
+    """The paper's pattern: one exchange for the update, one for the costs."""
+
+
+class Fused(_Armijo, frozen=True, tag=True):
+    """One exchange for the costs and for the update at eta = 1; what a rejected trial brought is salvaged."""
+
+    fused: ClassVar[bool] = True
+
+
+def _along(
+    problem: Problem, state: State[Any], search: Search, eta: float, j: int, replies: Replies
+) -> tuple[float, float | None]:
+    """f and its slope at theta + eta * direction: one function for f0 and all candidates (docs/design.md, 5).
+
+    An agent counts with what it reported if it answered here *and* at theta^t, else with its model.
+    """
+    theta = state.theta + eta * search.direction
+    f, rise = 0.0, float(search.direction @ (problem.l2 * theta))
+    for i in problem.agents:
+        known = state.known[i]
+        if i in replies and known.at(state.theta):
+            costs = replies[i][0]
+            f += problem.p[i] * costs.values[j]
+            rise += problem.p[i] * costs.slopes[j] if search.slopes else 0.0
+        else:
+            f += problem.p[i] * known.cost(theta)
+            rise += problem.p[i] * float(known.gradient(theta) @ search.direction) if search.slopes else 0.0
+    return f + problem.ridge(theta), rise if search.slopes else None
+
+
+LineSearch: TypeAlias = FullStep | TwoExchange | Fused

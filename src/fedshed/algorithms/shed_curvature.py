@@ -1,0 +1,143 @@
+"""What the Master holds of each agent's Hessian in the SHED family, and H_hat made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.algorithms.base import Problem, State
+from fedshed.linalg import DensePlusRidge, LowRankPlusDiagonal
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.short_rows import Short, weighted_gram
+from fedshed.linalg.solve import MANY_COLUMNS, Factor, cholesky_of
+from fedshed.protocol.messages import Eigenpairs, Share
+
+Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
+
+
+class Held(Struct, frozen=True):
+    """What the Master holds of one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
+
+    H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I.
+    """
+
+    k: int
+    theta_k: Vector
+    values: Scalars
+    vectors: Matrix
+    rho: float
+    complete: bool  # no pairs follow: H_hat is the agent's whole Hessian
+    t: int  # the last iteration whose pairs are in
+    lost: bool = False  # the agent forgot this Hessian and needs theta_k
+    owed: bool = False  # a renewal was due but did not arrive
+    short: Short | None = None  # the rows kept in four bytes a number; `vectors` are then the others
+
+    @property
+    def q(self) -> int:
+        """Number of eigenpairs held."""
+        return len(self.values)
+
+    def matvec(self, s: Vector) -> Vector:
+        """H_hat s."""
+        rows = self.rows
+        product: Vector = self.rho * s + (self.excess * (rows @ s)) @ rows
+        return product
+
+    @property
+    def rows(self) -> Matrix:
+        """v_1, ..., v_q, however they are stored."""
+        return self.vectors if self.short is None else self.short.merged(self.vectors)
+
+    @property
+    def excess(self) -> Vector:
+        """lambda_j - rho, at least 0."""
+        return np.maximum(self.values - self.rho, 0.0)
+
+    def first(self, q: int) -> Held:
+        """As it was with q pairs."""
+        rho = float(self.values[q]) if q < self.q else self.rho
+        return replace(self, values=self.values[:q], vectors=self.rows[:q], rho=rho, short=None)
+
+    def extended(self, pairs: Eigenpairs, t: int) -> Held:
+        """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
+        new = slice(self.q - pairs.start, None)
+        anew = pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
+        if anew:  # all of them: no mixture
+            return replace(self, values=pairs.values, vectors=pairs.vectors, rho=pairs.rho,
+                           complete=pairs.last, t=t, lost=False, short=None)  # fmt: skip
+        if pairs.k != self.k or pairs.start > self.q or pairs.start + len(pairs.values) < self.q:
+            return replace(self, lost=True)  # another Hessian, a hole, or an answer from the past
+        return replace(
+            self,
+            values=np.concatenate([self.values, pairs.values[new]]),
+            vectors=np.concatenate([self.vectors, pairs.vectors[new]]),
+            rho=pairs.rho,
+            complete=pairs.last,
+            t=t,
+            lost=False,
+        )
+
+    def shortened(self, mu: float, orthogonal: bool) -> Held:
+        """With its new rows in four bytes a number where no direction moves by 1e-7, whatever follows.
+
+        H_hat >= mu and lambda_j - rho <= lambda_j hold for any rho and any answers of the other agents.
+        """
+        old = self.short or Short()
+        if mu == 0 or len(old.scales) == self.q:
+            return self
+        short, whole = old.joined(self.vectors, self.values, mu, orthogonal)
+        return replace(self, vectors=whole, short=short)
+
+
+def curvature(problem: Problem, state: State[Held]) -> Operator:
+    """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
+    held = [state.known[i].curvature for i in problem.agents]
+    if any(h.short for h in held) and sum(h.q for h in held) >= problem.n < MANY_COLUMNS:
+        return _accumulated(problem, held)
+    rows, diagonal = _stacked(problem, held)
+    return LowRankPlusDiagonal(rows, diagonal, problem.columns, near=lambda: _near(problem, held))
+
+
+def _stacked(problem: Problem, held: Sequence[Held]) -> tuple[Matrix, Vector]:
+    """U and d with H_hat = U'U + diag(d)."""
+    shares = [problem.p[i] for i in problem.agents]
+    rows = np.concatenate([h.rows for h in held])
+    rows *= np.concatenate([np.sqrt(p * h.excess) for p, h in zip(shares, held, strict=True)])[:, None]
+    rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
+    return rows, rho + problem.l2
+
+
+def _accumulated(problem: Problem, held: Sequence[Held]) -> DensePlusRidge:
+    """The same n x n, a few agents at a time: a stack of all rows would take what short ones save."""
+    shares = [problem.p[i] for i in problem.agents]
+    gram = weighted_gram(((h.rows, p * h.excess) for p, h in zip(shares, held, strict=True)), problem.n)
+    rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
+    return DensePlusRidge(gram, rho + problem.l2, problem.columns)
+
+
+def _near(problem: Problem, held: Sequence[Held]) -> Factor:
+    """The factor of H_hat with each agent's first 1, 2, 4, 8, ... pairs: a new one only when they double.
+
+    It follows from the state alone, so a resumed run solves with the same one.
+    """
+    counts = [1 << h.q.bit_length() - 1 if h.q else 0 for h in held]
+    key = tuple((h.k, q) for h, q in zip(held, counts, strict=True))
+    if problem.memo.get("near", (None,))[0] != key:
+        first = [h.first(q) for h, q in zip(held, counts, strict=True)]
+        problem.memo["near"] = key, cholesky_of(*_stacked(problem, first))
+    factor: Factor = problem.memo["near"][1]
+    return factor
+
+
+def held_after(old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:
+    """The Master's copy after a reply to `share`."""
+    if pairs is not None and pairs.k == state.t == share.k and pairs.start == 0:
+        return Held(pairs.k, state.theta, pairs.values, pairs.vectors, pairs.rho, pairs.last, state.t)
+    assert old is not None  # the first answer has pairs: see `refusal`
+    if pairs is None:
+        return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))
+    return old.extended(pairs, state.t)

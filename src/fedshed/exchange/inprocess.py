@@ -1,0 +1,48 @@
+"""All agents in this process: the default, and the reference for every other transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from fedshed._utils.errors import ConfigError
+
+
+class Handler(Protocol):
+    """What answers at a site."""
+
+    def handle(self, payload: bytes) -> bytes:
+        """The encoded reply to an encoded request."""
+        ...
+
+    def forget(self) -> None:
+        """Lose what is only a cache."""
+        ...
+
+
+class InProcess:
+    """Agents answer one after the other, or `workers` at a time, through the same bytes as anywhere else.
+
+    An agent's answer depends on no other's, and BLAS is held at one thread: any number of workers gives the
+    same bits.  More than one pays where agents hold much data, for only long products run beside each other.
+    """
+
+    stateless = False
+
+    def __init__(self, sites: Mapping[str, Handler], workers: int = 1) -> None:
+        if workers < 1:
+            raise ConfigError(f"workers must be a whole number >= 1, not {workers}")
+        self.sites, self._workers = dict(sites), workers
+
+    def agents(self) -> Sequence[str]:
+        """Names of the agents."""
+        return sorted(self.sites)
+
+    def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
+        """Every agent asked answers."""
+        if self._workers == 1:
+            return [(i, self.sites[i].handle(payload)) for i, payload in payloads.items()]
+        with ThreadPoolExecutor(self._workers) as pool:
+            answers = pool.map(lambda i: self.sites[i].handle(payloads[i]), payloads)
+            return list(zip(payloads, answers, strict=True))

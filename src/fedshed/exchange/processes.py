@@ -1,0 +1,107 @@
+"""Every site a process of its own on this machine: real connections, deadlines, sites that can be killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from secrets import token_bytes
+from tempfile import TemporaryDirectory
+from typing import Self
+
+from fedshed._utils.errors import ProtocolError
+from fedshed.exchange.agent import write_site
+from fedshed.exchange.hub import Hub
+from fedshed.exchange.site import Site
+from fedshed.privacy.policy import Policy
+
+
+class SiteProcess:
+    """The process of one site: started, killed, started again; it ends with the process that started it."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        """Its number, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it anew, with nothing but what its folder holds."""
+        self.kill()
+        command = [sys.executable, "-m", "fedshed.exchange.agent", str(self._folder)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """SIGKILL: no farewell."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process = None
+
+    def last_words(self) -> str:
+        """The end of what it wrote on standard error."""
+        return (self._folder / "log").read_text(errors="replace")[-500:].strip()
+
+
+class Processes:
+    """A transport that starts a process for each site, and ends them all when the run does.
+
+    `optimize(..., transport=Processes)`, or with `functools.partial(Processes, deadline=2.0)`.
+    """
+
+    stateless = False
+
+    def __init__(
+        self, sites: Mapping[str, Site], *, deadline: float = 10.0, policy: Policy | None = None,
+        start_within: float = 60.0,
+    ) -> None:  # fmt: skip
+        self._folder = TemporaryDirectory(prefix="fedshed-")
+        root = Path(self._folder.name)
+        tokens = {name: token_bytes(16) for name in sites}
+        self.processes: dict[str, SiteProcess] = {}
+        self._hub = Hub(tokens, root / "address", deadline)
+        try:
+            for k, (name, site) in enumerate(sorted(sites.items())):
+                (folder := root / f"site-{k}").mkdir()
+                write_site(folder, site, tokens[name], root / "address", policy)
+                self.processes[name] = SiteProcess(folder)
+            self._hub.wait(start_within)
+        except ProtocolError as error:
+            words = {name: process.last_words() for name, process in self.processes.items()}
+            self.close()
+            raise ProtocolError(f"{error}; they wrote: {words}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def agents(self) -> Sequence[str]:
+        """Names of the sites."""
+        return self._hub.agents()
+
+    def exchange(self, payloads: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
+        """What came back by the deadline, and what came late from before."""
+        return self._hub.exchange(payloads)
+
+    def close(self) -> None:
+        """End all processes and connections, and remove their files."""
+        self._hub.close()
+        for process in self.processes.values():
+            process.kill()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,79 @@
+"""Why a site's answer cannot be used, from what was asked; `convexity` looks at what it said before."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from fedshed.algorithms.base import Algorithm, Ask, Problem
+from fedshed.protocol.codec import Reply
+from fedshed.protocol.messages import (
+    Costs,
+    Declined,
+    Message,
+    Search,
+    Share,
+    Undefined,
+    Update,
+    numeric_fields,
+)
+
+MOST_HESSIANS = 1000
+OF_A_SEARCH = (Costs, Undefined)  # tuples: a union is made anew whenever it is looked at
+NO_UPDATE = (Costs, Search, Update, Share)
+
+
+def unusable(algorithm: Algorithm[Any], problem: Problem, ask: Ask, mine: Any, reply: Reply) -> str | None:
+    """Why this reply to `ask` cannot be used, if it cannot."""
+    if not 0 <= reply.hessians <= MOST_HESSIANS:
+        return f"it says it computed {reply.hessians} Hessians for one request"
+    if declined := next((part for part in reply.parts if isinstance(part, Declined)), None):
+        return f"it declined: {declined.why}"
+    if len(reply.parts) != len(ask.parts):
+        return f"it answered {len(reply.parts)} of {len(ask.parts)} parts"
+    for part, answer in zip(ask.parts, reply.parts, strict=True):
+        if why := _unfit(part, answer):
+            return why
+        if isinstance(answer, OF_A_SEARCH):
+            continue
+        if why := algorithm.refusal(problem, part, mine, answer) or _too_large(part, answer):
+            return why
+    return None
+
+
+def _unfit(part: Any, answer: Any) -> str | None:
+    """Each part has an answer of its kind: costs to a search, one for each step size."""
+    if isinstance(answer, Undefined):
+        fits = getattr(part, "theta", part) is None  # only at a trial point
+    elif isinstance(part, Search):
+        fits = isinstance(answer, Costs) and _complete(part, answer)
+    else:
+        fits = not isinstance(answer, NO_UPDATE)
+    return None if fits else f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
+
+
+def _complete(search: Search, costs: Costs) -> bool:
+    slopes = 0 if costs.slopes is None else len(costs.slopes)
+    return len(costs.values) == len(search.etas) and slopes == len(search.etas) * search.slopes
+
+
+def _too_large(part: Any, answer: Message) -> str | None:
+    """Numbers whose squares overflow can be had at a trial point, which is then rejected; elsewhere not."""
+    if getattr(part, "theta", part) is None:
+        return None
+    for name in numeric_fields(type(answer)):
+        value = getattr(answer, name)
+        if isinstance(value, Message):
+            if why := _too_large(part, value):
+                return why
+        elif _overflows(value):
+            return f"its {name} is too large to compute with"
+    return None
+
+
+def _overflows(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return not isfinite(np.vdot(value, value))
+    return isinstance(value, float) and not isfinite(value * value)

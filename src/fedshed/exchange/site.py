@@ -1,0 +1,197 @@
+"""A site: it decodes a request, lets the algorithm answer part by part, and encodes the reply."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Optional
+
+import numpy as np
+
+from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
+from fedshed.algorithms.base import Agent, AgentId, Algorithm
+from fedshed.linalg.arrays import Scalars, Vector
+from fedshed.linalg.columns import Batched, Narrow
+from fedshed.linalg.rows import Rows
+from fedshed.objectives import Fit, Objective, Point
+from fedshed.protocol.codec import Codec, Decoder, Reply, Request, encode
+from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined
+
+
+def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
+    """The wire format of an algorithm: its own messages, and those of the line search."""
+    return Codec((Search, Costs, Undefined, Declined, *algorithm.messages), n, algorithm.precision)
+
+
+class UnanswerableError(ProtocolError):
+    """An algorithm cannot answer a request at this point: its numbers leave what can be computed or sent."""
+
+
+class Site:
+    """One agent at work: bytes in, bytes out; its state is only a cache and may be lost at any time."""
+
+    def __init__(
+        self, name: AgentId, objective: Objective, algorithm: Algorithm[Any], codec: Codec | None = None
+    ) -> None:
+        self.name, self.objective, self.algorithm = name, objective, algorithm
+        self._codec = codec or codec_of(algorithm, objective.dim)  # sites of one process may share one
+        self._listens = algorithm.precision.lossy and type(algorithm).sent is not Algorithm.sent
+        self._cache: Any = None
+        self._counter = _HessianCounter(objective)
+        self._agent = Agent(name, self._counter)
+
+    def handle(self, payload: bytes) -> bytes:
+        """The encoded reply to an encoded request; the cache changes only if all parts were answered.
+
+        A part that the algorithm cannot answer at this point is declined; the Master decides what follows.
+        """
+        request = self._codec.decode_request(payload)
+        try:
+            return self._handled(request)
+        except UnanswerableError as error:
+            return self.declined(payload, str(error))
+
+    def _handled(self, request: Request) -> bytes:
+        self._counter.start(getattr(self._cache, "theta_k", None))
+        cache = self._cache
+        answers: list[Message] = []
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
+            for part, located in zip(request.parts, request.located, strict=True):
+                if isinstance(part, Search):
+                    answers.append(self._costs(part))
+                else:
+                    cache, answer = self._answer(cache, located, request.mine, trial=located is not part)
+                    answers.append(answer)
+        reply = Reply(request.run, request.number, self._counter.hessians, answers)
+        encoded = self._codec.encode_reply(reply, request.accuracy)
+        if self._listens:  # what the Master sees is what the agent must go on from
+            for answer in self._codec.decode_reply(encoded).parts:
+                cache = self.algorithm.sent(cache, answer)
+        self._cache = cache
+        return encoded
+
+    def answer(self, payload: bytes) -> bytes:
+        """The encoded reply, whatever happens: what cannot be answered is declined, with the reason."""
+        try:
+            return self.handle(payload)
+        except Error as error:
+            return self.declined(payload, str(error))
+
+    def declined(self, payload: bytes, why: str) -> bytes:
+        """The reply to a request that is not answered; nothing for one that cannot be read."""
+        try:
+            request = self._codec.decode_request(payload)
+        except CodecError:
+            return b""
+        return self._codec.encode_reply(Reply(request.run, request.number, 0, [Declined(why[:2000])]))
+
+    def _costs(self, search: Search) -> Costs:
+        """Costs along the direction; one that overflows is infinite, and will be rejected."""
+        along = search.theta, search.direction, search.etas
+        slopes = _or_infinite(self.objective.slopes_along(*along)) if search.slopes else None
+        return Costs(_or_infinite(self.objective.along(*along)), slopes)
+
+    def _answer(self, cache: Any, part: Any, mine: Any, trial: bool) -> tuple[Any, Message]:
+        """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
+        if getattr(part, "theta", part) is None:
+            raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
+        try:
+            return self.algorithm.respond(self._agent, cache, part, mine)
+        except (ValueError, ArithmeticError, SingularError, CodecError) as error:
+            if trial:
+                return cache, Undefined()
+            raise UnanswerableError(
+                f"site {self.name!r} cannot answer {type(part).__name__}: {error}"
+            ) from error
+
+    @property
+    def kernel(self) -> str | None:
+        """The kernel that computed the eigenpairs in the cache, where the algorithm has any."""
+        name: str | None = getattr(getattr(self._cache, "pairs", None), "kernel", None)
+        return name
+
+    def forget(self) -> None:
+        """Lose the cache, as a restarted process would."""
+        self._cache = None
+
+    def save(self) -> bytes:
+        """The cache as bytes, for an engine that starts a process for each message."""
+        return encode(self._cache)
+
+    def load(self, saved: bytes) -> None:
+        """Take a saved cache back."""
+        self._cache = Decoder(Optional[self.algorithm.cache], self.objective.dim)(saved)
+
+
+def _or_infinite(values: Scalars) -> Scalars:
+    """Numbers; infinity for what is none."""
+    return values if isfinite(values.sum()) else np.where(np.isfinite(values), values, np.inf)
+
+
+class _HessianCounter:
+    """An objective that counts at how many points its curvature was computed: nobody can forget to count.
+
+    Not at the anchor of the Hessian in the cache, which was counted when it was taken.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+        self.weight, self.dim = objective.weight, objective.dim
+        self.start(None)
+
+    def start(self, anchor: Vector | None) -> None:
+        """Count anew, with the anchor of the Hessian in the cache."""
+        self._anchor, self.hessians = anchor, 0
+
+    def at(self, theta: Vector) -> Point:
+        return _CountedPoint(self, theta, self._objective.at(theta))
+
+    def count(self, theta: Vector) -> None:
+        """A Hessian taken at theta."""
+        self.hessians += self._anchor is None or not np.array_equal(theta, self._anchor)
+
+    def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
+        return self._objective.along(theta, direction, etas)
+
+    def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
+        return self._objective.slopes_along(theta, direction, etas)
+
+    def null_moments(self) -> Scalars:
+        return self._objective.null_moments()
+
+
+class _CountedPoint:
+    def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:
+        self._counter, self._theta, self._point, self._new = counter, theta, point, True
+
+    @property
+    def value(self) -> float:
+        return self._point.value
+
+    @property
+    def gradient(self) -> Vector:
+        return self._point.gradient
+
+    @property
+    def factor(self) -> Rows:
+        self._count()
+        return self._point.factor
+
+    @property
+    def narrow(self) -> Narrow | Batched:
+        self._count()
+        return self._point.narrow
+
+    @property
+    def information(self) -> Rows:
+        self._count()
+        return self._point.information
+
+    @property
+    def fit(self) -> Fit:
+        return self._point.fit
+
+    def _count(self) -> None:
+        """One Hessian a point, however often it is looked at."""
+        if self._new:
+            self._counter.count(self._theta)
+        self._new = False

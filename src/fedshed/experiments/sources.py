@@ -1,0 +1,137 @@
+"""Reports of what was run: a comparison, or an experiment of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from fedshed.linalg import leading_eigenpairs
+from fedshed.objectives import local_objectives
+from fedshed.report.model import (
+    Agent,
+    Coefficient,
+    Fit,
+    Grid,
+    Problem,
+    Report,
+    Rerun,
+    Run,
+    Spectrum,
+    versions,
+)
+from fedshed.report.recorder import Recorder, digits, grid
+
+if TYPE_CHECKING:
+    from fedshed.algorithms.channels import Channel
+    from fedshed.experiments import Comparison
+    from fedshed.experiments.plan import Figure
+    from fedshed.experiments.runs import Record
+    from fedshed.fitting.model import Model
+    from fedshed.linalg.arrays import Vector
+    from fedshed.tables import Federation
+
+MOST_EIGENVALUES = 2000  # of a whole spectrum that is computed for a picture
+
+
+def of_comparison(comparison: Comparison) -> Report:
+    """The report of a comparison, with what the Master held of each agent in its first repeat."""
+    data, setting, first = comparison.federation, comparison.setting, comparison.trials[0]
+    best = min(comparison.results.values(), key=lambda result: float(result.trace[-1].f))
+    whole = _Whole(data, setting.loss, setting.intercept, best.theta)
+    ended = {one.algorithm: one for one in comparison.summary()}
+    runs = [
+        Run(
+            name, result.trace, ended[name].reason, ended[name].converged,
+            first.recorders[name].pairs() if name in first.recorders else None,
+            drawn(comparison.algorithms[name], data, len(result.trace) - 1, data.dim + setting.intercept),
+            whole.beside(first.recorders[name].spectra()) if name in first.recorders else (),
+            tuple(trial.results[name].trace for trial in comparison.trials[1:]),
+        )
+        for name, result in comparison.results.items()
+    ]  # fmt: skip
+    hashes = {trial.federation.name: trial.federation.fingerprint() for trial in comparison.trials[:1]}
+    hashes |= {
+        f"{t.federation.name}, repeat {k}": t.federation.fingerprint()
+        for k, t in enumerate(comparison.trials[1:], 2)
+    }
+    rerun = Rerun(setting.command, setting.seed, hashes, versions())
+    title = comparison.title
+    return Report(title, (Problem(title, tuple(runs), comparison.agents, agents_of(data)),), rerun)
+
+
+def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command: str) -> Report:
+    """The report of one experiment of the paper, a problem for each of its panels."""
+    from fedshed.experiments.runs import data_of
+
+    problems, hashes = [], {}
+    for panel in plan.panels:
+        data = data_of(panel.problem)
+        runs = tuple(
+            Run(one.name, one.rows, _ended(one), one.converged, one.pairs, None, one.spectra)
+            for one in records[panel.title]
+        )
+        problems.append(Problem(panel.title, runs, len(data.sites), agents_of(data)))
+        hashes[panel.title] = data.fingerprint()
+    seed = plan.panels[0].problem.seed if plan.panels else 0
+    return Report(f"{plan.title} ({plan.paper})", tuple(problems), Rerun(command, seed, hashes, versions()))
+
+
+def of_model(model: Model, recorder: Recorder, rerun: Rerun, level: float, robust: bool = False) -> Report:
+    """The report of a fit: its coefficients with intervals, its summary, and its one run."""
+    inference, study = model.inference, model.plan.study
+    title = f"{study.target}: {study.family}, {len(inference.sites)} sites"
+    agents = tuple(Agent(name, site.rows) for name, site in inference.sites.items())
+    name = model.run.algorithm.partition(":")[0]
+    rows = () if model.trace is None else tuple(model.trace)
+    run = Run(name, rows, model.run.reason, model.converged, recorder.pairs(), None, recorder.spectra())
+    table = inference.table(level, robust).tolist()
+    coefficients = tuple(
+        Coefficient(column, estimate, error, low, high, p)
+        for column, (estimate, error, _, p, low, high) in zip(inference.names, table, strict=True)
+    )
+    fit = Fit(coefficients, str(model.summary(robust=robust, level=level)), level)
+    return Report(title, (Problem(title, (run,), len(agents), agents),), rerun, fit)
+
+
+def agents_of(federation: Federation) -> tuple[Agent, ...]:
+    """Who holds how many rows, and of which classes."""
+    return tuple(
+        Agent(str(one.pop("site")), int(one.pop("rows")), {str(label): int(n) for label, n in one.items()})
+        for one in federation.report()
+    )
+
+
+def drawn(algorithm: Any, federation: Federation, iterations: int, n: int) -> Grid | None:
+    """d_t^(i), which a channel draws again: it depends on (seed, agent, t) only."""
+    channel: Channel | None = getattr(algorithm, "channel", None)
+    if channel is None or not iterations:
+        return None
+    sites, size = federation.sites, 8 * (n + 1)
+    return grid(sites, range(1, iterations + 1), lambda t, i: channel.eigenpairs(t + 1, sites[i], size))
+
+
+class _Whole:
+    """All eigenvalues of an agent's Hessian at theta, computed once an agent."""
+
+    def __init__(self, federation: Federation, loss: str, intercept: bool, theta: Vector) -> None:
+        self._objectives = local_objectives(federation, loss, intercept)
+        self._theta, self._found = theta, dict[str, tuple[float, ...]]()
+
+    def beside(self, spectra: Sequence[Spectrum]) -> tuple[Spectrum, ...]:
+        """The spectra with what the Master never saw."""
+        return tuple(replace(one, whole=self._values(one.agent)) for one in spectra)
+
+    def _values(self, agent: str) -> tuple[float, ...]:
+        if agent not in self._found:
+            factor = self._objectives[agent].at(self._theta).factor
+            few = min(factor.shape) <= MOST_EIGENVALUES
+            values = leading_eigenpairs(factor)[0] if few else np.empty(0)
+            self._found[agent] = tuple(map(digits, values))
+        return self._found[agent]
+
+
+def _ended(record: Record) -> str:
+    return "reached its gap" if record.converged else f"stopped after {record.rows[-1].iteration} iterations"

@@ -1,0 +1,95 @@
+"""Fitted estimators as JSON, with a schema version: no pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.version import __version__
+from fedshed.inference import Inference
+
+SCHEMA = 1
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    """A fitted estimator: its parameters, and what `fit` set."""
+
+    fedshed_estimator: int
+    fedshed_version: str
+    kind: str
+    parameters: dict[str, Any]
+    coef: Any
+    intercept: Any
+    features: int
+    names: tuple[str, ...] | None
+    classes: list[bool | int | float | str] | None
+    iterations: int
+    converged: bool
+    reason: str
+    inference: Inference | None
+
+    def __post_init__(self) -> None:
+        lines = () if self.classes is None else (1 if len(self.classes) == 2 else len(self.classes),)
+        if np.shape(self.coef) != (*lines, self.features) or np.shape(self.intercept) != lines:
+            raise ValueError(f"coef has another shape than that of {self.features} features")
+
+
+def encode(estimator: Any) -> bytes:
+    """The JSON of a fitted estimator."""
+    classes, names = getattr(estimator, "classes_", None), getattr(estimator, "feature_names_in_", None)
+    content = _File(
+        SCHEMA, __version__, type(estimator).__name__, _plain(estimator.get_params(deep=False)),
+        estimator.coef_.tolist(), np.asarray(estimator.intercept_).tolist(), estimator.n_features_in_,
+        None if names is None else tuple(map(str, names)), None if classes is None else classes.tolist(),
+        estimator.n_iter_, bool(estimator.converged_), estimator.reason_, estimator.inference_,
+    )  # fmt: skip
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def decode(path: str | Path, kinds: Mapping[str, type]) -> Any:
+    """The estimator in a file."""
+    try:
+        file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path} is not an estimator that fedshed wrote: {error}") from error
+    if file.fedshed_estimator != SCHEMA or file.kind not in kinds:
+        raise ConfigError(
+            f"{path} has schema {file.fedshed_estimator} and kind {file.kind!r}; this fedshed {__version__} "
+            f"reads schema {SCHEMA} of {', '.join(kinds)}"
+        )
+    return _fitted(file, kinds[file.kind](**_arrays(file.parameters)))
+
+
+def _fitted(file: _File, estimator: Any) -> Any:
+    estimator.coef_, estimator.n_features_in_ = np.array(file.coef), file.features
+    estimator.intercept_ = np.array(file.intercept) if isinstance(file.intercept, list) else file.intercept
+    estimator.n_iter_, estimator.converged_, estimator.reason_ = file.iterations, file.converged, file.reason
+    estimator.inference_ = file.inference
+    if file.names is not None:
+        estimator.feature_names_in_ = np.array(file.names, dtype=object)
+    if file.classes is not None:
+        estimator.classes_ = np.array(file.classes)
+    return estimator
+
+
+def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON holds them; an algorithm or a budget that is an object has no place there."""
+    plain = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in parameters.items()
+    }
+    for name, value in plain.items():
+        if not isinstance(value, bool | int | float | str | list | None):
+            raise ConfigError(f"{name}={value!r} cannot be saved; give a name or a number")
+    return plain
+
+
+def _arrays(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: np.array(value) if isinstance(value, list) else value for name, value in parameters.items()}

@@ -1,0 +1,268 @@
+"""scikit-learn estimators of the pooled model: `fit(X, y, sites=...)`, one site a value of `sites`.
+
+All minimise the mean loss plus l2 |coef|^2 / 2; the intercept is not penalised.  With W the sum of the sample
+weights (the number of rows without them) that is scikit-learn's
+
+    LogisticRegression(C = 1 / (l2 W))    Ridge(alpha = l2 W)
+    PoissonRegressor(alpha = l2)          GammaRegressor(alpha = l2)
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import write_atomically
+from fedshed.algorithms import Budget
+from fedshed.algorithms.base import Algorithm
+from fedshed.fitting import estimator_files as saved
+from fedshed.inference import Inference, Summary, infer, per_class
+from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.objectives import contrasts
+from fedshed.solve.engine import settled
+from fedshed.solve.optimize import Result, optimize, pose
+from fedshed.tables import Federation
+
+MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
+
+
+class _FederatedModel(BaseEstimator):  # type: ignore[misc]
+    """What the estimators share: the parameters, the fit, and the linear part."""
+
+    def __init__(
+        self,
+        l2: float | Vector = 1e-4,
+        *,
+        fit_intercept: bool = True,
+        algorithm: str | Algorithm[Any] = "auto",
+        budget: Budget = None,
+        tol: float = 1e-8,
+        max_iter: int = 500,
+        seed: int = 0,
+        inference: bool | Literal["auto"] = "auto",
+    ) -> None:
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.algorithm = algorithm
+        self.budget = budget
+        self.tol = tol
+        self.max_iter = max_iter
+        self.seed = seed
+        self.inference = inference
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
+        """Fit the model of all rows; `sites` names the site of each row (None: all in one).
+
+        A sample weight counts its row so many times; an offset is added to the row's linear part.
+        """
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
+        loss, y = self._target(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        names = getattr(self, "feature_names_in_", None)
+        federation = Federation.from_arrays(
+            X, y, sites, sample_weight=sample_weight, offset=offset, columns=names, name=type(self).__name__
+        )
+        self.result_: Result = optimize(
+            federation, loss=loss, l2=self.l2, intercept=self.fit_intercept, algorithm=self.algorithm,
+            budget=self.budget, max_iterations=self.max_iter, tol=self.tol, seed=self.seed,
+            theta0="null" if self.fit_intercept else None,
+        )  # fmt: skip
+        self.n_iter_ = len(self.result_.trace) - 1
+        self._keep(self.result_.theta)
+        self.inference_ = self._inferred(federation, loss) if self._wants_inference() else None
+        self.converged_, self.reason_ = self._ended()
+        if not self.converged_:
+            warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
+        return self
+
+    def summary(self, *, robust: bool = False, level: float = 0.95) -> Summary:
+        """Coefficients with errors, measures of fit and the sites; robust: errors clustered by site."""
+        check_is_fitted(self)
+        if self.inference_ is None:
+            raise ConfigError("fitted without inference; set inference=True and fit again")
+        notes = () if self.converged_ else (f"NOT CONVERGED: {self.reason_}",)
+        return Summary(
+            self.inference_, title=type(self).__name__, robust=robust, level=level, converged=self.converged_,
+            notes=notes,
+        )  # fmt: skip
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted estimator as JSON (`fedshed.estimators.load` reads it)."""
+        check_is_fitted(self)
+        return write_atomically(path, saved.encode(self))
+
+    def _wants_inference(self) -> bool:
+        if self.inference == "auto":
+            return len(self.result_.theta) <= MOST_COEFFICIENTS
+        return bool(self.inference)
+
+    def _inferred(self, federation: Federation, loss: str) -> Inference:
+        """One more exchange, of exact curvature."""
+        objectives, problem = pose(federation, loss, self.l2, self.fit_intercept)
+        return self._named(infer(objectives, problem, self.result_.theta))
+
+    def _ended(self) -> tuple[bool, str]:
+        """Whether the run ended at the optimum, and why it ended."""
+        converged, reason = self.result_.converged, self.result_.reason
+        if converged and self.inference_ is not None and (shortfall := self.inference_.shortfall):
+            return False, shortfall
+        return settled(converged, reason), reason
+
+    def _named(self, inference: Inference) -> Inference:
+        """The coefficients as the reader knows them."""
+        return inference
+
+    def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+        """The loss, and y checked for it."""
+        raise NotImplementedError
+
+    def _keep(self, theta: Vector) -> None:
+        """Set coef_ and intercept_."""
+        n = self.n_features_in_
+        self.coef_: NDArray[np.float64] = theta[:n]
+        self.intercept_: Any = float(theta[n]) if self.fit_intercept else 0.0
+
+    def _linear(self, X: Any, offset: Any = None) -> NDArray[np.float64]:
+        """x'coef + intercept (+ offset) of each row, for each class where there are several."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        z = np.asarray(X @ self.coef_.T + self.intercept_)
+        return z if offset is None else z + np.asarray(offset, dtype=np.float64)
+
+
+class _FederatedRegressor(RegressorMixin, _FederatedModel):  # type: ignore[misc]
+    """A model of numbers."""
+
+    _loss: str
+
+    def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+        return self._loss, column_or_1d(y, dtype=np.float64)
+
+
+class FederatedLinearRegression(_FederatedRegressor):
+    """Linear regression: minimises mean (x'coef + intercept - y)^2 / 2 + l2 |coef|^2 / 2.
+
+    As scikit-learn's Ridge(alpha = l2 W); with l2 = 0 LinearRegression.
+    """
+
+    _loss = "least-squares"
+
+    def predict(self, X: Any, offset: Any = None) -> Vector:
+        """x'coef + intercept."""
+        return self._linear(X, offset)
+
+
+class _LogLinear(_FederatedRegressor):
+    """A model of positive responses with mean exp(x'coef + intercept)."""
+
+    _power: int  # of the variance, mu^power
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def predict(self, X: Any, offset: Any = None) -> Vector:
+        """The mean, exp(x'coef + intercept + offset)."""
+        mean: Vector = np.exp(self._linear(X, offset))
+        return mean
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """D^2, the share of the deviance explained."""
+        mean = self.predict(X, offset)
+        return float(d2_tweedie_score(y, mean, sample_weight=sample_weight, power=self._power))
+
+
+class FederatedPoissonRegressor(_LogLinear):
+    """Poisson regression with a logarithmic link, as scikit-learn's PoissonRegressor(alpha = l2).
+
+    Exposure: give counts with offset = log(exposure), or rates with sample_weight = exposure.
+    """
+
+    _loss, _power = "poisson", 1
+
+
+class FederatedGammaRegressor(_LogLinear):
+    """Gamma regression with a logarithmic link, as scikit-learn's GammaRegressor(alpha = l2)."""
+
+    _loss, _power = "gamma", 2
+
+
+class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ignore[misc]
+    """Logistic regression, multinomial for more than two classes, as LogisticRegression(C = 1 / (l2 W)).
+
+    The coefficients of several classes sum to 0 over the classes, the intercepts too.
+    """
+
+    def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ConfigError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs two")
+        return ("logistic" if len(self.classes_) == 2 else "multinomial"), codes
+
+    def _keep(self, theta: Vector) -> None:
+        n, K = self.n_features_in_, len(self.classes_)
+        Theta: Matrix = theta[None, :] if K == 2 else contrasts(K) @ theta.reshape(K - 1, -1)
+        self.coef_ = Theta[:, :n]
+        self.intercept_ = Theta[:, n] if self.fit_intercept else np.zeros(len(Theta))
+
+    def _named(self, inference: Inference) -> Inference:
+        if len(self.classes_) == 2:
+            return inference
+        width = len(inference.names) // (len(self.classes_) - 1)
+        columns = [name.partition(" [contrast")[0] for name in inference.names[:width]]
+        return per_class(inference, self.classes_.tolist(), columns)
+
+    def decision_function(self, X: Any, offset: Any = None) -> NDArray[np.float64]:
+        """The log odds of the second class, or the linear part of each of several."""
+        z = self._linear(X)
+        z = z[:, 0] if len(self.classes_) == 2 else z
+        return z if offset is None else z + np.asarray(offset, dtype=np.float64)
+
+    def predict_proba(self, X: Any, offset: Any = None) -> Matrix:
+        """The probability of each class."""
+        z = self.decision_function(X, offset)
+        p: Matrix = np.column_stack([expit(-z), expit(z)]) if z.ndim == 1 else softmax(z, axis=1)
+        return p
+
+    def predict_log_proba(self, X: Any, offset: Any = None) -> Matrix:
+        """The logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X, offset))
+
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        """The most probable class."""
+        z = self.decision_function(X, offset)
+        most = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
+        return np.asarray(self.classes_[most])
+
+
+KINDS = (
+    FederatedGammaRegressor,
+    FederatedLinearRegression,
+    FederatedLogisticRegression,
+    FederatedPoissonRegressor,
+)
+
+
+def load(path: str | Path) -> Any:
+    """An estimator that was saved, ready to predict and to print its summary."""
+    return saved.decode(path, {kind.__name__: kind for kind in KINDS})

@@ -1,0 +1,161 @@
+"""What a site lets out: a policy of plain rules, and the gate that keeps to it (docs/privacy.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fedshed._utils.errors import ConfigError, DisclosureError
+from fedshed.linalg.rows import Rows
+from fedshed.linalg.tall import Tall
+from fedshed.privacy.audit import Audit
+from fedshed.protocol.messages import Message
+
+
+class Objection(Struct, frozen=True):
+    """A rule that a table or an answer breaks; the detail is for the site's own eyes."""
+
+    rule: str
+    detail: str
+
+
+class Policy(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rules of one site; what breaks one of them is not answered at all."""
+
+    min_rows: int = 10
+    min_rows_per_class: int = 5
+    min_rows_per_level: int = 5  # of a column with two levels
+    max_parameters_per_row: float = 0.2
+    max_scalars: int = 1_000_000  # numbers released in one study
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not 0 < value < np.inf:
+                raise ConfigError(f"the disclosure policy's {name} must be a number above 0, not {value!r}")
+
+    def objections(
+        self, X: Rows, y: NDArray[Any], labelled: bool, parameters: int, columns: Sequence[str] = ()
+    ) -> list[Objection]:
+        """Every rule that a table breaks: its rows, the rows of a class, of a level, parameters per row."""
+        rows = X.shape[0]
+        found = []
+        if rows < self.min_rows:
+            found.append(Objection(f"at least {self.min_rows} rows (min_rows)", f"there are {rows}"))
+        if parameters > self.max_parameters_per_row * rows:
+            most = f"at most {self.max_parameters_per_row:g} parameters a row (max_parameters_per_row)"
+            found.append(Objection(most, f"{parameters} parameters for {rows} rows"))
+        if labelled and (fewest := _fewest(y)) < self.min_rows_per_class:
+            least = f"at least {self.min_rows_per_class} rows of each class (min_rows_per_class)"
+            found.append(Objection(least, f"one class has {fewest}"))
+        least = (
+            f"at least {self.min_rows_per_level} rows at each of a column's two levels (min_rows_per_level)"
+        )
+        for j, fewest in _two_levels(X):
+            if fewest < self.min_rows_per_level:
+                name = columns[j] if j < len(columns) else f"column {j}"
+                found.append(Objection(least, f"{name} has {fewest} rows at one level"))
+        return found
+
+    def outweighed(self, weights: NDArray[np.float64] | None) -> list[Objection]:
+        """The rule on rows where a few outweigh all others: (sum w)^2 / sum w^2 rows count (Kish, 1965)."""
+        if weights is None or len(weights) < self.min_rows:
+            return []
+        shares = weights / weights.max()
+        count = float(shares.sum() ** 2 / (shares @ shares))
+        few = Objection(
+            f"at least {self.min_rows} rows (min_rows)", f"their weights make {count:.3g} of them"
+        )
+        return [few] if count < self.min_rows * (1 - 1e-12) else []
+
+    def unnameable(self, rarest: Mapping[str, int], target: str) -> list[Objection]:
+        """The rules against naming levels and classes of which too few rows have the rarest."""
+        level = f"at least {self.min_rows_per_level} rows at each level that is named (min_rows_per_level)"
+        label = f"at least {self.min_rows_per_class} rows of each class (min_rows_per_class)"
+        rules = {
+            name: (label, self.min_rows_per_class) if name == target else (level, self.min_rows_per_level)
+            for name in rarest
+        }
+        few = {name: rows for name, rows in rarest.items() if rows < rules[name][1]}
+        return [
+            Objection(rules[name][0], f"{name} has a value in {rows} rows only") for name, rows in few.items()
+        ]
+
+    def exceeded(self, released: int, more: int) -> list[Objection]:
+        """The ceiling, where `more` scalars would go beyond it."""
+        if released + more <= self.max_scalars:
+            return []
+        most = f"at most {self.max_scalars} numbers released in a study (max_scalars)"
+        return [Objection(most, f"{released} are released, and {more} more were asked for")]
+
+
+class Gate:
+    """The one way out of a site: what no rule forbids leaves, once it is on record; all else is refused."""
+
+    def __init__(self, policy: Policy, audit: Audit, study: str) -> None:
+        self.policy, self._audit, self._study = policy, audit, study
+
+    def release(self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = ()) -> bytes:
+        """The reply, which gives away `count` numbers; DisclosureError names the rule that forbids it."""
+        with self._audit.alone():  # or two processes could each release what is left
+            broken = objections or self.policy.exceeded(self._audit.released(self._study), count)
+            rules = "; ".join(dict.fromkeys(one.rule for one in broken))
+            details = "; ".join(one.detail for one in broken)
+            self._audit.append(self._study, what, reply, count, rules, details)
+        if broken:
+            raise DisclosureError(f"its disclosure policy demands {rules}")
+        return reply
+
+
+def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> list[Objection]:
+    """The rules that a site's table breaks, as its objective has it."""
+    found = policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
+    return found + policy.outweighed(objective.weights)
+
+
+def scalars(message: Message) -> int:
+    """How many numbers a message gives away: entries of arrays, floats, and each byte of coded parts."""
+    total = 0
+    for value in (getattr(message, name) for name in message.__struct_fields__):
+        if isinstance(value, Message):
+            total += scalars(value)
+        elif isinstance(value, np.ndarray):
+            total += value.size
+        else:
+            total += len(value) if isinstance(value, bytes) else isinstance(value, float)
+    return total
+
+
+def _fewest(values: NDArray[Any]) -> int:
+    """Rows of the rarest value."""
+    return int(np.unique(values, return_counts=True)[1].min(initial=len(values)))
+
+
+def _two_levels(X: Rows) -> Iterator[tuple[int, int]]:
+    """The columns with exactly two values, and how many rows have the rarer one."""
+    if isinstance(X, np.ndarray | Tall):
+        yield from _two_levels_of_blocks(X if isinstance(X, Tall) else Tall(X))
+        return
+    by_column = X.tocsc()
+    for j in range(X.shape[1]):
+        counts = np.unique(by_column[:, [j]].toarray(), return_counts=True)[1]
+        if len(counts) == 2:
+            yield j, int(counts.min())
+
+
+def _two_levels_of_blocks(X: Tall) -> Iterator[tuple[int, int]]:
+    """The same of dense rows, block by block; a column is left as soon as it has three values."""
+    counts: dict[int, Counter[float]] = {j: Counter() for j in range(X.shape[1])}
+    for _, block in X.blocks():
+        for j in tuple(counts):
+            levels, rows = np.unique(block[:, j], return_counts=True)
+            if len(levels) <= 2:
+                counts[j].update(dict(zip(levels.tolist(), rows.tolist(), strict=True)))
+            if len(levels) > 2 or len(counts[j]) > 2:
+                del counts[j]
+    yield from ((j, min(rows.values())) for j, rows in counts.items() if len(rows) == 2)

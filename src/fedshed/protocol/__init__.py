@@ -1,0 +1,1 @@
+"""What crosses the wire: messages, their encoding, and how precisely arrays travel."""

@@ -1,0 +1,224 @@
+"""Messages and states to bytes and back (MessagePack through msgspec): typed, bounded, no pickle.
+
+Arrays travel as bare little-endian float64; their shapes follow from n, which both ends know.
+Decoding makes views of the received bytes, so it never allocates more than the message itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from math import isfinite
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+import numpy as np
+
+from fedshed._utils.errors import CodecError, ConfigError
+from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
+from fedshed.protocol.messages import Message, located
+from fedshed.protocol.precision import Exact, Precision
+
+T = TypeVar("T")
+_FLOAT = np.dtype("<f8")
+EXACT = Exact()
+
+
+def _encode_array(value: Any) -> bytes:
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value, dtype=_FLOAT).tobytes()
+    raise NotImplementedError(f"{type(value).__name__} cannot be sent")  # msgspec's own contract
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array)
+
+
+def encode(value: object) -> bytes:
+    """Bytes of a message, a state or any plain data made of them."""
+    return _ENCODER.encode(value)
+
+
+def raw(value: object) -> msgspec.Raw:
+    """A value as encoded, to be put inside another."""
+    try:
+        return msgspec.Raw(encode(value))
+    except NotImplementedError as error:
+        raise ConfigError(f"only plain data can be saved (msgspec Structs): {error}") from None
+
+
+class Decoder:
+    """Reads bytes as `expected`, for a problem of dimension n; raises nothing but CodecError."""
+
+    def __init__(self, expected: Any, n: int, precision: Precision = EXACT) -> None:
+        self._n, self._precision = n, precision
+        self._shapes = {
+            Vector: (n,), Gradient: (n,), Matrix: (-1, n), Packed: (n * (n + 1) // 2,),
+            Scalars: (-1,), Extended: (-1,),
+        }  # fmt: skip
+        self._known: dict[int, tuple[Any, Any]] = {}  # by identity: annotations are slow to hash
+        self._decoder = msgspec.msgpack.Decoder(expected, dec_hook=self._decode_array)
+
+    def __call__(self, data: bytes) -> Any:
+        """The decoded value."""
+        try:
+            return self._decoder.decode(data)
+        except (msgspec.MsgspecError, CodecError, ValueError, RecursionError, OverflowError) as error:
+            raise CodecError(f"{len(data)} bytes are not a valid message: {error}") from error
+
+    def _decode_array(self, kind: Any, raw: Any) -> Any:
+        if id(kind) not in self._known:
+            self._known[id(kind)] = kind, self._reader(kind)
+        if not isinstance(raw, bytes):
+            raise ValueError(f"expected an array of float64, got {type(raw).__name__}")
+        return self._known[id(kind)][1](raw)
+
+    def _reader(self, kind: Any) -> Callable[[bytes], Any]:
+        """How arrays of this kind are read: coded, or as they are; finite, or below infinity at least."""
+        if kind not in self._shapes:
+            raise ValueError(f"arrays of kind {kind} cannot be received")
+        if self._precision.lossy and kind in KINDS:
+            return partial(self._precision.decode, KINDS[kind], n=self._n)
+        shape = self._shapes[kind]
+        allowed = _not_nan if kind == Extended else np.isfinite
+
+        def read(raw: bytes) -> Any:
+            array = np.frombuffer(raw, dtype=_FLOAT)
+            if not (isfinite(np.vdot(array, array)) or allowed(array).all()):  # finite where squares are
+                raise ValueError("an array holds NaN or infinity")
+            return array if array.shape == shape else array.reshape(shape)  # ValueError where they do not fit
+
+        return read
+
+
+def _not_nan(array: Any) -> Any:
+    """Numbers and +infinity."""
+    return array > -np.inf
+
+
+KINDS = {Vector: "vector", Gradient: "gradient", Matrix: "matrix", Packed: "packed"}
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """What reaches one agent: the run and the number of the exchange, the common parts, and its own part."""
+
+    run: bytes
+    number: int
+    parts: list[Any]
+    mine: Any
+    located: list[Any] = []  # the parts, each with its theta
+    accuracy: float = 0.0  # of gradients in the reply
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """What an agent sends back: the exchange it answers, the Hessians it computed for it, its answers."""
+
+    run: bytes
+    number: int
+    hessians: int
+    parts: list[Any]
+
+
+class Codec:
+    """The wire format of one algorithm: its own messages, in a problem of dimension n."""
+
+    def __init__(self, messages: Sequence[type[Message]], n: int, precision: Precision = EXACT) -> None:
+        self._precision = precision
+        self._last: tuple[bytes, Request] = b"", Request(b"", 0, [], None)
+        union = _union(tuple(messages))
+        self._mine = Decoder(union | None, n)
+        self._request = Decoder(tuple[bytes, int, list[union], union | None], n)  # type: ignore[valid-type]
+        self._reply = Decoder(tuple[bytes, int, int, list[union]], n, precision)  # type: ignore[valid-type]
+
+    def encode_common(self, run: bytes, number: int, parts: Sequence[Message]) -> bytes:
+        """The part of a request that is the same for all agents, encoded once."""
+        array_of_four = b"\x94"  # the last of them follows
+        return array_of_four + encode(run) + encode(number) + encode(list(parts))
+
+    def encode_request(self, common: bytes, mine: Message | None) -> bytes:
+        """The whole request for one agent."""
+        return common + encode(mine)
+
+    def decode_request(self, data: bytes) -> Request:
+        """A request as an agent reads it; what was common to it and to the last one is not read again.
+
+        So many agents of one process read theta once.
+        """
+        common, last = self._last
+        if common and data.startswith(common):
+            return msgspec.structs.replace(last, mine=self._mine(data[len(common) :]))
+        request = Request(*self._request(data))
+        accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
+        request = msgspec.structs.replace(request, located=located(request.parts), accuracy=accuracy)
+        mine = encode(request.mine)
+        if data.endswith(mine):
+            self._last = data[: -len(mine)], request
+        return request
+
+    def encode_reply(self, reply: Reply, accuracy: float = 0.0) -> bytes:
+        """A reply as it leaves an agent, its arrays in the algorithm's precision."""
+        if not self._precision.lossy:
+            return encode(reply)
+        parts = [_coded(part, self._precision, accuracy) for part in reply.parts]
+        return encode((reply.run, reply.number, reply.hessians, parts))
+
+    def decode_reply(self, data: bytes) -> Reply:
+        """A reply as the Master reads it."""
+        return Reply(*self._reply(data))
+
+
+def _coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
+    """A message as the array msgspec would write, its arrays coded by their kind."""
+    fields: list[Any] = [type(message).__struct_config__.tag]
+    for name, kind in _kinds(type(message)).items():
+        value = getattr(message, name)
+        if kind is not None and value is not None:
+            value = precision.encode(kind, value, accuracy)
+        elif isinstance(value, Message):
+            value = _coded(value, precision, accuracy)
+        fields.append(value)
+    return fields
+
+
+@lru_cache
+def _kinds(message: type[Message]) -> dict[str, str | None]:
+    """The kind of array of each field, as a precision knows it; none for anything else."""
+    hints = get_type_hints(message)
+    found = {}
+    for name in message.__struct_fields__:
+        options = (hints[name], *get_args(hints[name]))
+        found[name] = next((KINDS[kind] for kind in options if kind in KINDS), None)
+    return found
+
+
+@lru_cache
+def _union(messages: tuple[type[Message], ...]) -> Any:
+    union: Any = messages[0]
+    for message in messages[1:]:
+        union = union | message
+    return union
+
+
+def vectors(message: Message, n: int) -> float:
+    """How many vectors of R^n a message carries: the paper's unit of data (Section 6)."""
+    total = 0.0
+    for name in _carried(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, np.ndarray):
+            total += value.size / n
+        elif isinstance(value, Message):
+            total += vectors(value, n)
+        elif isinstance(value, bytes):
+            total += len(value) / (8 * n)
+    return total
+
+
+@lru_cache
+def _carried(message: type[Message]) -> tuple[str, ...]:
+    """The fields that may hold vectors of R^n, messages or coded bytes; a few scalars are none of them."""
+    plain = (int, float, bool, str)
+    hints = get_type_hints(message)
+    return tuple(
+        name
+        for name, kind in _kinds(message).items()
+        if kind is not None or not {hints[name], *get_args(hints[name])} & {*plain, Scalars, Extended}
+    )

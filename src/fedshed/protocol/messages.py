@@ -1,0 +1,161 @@
+"""Every typed message that crosses the wire; a message's size is the size of its encoding (codec.py).
+
+A request is a list of *parts* common to all agents and one part for the agent alone; a reply answers
+part by part.  So an exchange can carry a line search and the next update together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from math import isfinite
+from typing import Annotated, Any, get_args, get_type_hints
+
+import numpy as np
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
+
+
+class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False):
+    """Base of all messages: immutable, finite, encoded as an array behind the name of its class."""
+
+    def __post_init__(self) -> None:
+        for name in _floats(type(self)):
+            value = getattr(self, name)
+            if value is not None and not isfinite(value):
+                raise ValueError(f"{name} of {type(self).__name__} is {value}")
+
+
+@cache
+def numeric_fields(message: type[Message]) -> tuple[str, ...]:
+    """The fields that hold real numbers, arrays or other messages."""
+    hints = get_type_hints(message)
+    return tuple(
+        f for f in message.__struct_fields__ if not {hints[f], *get_args(hints[f])} & {int, bool, str}
+    )
+
+
+@cache
+def _floats(message: type[Message]) -> tuple[str, ...]:
+    hints = get_type_hints(message)
+    return tuple(f for f in message.__struct_fields__ if float in (hints[f], *get_args(hints[f])))
+
+
+# --- asked of all agents -------------------------------------------------------------------------
+
+
+class Search(Message, frozen=True):
+    """The costs at theta + eta * direction, for each eta (federated Armijo, Algorithm 2)."""
+
+    theta: Vector
+    direction: Vector
+    etas: Scalars
+    slopes: bool = False  # the slopes there too: near the optimum differences of costs drown in rounding
+
+
+class Update(Message, frozen=True):
+    """The update U_t at theta^t; theta is left out where it is the full step of the Search before it."""
+
+    t: int
+    theta: Vector | None
+    accuracy: float = 0.0  # of each entry of the gradient, where the algorithm's precision allows one
+
+
+def located(parts: Sequence[Any]) -> list[Any]:
+    """The parts of a request, with the trial point of the search before it for one without theta."""
+    trial: Vector | None = None
+    found = []
+    for part in parts:
+        if isinstance(part, Search):
+            with np.errstate(over="ignore"):  # a point too far away is for the search to reject
+                trial = part.theta + part.direction
+            trial.flags.writeable = False
+        missing = trial is not None and getattr(part, "theta", part) is None
+        found.append(replace(part, theta=trial) if missing else part)
+    return found
+
+
+# --- asked of one agent --------------------------------------------------------------------------
+
+
+class Share(Message, frozen=True):
+    """What the Master holds of an agent's Hessian of iteration k: its first `have` eigenpairs.
+
+    `anchor` is theta^k for an agent that lost it; `more` is false when this iteration's pairs came already.
+    """
+
+    k: int
+    have: int
+    more: bool
+    anchor: Vector | None
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.have < 0:
+            raise ValueError(f"no Hessian has k={self.k} and {self.have} eigenpairs")
+
+
+# --- answered by an agent ------------------------------------------------------------------------
+
+
+class Costs(Message, frozen=True):
+    """f^(i) at each candidate of a Search, without the ridge; infinite where it overflows."""
+
+    values: Extended
+    slopes: Extended | None = None
+
+
+class Undefined(Message, frozen=True):
+    """No answer: cost, gradient or curvature overflow at a trial point, which the search will reject."""
+
+
+class Declined(Message, frozen=True):
+    """The site will not or cannot answer this request, and says why."""
+
+    why: Annotated[str, Meta(max_length=2000)]
+
+
+class Eigenpairs(Message, frozen=True):
+    """The eigenpairs that follow the first `start` of the Hessian of iteration k, and rho (Algorithm 4)."""
+
+    k: int
+    start: int
+    values: Scalars
+    vectors: Matrix
+    rho: float
+    last: bool  # no pairs follow: q = n - 1, or the data rank
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count, n = self.vectors.shape
+        if self.k < 1 or self.start < 0 or len(self.values) != count:
+            have = f"{len(self.values)} values for {count} vectors"
+            raise ValueError(f"eigenpairs of k={self.k} from start={self.start}: {have}")
+        if self.start + count > max(n - 1, 0):
+            raise ValueError(f"{self.start + count} eigenpairs are more than n - 1 = {n - 1}")
+        chain = [*self.values.tolist(), self.rho]
+        if self.rho < 0 or (chain != sorted(chain, reverse=True) and _rises(chain)):
+            raise ValueError("eigenvalues must fall, down to a rho of at least 0")
+
+
+def _rises(chain: list[float]) -> bool:
+    """Whether a number is larger than the one before by more than rounding explains."""
+    return any(low - high > 1e-9 * chain[-1] for high, low in pairwise(chain))
+
+
+class Local(Message, frozen=True):
+    """f^(i) and g^(i) at theta^t, and the curvature that comes with them, if any (Algorithm 4, U_t)."""
+
+    loss: float
+    gradient: Gradient
+    pairs: Eigenpairs | None
+
+
+class LocalHessian(Message, frozen=True):
+    """f^(i), g^(i) and the whole Hessian of the data term at theta^t, packed."""
+
+    loss: float
+    gradient: Gradient
+    hessian: Packed

@@ -1,0 +1,186 @@
+"""How precisely an agent's arrays travel: one parameter of any algorithm, the same chance for all of them.
+
+Costs, eigenvalues and other scalars always travel in full.  A lossy gradient has the accuracy that the
+Master asked for, a fraction of the last gradient norm, so its error vanishes as the run converges; before
+convergence is declared gradients are asked for once more, exactly.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fedshed._utils.errors import CodecError, ConfigError
+from fedshed.linalg.arrays import pack, unpack
+from fedshed.protocol.quantize import decode_rows, decode_steps, encode_rows, encode_steps
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+class Exact(Struct, frozen=True, tag=True):
+    """float64."""
+
+    lossy: ClassVar[bool] = False
+
+    def accuracy(self, norms: tuple[float, ...], n: int) -> float:
+        """Nothing is rounded."""
+        return 0.0
+
+    def encode(self, kind: str, array: Array, accuracy: float) -> bytes:
+        """Not used: exact arrays are encoded by the codec."""
+        raise NotImplementedError
+
+    def decode(self, kind: str, raw: bytes, n: int) -> Array:
+        """Not used: exact arrays are decoded by the codec."""
+        raise NotImplementedError
+
+
+class _Lossy(Struct, frozen=True, kw_only=True):
+    """Gradients in steps of `gradient` times the last gradient norm per entry; other vectors in float32."""
+
+    gradient: float = 0.1
+    lossy: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gradient < 10:
+            raise ConfigError(f"gradient must be at least 0 and below 10, not {self.gradient}")
+
+    def accuracy(self, norms: tuple[float, ...], n: int) -> float:
+        """The step of a gradient's entries; negative at the start: a fraction of the agent's own norm."""
+        return self.gradient * norms[-1] / n**0.5 if norms else -self.gradient
+
+    def encode(self, kind: str, array: Array, accuracy: float) -> bytes:
+        """The bytes of an array of this kind."""
+        if kind == "gradient":
+            return self._encode_gradient(array, accuracy)
+        if kind == "vector":
+            return array.astype("<f4").tobytes()
+        return self.encode_rows(array) if kind == "matrix" else self._encode_packed(array)
+
+    def decode(self, kind: str, raw: bytes, n: int) -> Array:
+        """The array as the Master sees it: of the shape that n says, and finite."""
+        if kind == "gradient":
+            return self._decode_gradient(raw, n)
+        if kind == "vector":
+            if len(raw) != 4 * n:
+                raise CodecError(f"{len(raw)} bytes are not a float32 vector of {n} entries")
+            return _finite(np.frombuffer(raw, "<f4"))
+        if kind == "packed":
+            return self._decode_packed(raw, n)
+        if _count(raw) > n:
+            raise CodecError(f"{_count(raw)} coded rows are more than R^{n} has directions")
+        return self.decode_rows(raw, n)
+
+    def _encode_packed(self, packed: Array) -> bytes:
+        """H = D (W + E) D with a unit diagonal in W: D and the largest eigenvalue of E in float32, W coded.
+
+        So the rounded Hessian D (W + ||E||) D is an upper bound of H, as SHED's is, in whatever units.
+        """
+        n = int((2 * len(packed)) ** 0.5)
+        H = unpack(packed, n)
+        d = np.sqrt(np.maximum(np.diag(H), 0.0)).astype("<f4").astype(float)
+        scale = np.where(d > 0, d, 1.0)
+        W = H / scale / scale[:, None]
+        rows = self.encode_rows(pack(W)[None, :])
+        error = np.linalg.eigvalsh(W - unpack(self.decode_rows(rows, len(packed)).ravel(), n))[-1]
+        head = np.append(max(error, 0.0) * (1 + 1e-6), d).astype("<f4").tobytes()
+        return head + rows
+
+    def _decode_packed(self, raw: bytes, n: int) -> Array:
+        if len(raw) < 4 * (n + 1):
+            raise CodecError("a packed matrix is cut off")
+        head, rows = _finite(np.frombuffer(raw, "<f4", n + 1)), raw[4 * (n + 1) :]
+        if head.min() < 0 or _count(rows) != 1:
+            raise CodecError("a packed matrix has negative scales, or is not one row")
+        W = self.decode_rows(rows, n * (n + 1) // 2).ravel() + head[0] * pack(np.eye(n))
+        packed: Array = W * pack(np.outer(head[1:], head[1:]))
+        return packed
+
+    def encode_rows(self, rows: Array) -> bytes:
+        """A count of rows, and each in few bits."""
+        raise NotImplementedError
+
+    def decode_rows(self, raw: bytes, n: int) -> Array:
+        """Rows of n entries each."""
+        raise NotImplementedError
+
+    def _encode_gradient(self, g: Array, accuracy: float) -> bytes:
+        if accuracy < 0:
+            accuracy = -accuracy * float(np.linalg.norm(g)) / len(g) ** 0.5
+        fits = 1e-30 < accuracy < 1e30 and np.abs(g).max(initial=0.0) < accuracy * 2**30
+        if not fits:
+            return b"\0" + g.astype("<f8").tobytes()
+        return b"\1" + encode_steps(g, accuracy)
+
+    def _decode_gradient(self, raw: bytes, n: int) -> Array:
+        if raw[:1] == b"\1":
+            return decode_steps(raw[1:], n)
+        if raw[:1] != b"\0" or len(raw) != 1 + 8 * n:
+            raise CodecError(f"{len(raw)} bytes are not a coded gradient of {n} entries")
+        return _finite(np.frombuffer(raw[1:], "<f8"))
+
+
+class Bits(_Lossy, frozen=True, tag=True):
+    """Eigenvectors and Hessians in so many bits an entry, with one scale for each row."""
+
+    bits: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.bits <= 16:
+            raise ConfigError(f"bits must be 1 to 16, not {self.bits}")
+
+    def encode_rows(self, rows: Array) -> bytes:
+        """Levels of a fixed number of bits."""
+        return len(rows).to_bytes(4, "little") + encode_rows(rows, np.full(len(rows), self.bits))
+
+    def decode_rows(self, raw: bytes, n: int) -> Array:
+        """Rows of n entries each."""
+        return decode_rows(raw[4:], _count(raw), n)
+
+
+class EntropyCoded(_Lossy, frozen=True, tag=True):
+    """Eigenvectors and Hessians in uniform steps of `step` times their root mean square, entropy coded.
+
+    With equal steps on rows of unequal size this is reverse water-filling: the small get fewer bits.
+    """
+
+    step: float = 0.35
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1e-6 <= self.step < 10:
+            raise ConfigError(f"step must be at least 1e-6 and below 10, not {self.step}")
+
+    def encode_rows(self, rows: Array) -> bytes:
+        """One stream for all rows."""
+        rms = sqrt(np.square(rows).sum() / rows.size) if rows.size else 0.0
+        return len(rows).to_bytes(4, "little") + encode_steps(rows.ravel(), max(self.step * rms, 1e-30))
+
+    def decode_rows(self, raw: bytes, n: int) -> Array:
+        """Rows of n entries each."""
+        count = _count(raw)
+        return decode_steps(raw[4:], count * n).reshape(count, n)
+
+
+def _finite(numbers: NDArray[Any]) -> Array:
+    """The numbers in float64; to cast a NaN would warn."""
+    if not np.isfinite(numbers).all():
+        raise CodecError("an array holds NaN or infinity")
+    return numbers.astype(float, copy=False)
+
+
+def _count(raw: bytes) -> int:
+    if len(raw) < 4:
+        raise CodecError("coded rows have no count")
+    count = int.from_bytes(raw[:4], "little")
+    if count > 1 << 20:
+        raise CodecError(f"{count} coded rows are too many")
+    return count
+
+
+Precision: TypeAlias = Exact | Bits | EntropyCoded

@@ -1,0 +1,237 @@
+"""Arrays in few bits: uniform steps, packed levels, and an entropy coder (constriction).
+
+Everything that is decoded is decoded the same on every machine: symbols are integers, steps are float32.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal, localcontext
+from functools import lru_cache
+from math import isfinite, log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed._utils.errors import CodecError
+from fedshed.linalg.arrays import Matrix, Vector
+
+Symbols = NDArray[np.int32]
+LARGEST = 1 << 10  # of larger symbols the low bits are sent as they are, and the rest is coded
+SPLIT = 0xFF00  # in place of the largest magnitude: a split stream, and by how many bits
+_SIDE = struct.Struct("<BBH")  # odds of zero, mean of the others, largest magnitude
+_STEP = struct.Struct("<f")
+
+
+def entropy_encode(symbols: NDArray[Any]) -> bytes:
+    """Integers as a range-coded stream: P(0) and a geometric tail are fitted, 4 bytes of side information."""
+    x = np.ravel(symbols)
+    low, high = x.min(initial=0), x.max(initial=0)
+    if not -(2**31) <= low <= high < 2**31:
+        raise CodecError(f"symbols from {low} to {high} do not fit into 32 bits")
+    x, largest = x.astype(np.int32, copy=False), max(-int(low), int(high))
+    return _stream(x, largest) if largest < LARGEST else _split(x, int(low), int(high))
+
+
+def _split(x: Symbols, low: int, high: int) -> bytes:
+    """The low bits of each symbol, then the stream of the rest."""
+    bits = max(-low, high).bit_length() - LARGEST.bit_length() + 2
+    rest = _stream(x >> bits, max(-(low >> bits), high >> bits))
+    return _SIDE.pack(0, 0, SPLIT + bits) + _low_bits(x, bits) + rest
+
+
+def _stream(x: Symbols, largest: int) -> bytes:
+    zeros, tail = _fitted(x)
+    side = _SIDE.pack(zeros, tail, largest)
+    return side + _range_encode(x + largest, _model(zeros, tail, largest)) if largest else side
+
+
+def _range_encode(indices: Symbols, model: Any) -> bytes:
+    import constriction
+
+    encoder = constriction.stream.queue.RangeEncoder()
+    encoder.encode(indices, model)
+    return bytes(encoder.get_compressed().astype("<u4", copy=False).tobytes())
+
+
+def entropy_decode(data: bytes, count: int) -> Symbols:
+    """The `count` integers of a stream; anything else raises CodecError."""
+    if len(data) < _SIDE.size or count < 0:
+        raise CodecError(f"{len(data)} bytes are too few for an entropy-coded array")
+    zeros, tail, largest = _SIDE.unpack_from(data)
+    body = data[_SIDE.size :]
+    if largest > SPLIT:
+        return _joined(body, count, largest - SPLIT)
+    if largest == 0:
+        if body:
+            raise CodecError(f"an array of zeros is followed by {len(body)} bytes")
+        return np.zeros(count, dtype=np.int32)
+    if len(body) % 4 or largest >= LARGEST:
+        raise CodecError("an entropy-coded array is cut off or malformed")
+    return _range_decode(body, count, _model(zeros, tail, largest)) - np.int32(largest)
+
+
+def _range_decode(body: bytes, count: int, model: Any) -> Symbols:
+    import constriction
+
+    decoder = constriction.stream.queue.RangeDecoder(np.frombuffer(body, "<u4").astype(np.uint32, copy=False))
+    try:
+        indices: Symbols = decoder.decode(model, count)
+    except Exception as error:  # constriction raises several kinds for a stream that is not one
+        raise CodecError(f"an entropy-coded array cannot be decoded: {error}") from error
+    # A range decoder reads on past the end and stops before it: only encoding again tells.
+    if _range_encode(indices, model) != body:
+        raise CodecError("an entropy-coded array is cut off, or followed by more")
+    return indices
+
+
+def _joined(body: bytes, count: int, bits: int) -> Symbols:
+    size = (bits * count + 7) // 8
+    if bits > 24 or len(body) < size + _SIDE.size or body[size + 3] >= SPLIT >> 8:
+        raise CodecError("an entropy-coded array is cut off or malformed")
+    high, limit = entropy_decode(body[size:], count), 2**31 >> bits
+    if limit < LARGEST and not -limit <= high.min(initial=0) <= high.max(initial=0) < limit:
+        raise CodecError("an entropy-coded array holds more than 32 bits")
+    joined: Symbols = (high << bits) | _from_low_bits(body[:size], count, bits)
+    return joined
+
+
+def _low_bits(x: NDArray[Any], bits: int) -> bytes:
+    """The lowest bits of each integer, from the lowest up, without gaps."""
+    octets = x.astype("<i4", copy=False).view(np.uint8).reshape(-1, 4)
+    return np.packbits(np.unpackbits(octets, axis=1, count=bits, bitorder="little")).tobytes()
+
+
+def _from_low_bits(data: bytes, count: int, bits: int) -> Symbols:
+    """The integers whose lowest bits those are, the others 0."""
+    planes = np.zeros((count, 32), np.uint8)
+    planes[:, :bits] = np.unpackbits(np.frombuffer(data, np.uint8), count=bits * count).reshape(count, bits)
+    return np.packbits(planes, bitorder="little").view("<i4").astype(np.int32, copy=False)
+
+
+def _fitted(x: Symbols) -> tuple[int, int]:
+    """Log-odds of zero, in eighths of an octave, and of going on in the geometric tail, in elevenths."""
+    others = int(np.count_nonzero(x))
+    odds = log2((len(x) - others + 0.25) / (others + 0.25))
+    more = log2(max(int(np.abs(x).sum()) / others - 1, 2**-9)) if others else -9
+    return min(max(round(8 * odds) + 128, 0), 255), min(max(round(11 * more) + 100, 0), 255)
+
+
+@lru_cache(maxsize=1024)
+def _model(zeros: int, tail: int, largest: int) -> Any:
+    """The odds of each symbol, the same on every machine: nothing here but sums, products and quotients."""
+    import constriction
+
+    odds, (weights, sums) = _power_of_two(zeros - 128, 8), _geometric(tail)
+    side = weights[:largest] / (2 * sums[largest - 1] * (1 + odds))
+    probabilities = np.concatenate([side[::-1], [odds / (1 + odds)], side])
+    return constriction.stream.model.Categorical(probabilities, perfect=False)
+
+
+@lru_cache(maxsize=256)
+def _geometric(tail: int) -> tuple[Vector, Vector]:
+    """Weights of the magnitudes 1, 2, ..., none so small that it could not be coded, and their sums."""
+    more = _power_of_two(tail - 100, 11)
+    ratios = np.full(LARGEST - 1, more / (1 + more))
+    ratios[0] = 1.0
+    weights: Vector = np.multiply.accumulate(ratios) + 1e-9
+    return weights, np.add.accumulate(weights)
+
+
+@lru_cache(maxsize=512)
+def _power_of_two(numerator: int, denominator: int) -> float:
+    """2^(a/b), rounded correctly: powers of floats differ from one machine to the next."""
+    with localcontext(prec=30):
+        return float(Decimal(2) ** (Decimal(numerator) / denominator))
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+def quantized(x: NDArray[np.float64], step: float, dead_zone: float = 0.5) -> NDArray[np.float64]:
+    """x/step rounded to integers, those below `dead_zone` (at least a half) to 0."""
+    scaled = x / step
+    symbols: NDArray[np.float64] = np.rint(scaled)
+    if dead_zone > 0.5:
+        symbols[np.abs(scaled) < dead_zone] = 0
+    return symbols
+
+
+def encode_steps(x: Vector, step: float, dead_zone: float = 0.5) -> bytes:
+    """A vector in uniform steps: the step as float32, then the entropy-coded symbols."""
+    head, sent = _sendable(step)
+    return head + entropy_encode(quantized(x, sent, dead_zone))
+
+
+def _sendable(step: float) -> tuple[bytes, float]:
+    """The step as float32, which must be neither 0 nor infinite: its bytes and its value."""
+    try:
+        head = _STEP.pack(step)
+    except OverflowError:
+        head = _STEP.pack(np.inf)
+    (sent,) = _STEP.unpack(head)
+    if not 0 < sent < np.inf:
+        raise CodecError(f"a step of {step} cannot be sent as float32")
+    return head, sent
+
+
+def decode_steps(data: bytes, count: int) -> Vector:
+    """The vector of `encode_steps`."""
+    if len(data) < _STEP.size:
+        raise CodecError("a coded vector has no step")
+    (step,) = _STEP.unpack_from(data)
+    if not isfinite(step):
+        raise CodecError("a coded vector has a step that is not finite")
+    x: Vector = step * entropy_decode(data[_STEP.size :], count)
+    return x
+
+
+def encode_rows(rows: Matrix, bits: NDArray[np.int64]) -> bytes:
+    """Rows of unit vectors, each in its own number of bits: a float32 scale, then packed levels."""
+    parts = []
+    for row, b in zip(rows, bits, strict=True):
+        parts.append(struct.pack("<B", int(b)))
+        if b > 0:
+            parts.append(_packed_row(row, int(b)))
+    return b"".join(parts)
+
+
+def _packed_row(row: Vector, bits: int) -> bytes:
+    top = (1 << (bits - 1)) - 1 if bits > 1 else 1
+    scale = float(np.float32(np.abs(row).max() / top if bits > 1 else np.abs(row).mean()))
+    levels = np.where(row >= 0, 1, 0) if bits == 1 else np.rint(row / (scale or 1.0)).clip(-top, top) + top
+    return _STEP.pack(scale) + _low_bits(levels, bits)
+
+
+def decode_rows(data: bytes, count: int, n: int) -> Matrix:
+    """The rows of `encode_rows`; a row of 0 bits is 0."""
+    if count > len(data):  # every row has at least its width
+        raise CodecError(f"{len(data)} bytes cannot hold {count} rows")
+    rows, at = np.zeros((count, n)), 0
+    for k in range(count):
+        bits, at = _byte(data, at), at + 1
+        if bits:
+            size = 4 + (bits * n + 7) // 8
+            if bits > 16 or at + size > len(data):
+                raise CodecError(f"row {k} of a coded matrix is cut off or malformed")
+            rows[k], at = _unpacked_row(data[at : at + size], bits, n), at + size
+    if at != len(data):
+        raise CodecError(f"a coded matrix of {count} rows is followed by {len(data) - at} bytes too many")
+    return rows
+
+
+def _unpacked_row(data: bytes, bits: int, n: int) -> Vector:
+    (scale,) = _STEP.unpack_from(data)
+    if not isfinite(scale):
+        raise CodecError("a coded row has a scale that is not finite")
+    levels = _from_low_bits(data[_STEP.size :], n, bits)
+    top = (1 << (bits - 1)) - 1
+    row: Vector = scale * (levels - top if bits > 1 else 2.0 * levels - 1)
+    return row
+
+
+def _byte(data: bytes, at: int) -> int:
+    if at >= len(data):
+        raise CodecError("a coded matrix is cut off")
+    return data[at]

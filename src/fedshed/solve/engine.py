@@ -1,0 +1,237 @@
+"""The engine: plays rounds over a transport, counts every byte, and keeps the trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from fedshed._utils.errors import ProtocolError
+from fedshed.algorithms.base import AgentId, Algorithm, Info, Problem, State, cost, gradient
+from fedshed.exchange import Transport
+from fedshed.exchange.wire import RULES, Contact, Refusal, Rules, SilenceError, Traffic, Wire
+from fedshed.linalg.arrays import Vector
+from fedshed.solve.trace import Row
+
+
+class Progress(Struct, frozen=True):
+    """A run between two rounds: all that is needed to go on, and the rows that are complete."""
+
+    state: Any
+    traffic: Traffic = Traffic()
+    rows: list[Row] = []  # append-only, shared by the progress of one run
+    info: Info | None = None  # of the last step
+    rounds: int = 0
+    seconds: float = 0.0
+    sites: dict[AgentId, Contact] = {}  # who answered when, and with how many bytes
+    refusals: tuple[Refusal, ...] = ()  # since this run was started or resumed
+    exact: bool = False  # the last row is exact: every agent answered there, and no gradient was rounded
+
+
+class Outcome(Struct, frozen=True):
+    """How a run ended, and what the Master knew then."""
+
+    state: Any
+    rows: tuple[Row, ...]
+    gradient: Vector
+    converged: bool
+    reason: str
+    exact: bool = True  # whether the gradient is exact
+    sites: dict[AgentId, Contact] = {}
+    refusals: tuple[Refusal, ...] = ()
+
+
+class Goal(Struct, frozen=True):
+    """When a run ends: a gradient norm of `tol`, a gap of `gap_tol`, or so many iterations."""
+
+    tol: float
+    max_iterations: int
+    f_star: float | None = None
+    gap_tol: float | None = None
+
+
+class Seen(Struct, frozen=True):
+    """What the Master sees at theta^t, and why the run ends there, if it does."""
+
+    state: Any
+    g: Vector
+    exact: bool  # no gradient is rounded, and none comes from a model
+    row: Row
+    reason: str | None
+
+
+def iterate(
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    transport: Transport,
+    progress: Progress,
+    *,
+    tol: float,
+    max_iterations: int,
+    f_star: float | None = None,
+    gap_tol: float | None = None,
+    rules: Rules = RULES,
+) -> Generator[Progress, None, Outcome]:
+    """Play rounds until the gradient norm is at most `tol` (or f - f_star at most `gap_tol`).
+
+    Convergence is declared only where every agent answered at theta^t; one that stays silent ends the run.
+    """
+    scale = max((abs(row.f) for row in progress.rows), default=0.0)
+    wire = Wire(algorithm, problem, transport, progress.traffic, rules, progress.sites, scale)
+    run = _Run(algorithm, problem, wire, Goal(tol, max_iterations, f_star, gap_tol))
+    clock = time.perf_counter() - progress.seconds
+    try:
+        while (seen := run.observed(progress)).reason is None:
+            seen, after, info = run.stepped(seen, progress)
+            if seen.reason is not None:
+                break
+            progress.rows.append(seen.row)
+            progress = Progress(
+                after, wire.traffic, progress.rows, info, progress.rounds + info.rounds,
+                time.perf_counter() - clock, dict(wire.sites), tuple(wire.refusals), not run.doubtful(seen),
+            )  # fmt: skip
+            yield progress
+    except SilenceError as silence:
+        seen = run.abandoned(progress, silence)
+    # what was asked for this decision belongs to the last row
+    row = replace(seen.row, seconds=time.perf_counter() - clock, **_counts(wire.traffic, problem))
+    return Outcome(
+        seen.state, (*progress.rows, row), seen.g, seen.reason in (CONVERGED, CLOSE_ENOUGH),
+        seen.reason or "", seen.exact, dict(wire.sites), tuple(wire.refusals),
+    )  # fmt: skip
+
+
+class _Run:
+    """The two halves of a round as they are played, and how one ends that cannot be."""
+
+    def __init__(self, algorithm: Algorithm[Any], problem: Problem, wire: Wire, goal: Goal) -> None:
+        self._algorithm, self._problem, self._wire, self._goal = algorithm, problem, wire, goal
+        self._last: Seen | None = None
+
+    def observed(self, progress: Progress) -> Seen:
+        """theta^t as those see it who answered; as all see it before convergence is declared."""
+        self._last = None
+        flow = self._algorithm.observe(self._problem, progress.state)
+        state = self._wire.play(flow, progress.state.known)
+        seen = self._seen(state, progress, exact=not self._algorithm.lossy)
+        if seen.row.grad_norm <= self._goal.tol and self.doubtful(seen):
+            seen = self._confirmed(seen, progress)
+        stalled = not self.doubtful(seen) and _stalled(progress.rows, seen.row)
+        return replace(seen, reason=seen.reason or (ROUNDING if stalled else None))
+
+    def stepped(self, seen: Seen, progress: Progress) -> tuple[Seen, Any, Info]:
+        """The state at theta^{t+1}; where no step was found, rounding or a model may be to blame."""
+        after, info = self._stepped(seen)
+        if info.stopped and self.doubtful(seen):
+            seen = self._confirmed(seen, progress)
+            after, info = (after, info) if seen.reason else self._stepped(seen)
+        stuck = np.array_equal(after.theta, seen.state.theta) and not seen.state.silent(self._problem)
+        reason = seen.reason or info.stopped or (ROUNDING if stuck else None)
+        return replace(seen, reason=reason), after, info
+
+    def abandoned(self, progress: Progress, silence: SilenceError) -> Seen:
+        """What was seen last, with models for the silent; nothing where one of them never answered."""
+        if len(progress.state.known) < len(self._problem.agents) and self._last is None:
+            raise silence
+        seen = self._last or self._seen(progress.state, progress, exact=False)
+        return replace(seen, exact=False, reason=str(silence))
+
+    def _seen(self, state: Any, progress: Progress, exact: bool) -> Seen:
+        g = gradient(self._problem, state)
+        row = _row(self._problem, state, progress, g, self._goal.f_star)
+        self._last = Seen(state, g, exact, row, _reason(self._problem, state, row, self._goal, exact))
+        return self._last
+
+    def _stepped(self, seen: Seen) -> tuple[Any, Info]:
+        flow = self._algorithm.step(self._problem, seen.state)
+        # a step that asks for nothing may simply return its result
+        after, info = self._wire.play(flow, seen.state.known) if isinstance(flow, Generator) else flow
+        if info.stopped is None and after.t != seen.state.t + 1:
+            raise ProtocolError(
+                f"{type(self._algorithm).__name__}.step went from iteration {seen.state.t} to {after.t}, not "
+                f"to {seen.state.t + 1}; return `advance(state, theta, g), Info(...)` (docs/extend.md)"
+            )
+        return after, info
+
+    def doubtful(self, seen: Seen) -> bool:
+        """Whether a gradient was rounded or comes from a model."""
+        return not seen.exact or bool(seen.state.silent(self._problem))
+
+    def _confirmed(self, seen: Seen, progress: Progress) -> Seen:
+        """With exact answers of all agents."""
+        flow = self._algorithm.confirm(self._problem, seen.state)
+        return self._seen(self._wire.play(flow, seen.state.known), progress, exact=True)
+
+
+CONVERGED = "the gradient norm is at most tol"
+ROUNDING = "the gradient is at rounding level, above tol: no algorithm can do better"
+CLOSE_ENOUGH = "f - f_star is at most gap_tol"
+
+
+def _reason(problem: Problem, state: State[Any], row: Row, goal: Goal, exact: bool) -> str | None:
+    """Why the run ends here, if it does."""
+    everyone = not state.silent(problem)
+    if row.grad_norm <= goal.tol and exact and everyone:
+        return CONVERGED
+    rounding = 32 * np.finfo(float).eps * _cancelled(problem, state)
+    if row.grad_norm <= rounding and exact and everyone:
+        return ROUNDING
+    if goal.gap_tol is not None and row.gap is not None and row.gap <= goal.gap_tol and everyone:
+        return CLOSE_ENOUGH
+    if row.iteration >= goal.max_iterations:
+        return f"max_iterations = {goal.max_iterations} reached"
+    return None
+
+
+def settled(converged: bool, reason: str) -> bool:
+    """Whether a run has ended at the optimum: to tol, or as near as rounding lets it."""
+    return converged or reason == ROUNDING
+
+
+STALL = 100  # iterations without progress, of a gradient that has long become small
+
+
+def _stalled(rows: Sequence[Row], row: Row) -> bool:
+    """Whether neither f nor ||g|| has got lower for STALL iterations, and ||g|| is 1e-10 of what it was.
+
+    It is what rounding inside the sites' sums looks like, which the Master cannot see.
+    """
+    if len(rows) <= STALL or row.grad_norm > 1e-10 * rows[0].grad_norm:
+        return False
+    before, since = rows[:-STALL], [*rows[-STALL:], row]
+    return all(
+        min(getattr(r, what) for r in since) >= min(getattr(r, what) for r in before)
+        for what in ("f", "grad_norm")
+    )
+
+
+def _cancelled(problem: Problem, state: State[Any]) -> float:
+    """Size of what cancels in the global gradient, sum_i p_i ||g_i||: its rounding error is eps times it."""
+    return sum(problem.p[i] * float(np.linalg.norm(state.known[i].g)) for i in problem.agents)
+
+
+def _row(problem: Problem, state: State[Any], progress: Progress, g: Vector, f_star: float | None) -> Row:
+    f, info = cost(problem, state), progress.info
+    return Row(
+        iteration=len(progress.rows),
+        rounds=progress.rounds,
+        **_counts(progress.traffic, problem),
+        f=f,
+        gap=None if f_star is None else f - f_star,
+        grad_norm=float(np.linalg.norm(g)),
+        eta=info.eta if info else None,
+        renewed=info.renewed if info else 0,
+        q_max=info.q_max if info else 0,
+        seconds=progress.seconds,
+    )
+
+
+def _counts(traffic: Traffic, problem: Problem) -> dict[str, Any]:
+    """Traffic as the trace shows it: bytes in all, vectors and Hessians per agent."""
+    agents = len(problem.agents)
+    means = {"uplink_vectors": traffic.uplink_vectors / agents, "hessians": traffic.hessians / agents}
+    return {**asdict(traffic), **means}

@@ -1,0 +1,43 @@
+"""Where to start: at the intercept of the model without columns, from one exchange of a few sums."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedshed.algorithms.base import Agent, Algorithm, Ask, Flow, Problem, State
+from fedshed.linalg.arrays import Scalars, Vector
+from fedshed.objectives import LOSSES
+from fedshed.protocol.messages import Message
+
+
+class AskMoments(Message, frozen=True):
+    """The sums from which the model without columns follows."""
+
+
+class Moments(Message, frozen=True):
+    """A site's sums; which, its loss says."""
+
+    sums: Scalars
+
+
+class NullStart(Algorithm[State[None]], frozen=True, tag=True):
+    """One exchange before the first round; it moves no gradient."""
+
+    messages: ClassVar[tuple[type[Message], ...]] = (AskMoments, Moments)
+    state = State[None]
+    cache = None
+
+    def flow(self, problem: Problem) -> Flow[Vector]:
+        """theta with the intercept, its last entry (of each contrast), at the null model; 0 elsewhere."""
+        ask = Ask((AskMoments(),), dict.fromkeys(problem.agents))
+        replies = yield from self.collect(ask, problem, self.start(problem, np.zeros(problem.n)))
+        levels = LOSSES[problem.loss].null_levels(sum(answer.sums for (answer,) in replies.values()))
+        theta = np.zeros((len(levels), problem.n // len(levels)))
+        theta[:, -1] = levels
+        return theta.ravel()
+
+    def respond(self, agent: Agent, cache: None, part: AskMoments, mine: Any) -> tuple[None, Moments]:
+        """The site's sums."""
+        return None, Moments(agent.objective.null_moments())

@@ -1,0 +1,197 @@
+"""The border of `optimize`: every mistake is named, with what to do, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError, SingularError
+from fedshed.algorithms import Budget, as_channel, build
+from fedshed.algorithms.auto import choose
+from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.linesearch import LineSearch
+from fedshed.algorithms.registry import configured
+from fedshed.exchange import Transport
+from fedshed.exchange.wire import Rules
+from fedshed.linalg.arrays import Vector
+from fedshed.linalg.rows import chosen_columns, gram
+from fedshed.linalg.solve import collinear, unit_diagonal
+from fedshed.objectives import LinearModel
+from fedshed.protocol.precision import Bits, EntropyCoded, Exact
+from fedshed.tables import Federation
+
+
+def ridge(l2: Any, n: int, intercept: bool) -> Vector:
+    """l2 as one number for each coefficient; where none is given for the intercept, it is unpenalised."""
+    values = _numbers(l2, "l2", "a number or one for each coefficient")
+    if values.ndim == 0:
+        values = np.full(n, float(values))
+        values[n - intercept :] = 0.0
+    if intercept and values.shape == (n - 1,):
+        values = np.append(values, 0.0)
+    if values.shape != (n,):
+        raise ConfigError(f"l2 has shape {values.shape}; give one number or {n}, one for each coefficient")
+    if not np.isfinite(values).all() or values.min() < 0:
+        raise ConfigError(f"l2 must be finite and at least 0, not {l2!r}")
+    return values
+
+
+def suited(
+    algorithm: str | Algorithm[Any],
+    budget: Budget,
+    line_search: LineSearch | None,
+    seed: int,
+    loss: str,
+    federation: Federation,
+) -> Algorithm[Any]:
+    """The algorithm as configured, if it is for this loss and its channel knows every site."""
+    if isinstance(algorithm, str):
+        name, chosen = algorithm, build(algorithm, budget, line_search, whole(seed, "seed"))
+    elif isinstance(algorithm, Algorithm):
+        name, chosen = (
+            type(algorithm).__name__,
+            configured(algorithm, budget, line_search, whole(seed, "seed")),
+        )
+    else:
+        raise ConfigError(f"algorithm must be a name or an Algorithm, not {algorithm!r}")
+    if chosen.losses is not None and loss not in chosen.losses:
+        raise ConfigError(f"{name} is for {', '.join(chosen.losses)} only, not for {loss}")
+    if (channel := getattr(chosen, "channel", None)) is not None:
+        for site in federation.sites:
+            whole(channel.eigenpairs(1, site, 8), f"the eigenpairs that {channel!r} gives site {site!r}")
+    return chosen
+
+
+def new_file(path: str | Path) -> None:
+    """Refuse to write a run over another."""
+    if Path(path).exists():
+        raise ConfigError(f"{path} exists: go on with fedshed.resume(path, federation), or remove it first")
+
+
+def reachable(transport: Transport, agents: Sequence[str]) -> None:
+    """Every site must be on the transport, by the same name."""
+    missing = sorted(set(agents) - set(transport.agents()))
+    if missing:
+        raise ConfigError(f"the transport does not reach {missing}; it reaches {sorted(transport.agents())}")
+
+
+def chosen(
+    algorithm: str | Algorithm[Any],
+    budget: Budget,
+    line_search: LineSearch | None,
+    seed: int,
+    loss: str,
+    federation: Federation,
+    n: int,
+    stateless: bool = False,
+) -> tuple[Algorithm[Any], str]:
+    """The algorithm to run, and one line that says which it is and, for "auto", why."""
+    if algorithm == "auto":
+        algorithm, why = choose(n, len(federation.sites), as_channel(budget), stateless)
+        budget = None
+    else:
+        why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
+    return suited(algorithm, budget, line_search, seed, loss, federation), why
+
+
+def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:
+    """The algorithm with this precision in place of its own."""
+    if precision is None:
+        return algorithm
+    if not isinstance(precision, Exact | Bits | EntropyCoded):
+        raise ConfigError(f"precision must be Exact(), Bits(bits=8) or EntropyCoded(), not {precision!r}")
+    return replace(algorithm, precision=precision)
+
+
+def federation_of(value: Any) -> Federation:
+    """A federation."""
+    if not isinstance(value, Federation):
+        raise ConfigError(
+            f"optimize needs a Federation, not {type(value).__name__}: see Federation.from_arrays"
+        )
+    return value
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
+
+
+def start(theta0: Any, n: int) -> Vector:
+    """The start theta^1: zeros unless given."""
+    theta = np.zeros(n) if theta0 is None else _numbers(theta0, "theta0", f"{n} numbers")
+    if theta.shape != (n,) or not np.isfinite(theta).all():
+        raise ConfigError(f"theta0 must hold {n} finite numbers, not shape {theta.shape}")
+    return theta
+
+
+def null_start(theta0: str, intercept: bool) -> None:
+    """A start at the null model needs an intercept."""
+    if theta0 != "null" or not intercept:
+        raise ConfigError(f'theta0 = {theta0!r}: give numbers, or "null" with intercept=True')
+
+
+def tolerance(value: Any, name: str = "tol") -> float:
+    """A finite number, at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+        raise ConfigError(f"{name} must be a finite number >= 0, not {value!r}")
+    return float(value)
+
+
+def known_optimum(f_star: Any) -> float | None:
+    """f*, if it is known."""
+    if f_star is not None and not np.isfinite(_numbers(f_star, "f_star", "a number")).all():
+        raise ConfigError(f"f_star must be finite or None, not {f_star!r}")
+    return None if f_star is None else float(f_star)
+
+
+def gap_tolerance(gap_tol: Any, f_star: Any) -> float | None:
+    """A number to stop at, where f* is known."""
+    if gap_tol is not None and f_star is None:
+        raise ConfigError("gap_tol needs f_star: the gap is f - f_star")
+    return None if gap_tol is None else tolerance(gap_tol, "gap_tol")
+
+
+def whole(value: Any, name: str) -> int:
+    """A whole number, at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ConfigError(f"{name} must be a whole number >= 0, not {value!r}")
+    return int(value)
+
+
+def rules(quorum: Any, patience: Any, sites: int) -> Rules:
+    """When a round goes on without a site, and when the run ends."""
+    if not 1 <= whole(quorum, "quorum") <= sites:
+        raise ConfigError(f"quorum must be 1 to {sites}, the number of sites, not {quorum}")
+    if whole(patience, "patience") < 1:
+        raise ConfigError(f"patience must be at least 1 exchange, not {patience}")
+    return Rules(int(quorum), int(patience))
+
+
+def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...]) -> None:
+    """Refuse unpenalised columns that are collinear over all sites: the optimum would not be unique."""
+    width = next(iter(objectives.values())).X.shape[1]
+    free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
+    if len(free) == 0:
+        return
+    G = np.zeros((len(free), len(free)))
+    for objective in objectives.values():
+        G += gram(chosen_columns(objective.X, free))
+    _, unit = unit_diagonal(G)
+    if np.linalg.eigvalsh(unit)[0] <= len(free) * np.finfo(float).eps:
+        found = [columns[j].partition(" [contrast")[0] for j in free[collinear(unit)]]
+        names = ", ".join(found[:10]) + f" and {len(found) - 10} more" * (len(found) > 10)
+        raise SingularError(f"collinear over all sites and not penalised: {names}; drop one or set l2 > 0")
+
+
+def _numbers(value: Any, name: str, expected: str) -> Vector:
+    try:
+        return np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} must be {expected}, not {value!r}") from None

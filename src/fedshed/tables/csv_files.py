@@ -1,0 +1,245 @@
+"""CSV files as people have them: separator, decimal mark and encoding are given, or found out and said."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import lzma
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError, DataError
+
+ENDINGS = (".gz", ".bz2", ".zst", ".xz", ".csv", ".tsv", ".txt", ".data")
+SEPARATORS = (",", ";", "\t", "|")
+SAMPLE = 1 << 16  # bytes that are looked at for the separator
+_NOTES = logging.getLogger("fedshed")
+_WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
+_FIELDS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
+
+
+class CsvFormat(Struct, frozen=True):
+    """How a CSV file is written; what is None is found out."""
+
+    sep: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    na_values: tuple[str, ...] = ("",)  # marks for missing values
+    header: tuple[str, ...] | None = None  # names of the columns, of a file that has none
+
+    def __post_init__(self) -> None:
+        if self.sep is not None and len(self.sep) != 1:
+            raise ConfigError(f"sep must be one character, such as ';' or a tab, not {self.sep!r}")
+        if self.decimal not in (None, ".", ","):
+            raise ConfigError(f"decimal must be '.' or ',', not {self.decimal!r}")
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)
+            except LookupError:
+                raise ConfigError(f"unknown encoding {self.encoding!r}; such as utf-8 or latin-1") from None
+
+
+FOUND_OUT = CsvFormat()
+
+
+def read_csv(path: Path, form: CsvFormat = FOUND_OUT) -> Any:
+    """The table in a CSV file; what was found out and may surprise is said in the log `fedshed`."""
+    try:
+        with _opened(path) as file:
+            start = file.read(SAMPLE)
+        form = _with_encoding(path, start, form)
+        form = replace(form, sep=form.sep or _separator(_text(start, form)))
+        table, form = _decoded(path, form)
+        table = _with_decimals(path, table, form)
+        return _named(path, _with_long_digits_as_text(path, table, form))
+    except (lzma.LZMAError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def starts_with(path: Path, mark: bytes) -> bool:
+    """Whether a file begins with these bytes."""
+    with path.open("rb") as file:
+        return file.read(len(mark)) == mark
+
+
+def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+    """The file, unpacked."""
+    import pyarrow as pa
+
+    if path.suffix == ".xz":
+        return lzma.open(path)
+    stream: AbstractContextManager[IO[bytes]] = pa.input_stream(str(path), compression="detect")
+    return stream
+
+
+def _arrow(path: Path, form: CsvFormat, types: Mapping[str, Any] | None = None) -> Any:
+    from pyarrow import csv as arrow
+
+    names = list(form.header) if form.header else None
+    try:
+        with _opened(path) as file:
+            return arrow.read_csv(
+                file,
+                read_options=arrow.ReadOptions(column_names=names, encoding=form.encoding or "utf-8"),
+                parse_options=arrow.ParseOptions(delimiter=form.sep or ","),
+                convert_options=arrow.ConvertOptions(
+                    null_values=list(form.na_values), strings_can_be_null=True,
+                    decimal_point=form.decimal or ".", column_types=dict(types or {}),
+                ),
+            )  # fmt: skip
+    except ValueError as error:  # ArrowInvalid is one
+        raise DataError(f"{path}: {_sentence(str(error), form)}") from error
+
+
+def _sentence(error: str, form: CsvFormat) -> str:
+    """What Arrow says of a file, without its rows, and what to do."""
+    if found := _FIELDS.search(error):
+        row, expected, got = found.groups()
+        where = f"row {row} has" if row else "a row has"
+        return (
+            f"{where} {got} fields where the first has {expected}; if {form.sep!r} does not separate its "
+            "columns, name what does (sep), or correct the row"
+        )
+    if "Empty CSV" in error:
+        return "the file is empty; it needs a line of column names and rows"
+    return f"it cannot be read as CSV ({error.splitlines()[0][:200]})"
+
+
+# --- encoding ------------------------------------------------------------------------------------
+
+
+def _with_encoding(path: Path, start: bytes, form: CsvFormat) -> CsvFormat:
+    """UTF-16 is known by its first bytes; other files with zero bytes are no text."""
+    if form.encoding is not None:
+        return form
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return replace(form, encoding="utf-16")
+    if b"\0" in start:
+        raise DataError(f"{path} is not a text file; save its table as CSV or Parquet")
+    return form
+
+
+def _text(start: bytes, form: CsvFormat) -> str:
+    return start.decode(form.encoding or "utf-8", errors="replace").removeprefix("\ufeff")
+
+
+def _decoded(path: Path, form: CsvFormat) -> tuple[Any, CsvFormat]:
+    """The table; one that is not in UTF-8 is read as Windows-1252, which most others are."""
+    table = _arrow(path, form)
+    if _is_text(table):
+        return table, form
+    if form.encoding is not None:
+        raise DataError(f"{path} is not in {form.encoding}; name its encoding")
+    for encoding, said in (("cp1252", "Windows-1252"), ("latin-1", "Latin-1")):
+        try:
+            other = replace(form, encoding=encoding)
+            table = _arrow(path, other)
+        except (UnicodeDecodeError, DataError):
+            continue
+        _NOTES.warning("%s is not in UTF-8 and was read as %s; give encoding if names look wrong", path, said)
+        return table, other
+    raise DataError(f"{path} is not in UTF-8; name its encoding, or save it in UTF-8")
+
+
+def _is_text(table: Any) -> bool:
+    import pyarrow.types as types
+
+    try:
+        names = list(table.column_names)
+    except UnicodeDecodeError:
+        return False
+    return bool(names) and not any(types.is_binary(kind) for kind in table.schema.types)
+
+
+# --- separator -----------------------------------------------------------------------------------
+
+
+def _separator(text: str) -> str:
+    """The mark that cuts every line of the sample into as many fields as the first; else the comma."""
+    lines = text.splitlines()[:200]
+    lines = lines[:-1] if len(text) >= SAMPLE // 4 and len(lines) > 1 else lines  # the last may be cut off
+    widths = {mark: _width(lines, mark) for mark in SEPARATORS}
+    return max(SEPARATORS, key=lambda mark: widths[mark])
+
+
+def _width(lines: Sequence[str], mark: str) -> int:
+    """The number of fields of all lines, 0 if they differ or there is one only."""
+    counts = {len(row) for row in csv.reader(lines, delimiter=mark) if row}
+    return counts.pop() if len(counts) == 1 and counts != {1} else 0
+
+
+# --- decimal mark --------------------------------------------------------------------------------
+
+
+def _with_decimals(path: Path, table: Any, form: CsvFormat) -> Any:
+    """The table with decimal commas read as such, if a column has them; not if another has points."""
+    with_comma = _columns_with_commas(table) if form.decimal is None else []
+    if not with_comma:
+        return table
+    other = _arrow(path, replace(form, decimal=","))
+    if spoilt := [name for name in table.column_names if _became_text(table, other, name)]:
+        raise DataError(
+            f"{path}: column {with_comma[0]!r} has decimal commas and column {spoilt[0]!r} decimal points; "
+            "write both alike"
+        )
+    _NOTES.warning("%s: decimal commas were read as such, in column %r and others", path, with_comma[0])
+    return other
+
+
+def _columns_with_commas(table: Any) -> list[str]:
+    """The columns of text that are all numbers if a comma marks decimals, and have such a comma."""
+    import pyarrow.types as types
+
+    found = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if types.is_string(column.type):
+            values = column.unique().drop_null().to_pylist()
+            if any("," in value for value in values) and all(map(_WITH_COMMA.fullmatch, values)):
+                found.append(name)
+    return found
+
+
+def _became_text(before: Any, after: Any, name: str) -> bool:
+    import pyarrow.types as types
+
+    old, new = before.column(name), after.column(name)
+    return bool(types.is_floating(old.type) and old.null_count < len(old) and types.is_string(new.type))
+
+
+# --- whole numbers -------------------------------------------------------------------------------
+
+
+def _with_long_digits_as_text(path: Path, table: Any, form: CsvFormat) -> Any:
+    """The table; digits that no integer type holds, which Arrow would round, name something and are text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for j, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0.0) >= 2.0**63:
+            text = _arrow(path, form, {name: pa.string()}).column(name)
+            if pc.any(pc.match_substring_regex(text, r"^[-+]?\d{17,}$")).as_py():
+                table = table.set_column(j, name, text)
+    return table
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def _named(path: Path, table: Any) -> Any:
+    """The table without row numbers and empty columns, which have no name; other columns must have one."""
+    for j in reversed(range(table.num_columns)):
+        if table.column_names[j].strip():
+            continue
+        empty = table.column(j).null_count == table.num_rows
+        if j > 0 and not empty:
+            raise DataError(f"{path}: column {j + 1} has no name; give it one in the first line")
+        if not empty:
+            _NOTES.warning("%s: the first column has no name and was left out as row numbers", path)
+        table = table.remove_column(j)
+    return table

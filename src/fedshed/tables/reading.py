@@ -1,0 +1,107 @@
+"""Tables from files, one for each site: CSV or Parquet, with a column of sites or a file for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v2 as nw
+
+from fedshed._utils.errors import ConfigError, DataError
+from fedshed._utils.files import in_words
+from fedshed.tables.csv_files import ENDINGS as CSV_ENDINGS
+from fedshed.tables.csv_files import FOUND_OUT, CsvFormat, read_csv, starts_with
+from fedshed.tables.frames import Frame
+
+_ENDINGS = (*CSV_ENDINGS, ".parquet", ".pq")
+# what other programs write, by the end of the name or by the first bytes
+_OTHERS = {
+    ".xlsx": "an Excel workbook", ".xls": "an Excel workbook", ".xlsm": "an Excel workbook",
+    ".ods": "a spreadsheet", ".dta": "a Stata file", ".sav": "an SPSS file", ".sas7bdat": "a SAS file",
+    ".rds": "an R file", ".rdata": "an R file", ".feather": "a Feather file", ".json": "a JSON file",
+    ".pdf": "a PDF document",
+}  # fmt: skip
+_MAGIC = {b"PK\x03\x04": "an Excel workbook or a zip archive", b"\xd0\xcf\x11\xe0": "an Excel workbook"}
+
+
+def read_sites(
+    paths: Sequence[str | Path], *, site: str | None = None, keep: bool = False, csv: CsvFormat = FOUND_OUT
+) -> dict[str, Any]:
+    """A table for each site: those of the column `site`, or one file each, named by the file.
+
+    `csv` says how CSV files are written, as far as it is not to be found out.  `keep` leaves the column
+    `site` in the tables.
+    """
+    tables: dict[str, Any] = {}
+    for path in map(Path, paths):
+        table = read_table(path, csv)
+        found = {_stem(path): table} if site is None else _located(path, table, site, keep)
+        if twice := sorted(set(found) & set(tables)):
+            raise DataError(f"{path}: site {twice[0]!r} is in another file too; give each site one table")
+        tables |= found
+    if not tables:
+        raise DataError("no table was given; name at least one CSV or Parquet file")
+    return tables
+
+
+def read_table(path: str | Path, csv: CsvFormat = FOUND_OUT) -> Any:
+    """An Arrow table from a CSV (also .gz, .bz2, .zst, .xz) or Parquet file."""
+    path = Path(path)
+    _check_file(path)
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ConfigError("reading tables needs pyarrow: pip install 'fedshed[data]'") from error
+    try:
+        is_parquet = path.suffix in (".parquet", ".pq") or starts_with(path, b"PAR1")
+        return _parquet(path) if is_parquet else read_csv(path, csv)
+    except OSError as error:
+        raise DataError(in_words(error)) from error
+    except pa.ArrowException as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no file, and what is no table, by its name."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the files in it, such as {path / '*.csv'}")
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file")
+    kind = _OTHERS.get(path.suffix.lower()) or next(
+        (kind for mark, kind in _MAGIC.items() if starts_with(path, mark)), None
+    )
+    if kind is not None:
+        raise DataError(f"{path} is {kind}; save its table as CSV or Parquet")
+
+
+def split(table: Any, column: str, keep: bool = False) -> dict[str, Any]:
+    """The rows of each site, by a column that names it; without that column unless it is to be kept."""
+    sites = Frame(table).column(column).as_category()
+    if lost := int(sites.missing.sum()):
+        raise DataError(f"column {column!r} names no site in {lost} rows; fill it in or drop those rows")
+    frame = nw.from_native(table, eager_only=True)
+    kept = frame if keep else frame.drop(column)
+    return {
+        level: kept.filter((sites.values == j).tolist()).to_native() for j, level in enumerate(sites.levels)
+    }
+
+
+def _located(path: Path, table: Any, site: str, keep: bool) -> Mapping[str, Any]:
+    try:
+        return split(table, site, keep)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow.parquet as parquet
+
+    return parquet.read_table(path)
+
+
+def _stem(path: Path) -> str:
+    """The name of a file without what says how it is written."""
+    while path.suffix in _ENDINGS:
+        path = path.with_suffix("")
+    return path.name
