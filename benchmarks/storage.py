@@ -15,9 +15,10 @@ import fedshed
 from benchmarks.speed import PAGE, task
 from fedshed import Federation
 from fedshed.algorithms import Shed, ShedAggregate
-from fedshed.algorithms.base import Algorithm, Problem, State
+from fedshed.algorithms.base import Algorithm, State
 from fedshed.algorithms.shed_curvature import Held, curvature
 from fedshed.linalg.arrays import Matrix
+from fedshed.protocol.conversation import Problem
 from fedshed.solve.optimize import pose
 
 START, END = "<!-- held -->", "<!-- /held -->"

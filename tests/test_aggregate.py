@@ -12,7 +12,6 @@ import fedshed
 from conftest import make_federation
 from fedshed import ConfigError, Fused, TwoExchange
 from fedshed.algorithms import Shed, ShedAggregate
-from fedshed.algorithms.base import Problem
 from fedshed.algorithms.linesearch import FullStep
 from fedshed.algorithms.renewal import Fibonacci, GradientNorm, Periodic
 from fedshed.exchange import Faulty, InProcess
@@ -20,6 +19,7 @@ from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 from fedshed.protocol.codec import encode
+from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs, Local
 from fedshed.protocol.precision import Bits
 from fedshed.solve.engine import Progress, iterate

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fedshed import CodecError
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.shed import Shed
-from fedshed.exchange.site import codec_of
-from fedshed.protocol.codec import Codec, Decoder, Reply, encode, vectors
+from fedshed.protocol.codec import Codec, Decoder, Reply, codec_of, encode, vectors
 from fedshed.protocol.messages import (
     Costs,
     Eigenpairs,

@@ -11,7 +11,7 @@ from fedshed import Federation, Fused
 from fedshed.algorithms import Shed
 from fedshed.algorithms.renewal import Once
 from fedshed.exchange import Faulty, InProcess
-from fedshed.exchange.site import codec_of
+from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Local
 from fedshed.solve.engine import ROUNDING
 

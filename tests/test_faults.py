@@ -9,13 +9,14 @@ from msgspec.structs import replace
 import fedshed
 from conftest import federation_for, make_federation
 from fedshed.algorithms import build
-from fedshed.algorithms.base import Known, Problem, State, advance, cost
+from fedshed.algorithms.base import Known, State, advance, cost
 from fedshed.algorithms.linesearch import TwoExchange
 from fedshed.algorithms.shed_curvature import Held
 from fedshed.exchange import Faulty, InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
+from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Costs, Eigenpairs
 from fedshed.solve.engine import Progress, iterate
 

@@ -14,11 +14,11 @@ from sklearn.datasets import load_digits
 import fedshed
 from embedded import embedded
 from fedshed import ConfigError, Federation, ProtocolError
-from fedshed.algorithms.base import Problem
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.exchange.site import Site
 from fedshed.inference import FewSitesWarning, Inference, infer, per_class, reference_class
 from fedshed.objectives import contrasts, local_objectives
+from fedshed.protocol.conversation import Problem
 from fedshed.solve.inspection import Inspect, Inspection, inspect_sites
 from inference_problems import FAMILIES, LOSSES, SITES, claims, codes, fitted, made, pooled
 

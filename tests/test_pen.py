@@ -13,13 +13,13 @@ from conftest import make_federation
 from fedshed import CodecError, Federation
 from fedshed.algorithms import Pen
 from fedshed.algorithms import pen_coding as coding
-from fedshed.algorithms.base import Problem
 from fedshed.algorithms.pen import _recalled
 from fedshed.algorithms.pen_coding import Copy, Mine, Move
 from fedshed.exchange import Faulty, InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
+from fedshed.protocol.conversation import Problem
 from fedshed.solve.engine import Progress, iterate
 
 L2 = 1e-3

@@ -10,7 +10,6 @@ import fedshed
 from conftest import CASES, federation_for, make_federation, well_conditioned
 from fedshed import ConfigError, Federation, Fused
 from fedshed.algorithms import FedNL, Newton, QnShed, build
-from fedshed.algorithms.base import Problem
 from fedshed.algorithms.gradients import GradientAlgorithm
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.algorithms.shed import Shed
@@ -19,6 +18,7 @@ from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
 from fedshed.solve.engine import Progress, Traffic, Wire, iterate
 

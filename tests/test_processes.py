@@ -72,7 +72,7 @@ def test_a_site_goes_through_its_folder_unchanged(tmp_path):
         site = Site("a", Logistic(rows, y), build("fib-shed+"))
         write_site(tmp_path, site, b"token", tmp_path / "address")
         card, again = read_site(tmp_path)
-        assert (card.name, again.algorithm) == ("a", site.algorithm)
+        assert (card.name, again.conversation) == ("a", site.algorithm)
         for theta in np.eye(4):
             assert np.array_equal(site.objective.at(theta).gradient, again.objective.at(theta).gradient)
         assert type(again.objective.X) is type(rows)

@@ -12,16 +12,16 @@ import fedshed
 from conftest import make_federation
 from fedshed import Constant, Federation, Fused, TwoExchange
 from fedshed.algorithms import QnShed
-from fedshed.algorithms.base import Agent, Problem
 from fedshed.algorithms.channels import ByteRate, PerAgent, Rayleigh, Recorded
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.qn_shed import LocalWhole
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic, fibonacci_set
 from fedshed.exchange import InProcess
-from fedshed.exchange.site import Site, codec_of
+from fedshed.exchange.site import Site
 from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
-from fedshed.protocol.codec import Reply
+from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.conversation import Agent, Problem
 from fedshed.protocol.messages import Local, Share, Update
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
 from fedshed.solve.engine import Progress, iterate

@@ -15,10 +15,9 @@ from fedshed import CodecError
 from fedshed.algorithms import FedNL, Newton, QnShed
 from fedshed.algorithms.fednl import Correction
 from fedshed.algorithms.qn_shed import LocalWhole
-from fedshed.exchange.site import codec_of
 from fedshed.linalg.arrays import pack
 from fedshed.protocol import quantize
-from fedshed.protocol.codec import Reply
+from fedshed.protocol.codec import Reply, codec_of
 from fedshed.protocol.messages import Eigenpairs, Local, LocalHessian
 from fedshed.protocol.precision import Bits, EntropyCoded
 from fedshed.protocol.quantize import (

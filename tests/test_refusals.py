@@ -13,9 +13,8 @@ from fedshed.algorithms import build
 from fedshed.algorithms.base import Known
 from fedshed.exchange import InProcess
 from fedshed.exchange.convexity import cancelled, contradictions
-from fedshed.exchange.site import codec_of
 from fedshed.objectives import local_objectives
-from fedshed.protocol.codec import encode
+from fedshed.protocol.codec import codec_of, encode
 from fedshed.protocol.messages import Costs, Declined, Eigenpairs, Local, Message, Search, Undefined, Update
 
 L2 = 1e-3

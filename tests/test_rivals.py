@@ -11,7 +11,6 @@ import fedshed
 from conftest import make_federation, well_conditioned
 from fedshed import Federation
 from fedshed.algorithms.agd import Agd, HeavyBall
-from fedshed.algorithms.base import Problem
 from fedshed.algorithms.fednl import FedNL, leading_part
 from fedshed.algorithms.giant import Done, Giant
 from fedshed.algorithms.lbfgs import remembered, two_loop
@@ -19,6 +18,7 @@ from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
+from fedshed.protocol.conversation import Problem
 from fedshed.solve.engine import Progress, iterate
 
 L2 = 1e-2

@@ -12,11 +12,12 @@ import fedshed
 from conftest import make_federation
 from fedshed import ConfigError, Fused
 from fedshed.algorithms import QnShed, Shed
-from fedshed.algorithms.base import Known, Problem, State
+from fedshed.algorithms.base import Known, State
 from fedshed.algorithms.shed_curvature import Held, curvature
 from fedshed.exchange import Faulty, InProcess
 from fedshed.linalg.short_rows import CHANGE, Short, weighted_gram
 from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs
 
 

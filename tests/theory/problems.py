@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from fedshed import datasets, optimum
-from fedshed.algorithms.base import Problem, advance, gradient
+from fedshed.algorithms.base import advance, gradient
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.linesearch import FullStep, Step
 from fedshed.algorithms.renewal import Once
@@ -28,6 +28,7 @@ from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import local_objectives
+from fedshed.protocol.conversation import Problem
 from fedshed.solve.engine import Traffic, Wire
 from fedshed.tables import Federation
 

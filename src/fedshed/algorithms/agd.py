@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed.algorithms.base import Flow, Info, Problem, State, advance, gradient
+from fedshed.algorithms.base import Info, State, advance, gradient
 from fedshed.algorithms.gradients import (
     GradientAlgorithm,
     LocalSmoothness,
@@ -18,6 +18,7 @@ from fedshed.algorithms.gradients import (
 )
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Point
+from fedshed.protocol.conversation import Flow, Problem
 from fedshed.protocol.messages import Message
 
 GRID: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # step sizes that are tried, in units of 1/K

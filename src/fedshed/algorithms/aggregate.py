@@ -21,13 +21,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed.algorithms.base import AgentId, Known, Problem, Replies, State
+from fedshed.algorithms.base import Known, State
 from fedshed.algorithms.linesearch import FullStep
 from fedshed.algorithms.renewal import History, Renewal
 from fedshed.algorithms.shed import Shed
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.short_rows import weighted_gram
+from fedshed.protocol.conversation import AgentId, Problem, Replies
 from fedshed.protocol.messages import Eigenpairs, Share
 
 

@@ -11,75 +11,15 @@ checkpoint is their encoding and a failed round changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.linalg.arrays import Scalars, Vector
-from fedshed.objectives import Objective
-from fedshed.protocol.messages import Message, Update
-from fedshed.protocol.precision import Exact, Precision
-
-AgentId: TypeAlias = str
-
-
-class Problem(Struct, frozen=True, dict=True):
-    """min sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2, with p_i = N_i / N (Section 2)."""
-
-    l2: Vector
-    weights: dict[AgentId, float]
-    loss: str
-    columns: tuple[str, ...] = ()
-    stateless: bool = False  # agents forget everything between two exchanges
-
-    @property
-    def n(self) -> int:
-        """Dimension of theta."""
-        return len(self.l2)
-
-    @cached_property
-    def agents(self) -> tuple[AgentId, ...]:
-        """Names of the agents, sorted: every sum over agents runs in this order."""
-        return tuple(sorted(self.weights))
-
-    @cached_property
-    def p(self) -> dict[AgentId, float]:
-        """Share p_i of each agent in the total weight."""
-        total = sum(self.weights[i] for i in self.agents)
-        return {i: self.weights[i] / total for i in self.agents}
-
-    @cached_property
-    def memo(self) -> dict[str, Any]:
-        """What the Master may keep to save work: it follows from the state, and no result depends on it."""
-        return {}
-
-    def ridge(self, theta: Vector) -> float:
-        """The penalty, which only the Master adds (docs/notation.md, "ridge")."""
-        return float(0.5 * theta @ (self.l2 * theta))
-
-
-class Ask(Struct, frozen=True):
-    """A request: parts common to all agents, and each agent's own part (its keys say who is asked).
-
-    Those that are `needed` are asked until they answer; the others may stay silent.
-    """
-
-    parts: tuple[Message, ...]
-    each: Mapping[AgentId, Message | None]
-    needed: frozenset[AgentId] = frozenset()
-
-    def to(self, agents: Iterable[AgentId]) -> Ask:
-        """The same request, to these agents only."""
-        return replace(self, each={i: self.each[i] for i in agents})
-
-
-Replies: TypeAlias = Mapping[AgentId, Sequence[Any]]  # the silent are absent; one answer for each part
-R = TypeVar("R")
-Flow: TypeAlias = Generator[Ask, Replies, R]
+from fedshed.protocol.conversation import AgentId, Ask, Conversation, Flow, Problem, Replies
+from fedshed.protocol.messages import Update
 
 
 class Curvature(Protocol):
@@ -156,13 +96,6 @@ class Info(Struct, frozen=True):
     stopped: str | None = None  # why no step was possible
 
 
-class Agent(Struct, frozen=True):
-    """An agent as its algorithm sees it: a name and a local cost."""
-
-    name: AgentId
-    objective: Objective
-
-
 def cost(problem: Problem, state: State[Any]) -> float:
     """f(theta^t), from exact costs where the agent answered and from its model where not."""
     total = sum(problem.p[i] * state.known[i].cost(state.theta) for i in problem.agents)
@@ -177,14 +110,11 @@ def gradient(problem: Problem, state: State[Any]) -> Vector:
     return g
 
 
-class Algorithm(Struct, Generic[S], frozen=True, tag=True):
+class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
     """An algorithm is immutable configuration; subclasses say what is asked, learnt, and done with it."""
 
-    precision: Precision = Exact()
     partial: ClassVar[bool] = False  # can do without an agent it has a model of
-    messages: ClassVar[tuple[type[Message], ...]]  # its own, besides Search and Costs
     state: ClassVar[Any]  # type of the Master's state
-    cache: ClassVar[Any]  # type of an agent's state, which is only a cache
 
     @property
     def losses(self) -> tuple[str, ...] | None:
@@ -208,26 +138,9 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         """From the update at theta^t to theta^{t+1}; the new state comes from a line search or `advance`."""
         raise NotImplementedError
 
-    def respond(self, agent: Agent, cache: Any, part: Any, mine: Any) -> tuple[Any, Message]:
-        """An agent's answer to one part of a request, and its new cache."""
-        raise NotImplementedError
-
-    @property
-    def lossy(self) -> bool:
-        """Whether gradients may come rounded."""
-        return self.precision.lossy
-
     def update(self, state: S) -> Update:
         """The request for f_i and g_i at theta^t, as accurate as the last step makes it worth."""
         return Update(state.t, state.theta, self.precision.accuracy(state.norms, len(state.theta)))
-
-    def sent(self, cache: Any, answer: Any) -> Any:
-        """An agent's cache after it has sent what the Master sees as `answer`."""
-        return cache
-
-    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
-        """Why this answer to a part cannot be used, if it cannot: only what shapes and types do not say."""
-        return None
 
     def confirm(self, problem: Problem, state: S) -> Flow[S]:
         """The state with exact answers of all agents at theta^t, before convergence is declared on it."""
@@ -262,12 +175,6 @@ class Algorithm(Struct, Generic[S], frozen=True, tag=True):
         needed = (i for i in ask.each if not (self.partial and i in state.known))
         replies = yield replace(ask, needed=frozenset(needed))
         return replies
-
-
-def unlike(answer: Any, *expected: type[Message]) -> str | None:
-    """Why an answer of another kind than expected cannot be used."""
-    names = " or ".join(kind.__name__ for kind in expected)
-    return None if isinstance(answer, expected) else f"it sent a {type(answer).__name__}, not a {names}"
 
 
 def advance(state: S, theta: Vector, g: Vector) -> S:

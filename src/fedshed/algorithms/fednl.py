@@ -11,26 +11,22 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import (
-    Agent,
-    AgentId,
-    Algorithm,
-    Ask,
-    Flow,
-    Info,
-    Known,
-    Problem,
-    Replies,
-    State,
-    gradient,
-    unlike,
-)
+from fedshed.algorithms.base import Algorithm, Info, Known, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.algorithms.newton import PackedHessian
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Scalars, Vector, pack, unpack
 from fedshed.linalg.rows import gram
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Ask,
+    Flow,
+    Problem,
+    Replies,
+    unlike,
+)
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
 

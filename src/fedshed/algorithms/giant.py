@@ -10,12 +10,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedshed.algorithms.base import Agent, Ask, Flow, Info, Problem, Replies, State, gradient, unlike
+from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.gradients import GradientAlgorithm
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.rows import gram
+from fedshed.protocol.conversation import (
+    Agent,
+    Ask,
+    Flow,
+    Problem,
+    Replies,
+    unlike,
+)
 from fedshed.protocol.messages import Local, Message, Update
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Agent, Algorithm, Ask, Known, Problem, Replies, State, unlike
+from fedshed.algorithms.base import Algorithm, Known, State
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Point
+from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
 from fedshed.protocol.messages import Local, Message, Update
 
 

@@ -12,11 +12,12 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Flow, Info, Problem, State, gradient
+from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.gradients import GradientAlgorithm, LocalScale, Scale, mean_scale, with_diagonal
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
+from fedshed.protocol.conversation import Flow, Problem
 from fedshed.protocol.messages import Message
 
 Initial: TypeAlias = Callable[[Vector], Vector]

@@ -14,12 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, Error
-from fedshed.algorithms.base import Ask, Problem, Replies, State, advance, cost, step_sizes
+from fedshed.algorithms.base import State, advance, cost, step_sizes
 from fedshed.linalg.arrays import Vector
+from fedshed.protocol.conversation import Ask, Problem, Replies
 from fedshed.protocol.messages import Search, Undefined
 
 if TYPE_CHECKING:
-    from fedshed.algorithms.base import Algorithm, Flow
+    from fedshed.algorithms.base import Algorithm
+    from fedshed.protocol.conversation import Flow
 
 SMALLEST_STEP = 2.0**-40
 

@@ -8,22 +8,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import (
-    Agent,
-    Algorithm,
-    Ask,
-    Flow,
-    Info,
-    Known,
-    Problem,
-    Replies,
-    State,
-    gradient,
-)
+from fedshed.algorithms.base import Algorithm, Info, Known, State, gradient
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
 

@@ -17,20 +17,13 @@ from msgspec.structs import replace
 
 from fedshed.algorithms import pen_coding as coding
 from fedshed.algorithms.base import (
-    Agent,
-    AgentId,
     Algorithm,
-    Ask,
-    Flow,
     Info,
     Known,
-    Problem,
-    Replies,
     State,
     advance,
     cost,
     gradient,
-    unlike,
 )
 from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.lbfgs import remembered, two_loop
@@ -38,6 +31,15 @@ from fedshed.algorithms.linesearch import SMALLEST_STEP
 from fedshed.algorithms.pen_coding import Copy, First, Forgot, Frame, Innovation, Mine, Move, Start, Whole
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
 from fedshed.linalg.rows import gram
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Ask,
+    Flow,
+    Problem,
+    Replies,
+    unlike,
+)
 from fedshed.protocol.messages import Local, Message, Update
 
 

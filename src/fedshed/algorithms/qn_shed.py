@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Agent, AgentId, Flow, Info, Problem, State, gradient
+from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.linesearch import Fused, LineSearch
@@ -20,6 +20,7 @@ from fedshed.algorithms.shed import Shed, Spectrum
 from fedshed.algorithms.shed_curvature import Held, Operator, curvature
 from fedshed.linalg import Automatic, Kernel
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
+from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem
 from fedshed.protocol.messages import Eigenpairs, Local, Message, Share, Update
 from fedshed.protocol.precision import EntropyCoded, Precision
 

@@ -13,19 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed.algorithms.base import (
-    Agent,
-    AgentId,
-    Algorithm,
-    Ask,
-    Flow,
-    Info,
-    Known,
-    Problem,
-    Replies,
-    State,
-    gradient,
-)
+from fedshed.algorithms.base import Algorithm, Info, Known, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.algorithms.renewal import Fibonacci, History, Renewal
@@ -33,6 +21,14 @@ from fedshed.algorithms.shed_curvature import Held, Operator, curvature, held_af
 from fedshed.linalg import Automatic, Kernel, Leading, leading
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Point
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Ask,
+    Flow,
+    Problem,
+    Replies,
+)
 from fedshed.protocol.messages import Eigenpairs, Local, Message, Share, Update
 
 
@@ -79,6 +75,14 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
     state = State[Held]
     cache = Spectrum
+
+    def anchor(self, cache: Spectrum | None) -> Vector | None:
+        """theta^k of the Hessian that an agent holds."""
+        return None if cache is None else cache.theta_k
+
+    def kernel_used(self, cache: Spectrum | None) -> str | None:
+        """The kernel that drew an agent's eigenpairs."""
+        return None if cache is None else cache.pairs.kernel
 
     def __post_init__(self) -> None:
         if self.storage not in ("full", "short"):

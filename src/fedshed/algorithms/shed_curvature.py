@@ -9,11 +9,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Problem, State
+from fedshed.algorithms.base import State
 from fedshed.linalg import DensePlusRidge, LowRankPlusDiagonal
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.short_rows import Short, weighted_gram
 from fedshed.linalg.solve import MANY_COLUMNS, Factor, cholesky_of
+from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs, Share
 
 Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge

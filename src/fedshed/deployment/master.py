@@ -19,7 +19,7 @@ from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed._utils.files import in_words, write_atomically
 from fedshed.algorithms import build
 from fedshed.algorithms.auto import choose
-from fedshed.algorithms.base import Algorithm, Problem
+from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Constant, PerAgent
 from fedshed.algorithms.linesearch import Fused, TwoExchange
 from fedshed.deployment.config import StudyFile, read_study
@@ -46,6 +46,7 @@ from fedshed.preparation import Plan
 from fedshed.preparation.messages import Ready
 from fedshed.preparation.protocol import negotiate
 from fedshed.protocol.codec import encode, raw
+from fedshed.protocol.conversation import Problem
 from fedshed.solve import checkpoint as checkpoints
 from fedshed.solve.certificate import certify
 from fedshed.solve.checkpoint import Checkpoint, Settings

@@ -14,7 +14,6 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import CodecError, DataError, DisclosureError, Error, ProtocolError
-from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, read_site
@@ -44,13 +43,14 @@ from fedshed.preparation.messages import CODEC, Refused, Schema
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.policy import Gate, Objection, objections, scalars
 from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.conversation import Conversation
 from fedshed.solve.inspection import NULL, Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
 log = logging.getLogger("fedshed")
-BESIDE: dict[int, Algorithm[Any]] = {START: NullStart(), INSPECT: Inspection(), LEAST: NULL}
+BESIDE: dict[int, Conversation] = {START: NullStart(), INSPECT: Inspection(), LEAST: NULL}
 _ENVELOPE = msgspec.msgpack.Decoder(Envelope)
 _STAGE: msgspec.msgpack.Decoder[Stage] = msgspec.msgpack.Decoder(Prepare | Play)
 
@@ -243,10 +243,10 @@ def _stage(opening: bytes, name: bytes) -> Stage:
         raise ProtocolError(f"an unknown stage ({error}); do both ends run the same fedshed?") from error
 
 
-def _algorithm(part: int, stage: Play, n: int) -> Algorithm[Any]:
+def _algorithm(part: int, stage: Play, n: int) -> Conversation:
     """What is played in a part: the study's own algorithm in the fit, what both ends know in the others."""
     if part == FIT:
-        chosen: Algorithm[Any] = Decoder(BUILT_IN, n)(bytes(stage.algorithm))
+        chosen: Conversation = Decoder(BUILT_IN, n)(bytes(stage.algorithm))
         return chosen
     if part not in BESIDE:
         raise ProtocolError(f"no part of a stage is numbered {part}; do both ends run the same fedshed?")

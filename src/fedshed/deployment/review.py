@@ -19,7 +19,6 @@ from fedshed.deployment.envelope import FIT, INSPECT, START, Greeting, Link, Pla
 from fedshed.deployment.master import chosen, playing, posed
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
-from fedshed.exchange.site import codec_of
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import Plan, Study
@@ -27,7 +26,8 @@ from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe, rarest
 from fedshed.preparation.messages import Ready, Schema
 from fedshed.privacy.policy import objections
-from fedshed.protocol.codec import encode
+from fedshed.protocol.codec import codec_of, encode
+from fedshed.protocol.conversation import Conversation
 from fedshed.protocol.messages import Message
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
@@ -129,9 +129,9 @@ class _Kept:
         return self.last
 
 
-def _items(when: str, kept: _Kept, algorithm: Algorithm[Any], n: int) -> list[Item]:
+def _items(when: str, kept: _Kept, conversation: Conversation, n: int) -> list[Item]:
     ((_, data),) = kept.last
-    (answer,) = codec_of(algorithm, n).decode_reply(data).parts
+    (answer,) = codec_of(conversation, n).decode_reply(data).parts
     return [Item(when, what, count, 8 * count) for what, count in _numbers(answer)]
 
 

@@ -25,7 +25,6 @@ from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed._utils.files import write_atomically
-from fedshed.algorithms.base import Algorithm
 from fedshed.exchange import frames
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
@@ -35,6 +34,7 @@ from fedshed.objectives.build import LOSSES
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.policy import Gate, Policy
 from fedshed.protocol.codec import Decoder, raw
+from fedshed.protocol.conversation import Conversation
 
 PACKAGE = "fedshed"
 RETRY_SECONDS = 0.05
@@ -63,11 +63,11 @@ def write_site(
     loss = next((name for name, kind in LOSSES.items() if kind is type(model)), None)
     if loss is None:
         raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(LOSSES)}")
-    kind = (type(site.algorithm).__module__, type(site.algorithm).__qualname__)
+    kind = (type(site.conversation).__module__, type(site.conversation).__qualname__)
     if not kind[0].startswith(f"{PACKAGE}."):
         raise ConfigError(f"site processes need one of fedshed's own algorithms, not {kind[0]}.{kind[1]}")
     place = str(Path(address).resolve())
-    card = Card(site.name, token, place, loss, kind, raw(site.algorithm), policy, study)
+    card = Card(site.name, token, place, loss, kind, raw(site.conversation), policy, study)
     rows = io.BytesIO()
     np.savez(rows, **_as_arrays(model))
     write_atomically(Path(folder) / "rows.npz", rows.getvalue(), private=True)
@@ -88,10 +88,10 @@ def read_site(folder: str | Path) -> tuple[Card, Site | Guarded]:
     return card, Guarded(site, Gate(card.policy, Audit(Path(folder) / "audit.jsonl"), card.study))
 
 
-def _kind(module: str, name: str) -> type[Algorithm[Any]]:
+def _kind(module: str, name: str) -> type[Conversation]:
     """The class of an algorithm of this package, as the card names it."""
     found = getattr(import_module(module), name) if module.startswith(f"{PACKAGE}.") else None
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+    if not (isinstance(found, type) and issubclass(found, Conversation)):
         raise ConfigError(f"{module}.{name} is not one of fedshed's own algorithms")
     return found
 

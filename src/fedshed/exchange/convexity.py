@@ -12,8 +12,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.algorithms.base import AgentId, Known
+from fedshed.algorithms.base import Known
 from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.protocol.conversation import AgentId
 from fedshed.protocol.messages import Costs, Search, located
 
 SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported

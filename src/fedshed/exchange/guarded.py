@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedshed._utils.errors import DisclosureError, Error
-from fedshed.exchange.site import Site, codec_of
+from fedshed.exchange.site import Site
 from fedshed.privacy.policy import Gate, objections, scalars
+from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Message
 
 
@@ -15,7 +16,7 @@ class Guarded:
 
     def __init__(self, site: Site, gate: Gate, columns: Sequence[str] = ()) -> None:
         self._site, self._gate = site, gate
-        self._codec = codec_of(site.algorithm, site.objective.dim)
+        self._codec = codec_of(site.conversation, site.objective.dim)
         self._objections = objections(gate.policy, site.objective, columns)
 
     def handle(self, payload: bytes) -> bytes:

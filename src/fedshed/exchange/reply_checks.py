@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedshed.algorithms.base import Algorithm, Ask, Problem
 from fedshed.protocol.codec import Reply
+from fedshed.protocol.conversation import Ask, Conversation, Problem
 from fedshed.protocol.messages import (
     Costs,
     Declined,
@@ -25,7 +25,7 @@ OF_A_SEARCH = (Costs, Undefined)  # tuples: a union is made anew whenever it is 
 NO_UPDATE = (Costs, Search, Update, Share)
 
 
-def unusable(algorithm: Algorithm[Any], problem: Problem, ask: Ask, mine: Any, reply: Reply) -> str | None:
+def unusable(conversation: Conversation, problem: Problem, ask: Ask, mine: Any, reply: Reply) -> str | None:
     """Why this reply to `ask` cannot be used, if it cannot."""
     if not 0 <= reply.hessians <= MOST_HESSIANS:
         return f"it says it computed {reply.hessians} Hessians for one request"
@@ -38,7 +38,7 @@ def unusable(algorithm: Algorithm[Any], problem: Problem, ask: Ask, mine: Any, r
             return why
         if isinstance(answer, OF_A_SEARCH):
             continue
-        if why := algorithm.refusal(problem, part, mine, answer) or _too_large(part, answer):
+        if why := conversation.refusal(problem, part, mine, answer) or _too_large(part, answer):
             return why
     return None
 

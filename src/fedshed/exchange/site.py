@@ -1,4 +1,4 @@
-"""A site: it decodes a request, lets the algorithm answer part by part, and encodes the reply."""
+"""A site: it decodes a request, lets the conversation answer part by part, and encodes the reply."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import Any, Optional
 import numpy as np
 
 from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
-from fedshed.algorithms.base import Agent, AgentId, Algorithm
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
-from fedshed.protocol.codec import Codec, Decoder, Reply, Request, encode
+from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
+from fedshed.protocol.conversation import Agent, AgentId, Conversation
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined
-
-
-def codec_of(algorithm: Algorithm[Any], n: int) -> Codec:
-    """The wire format of an algorithm: its own messages, and those of the line search."""
-    return Codec((Search, Costs, Undefined, Declined, *algorithm.messages), n, algorithm.precision)
 
 
 class UnanswerableError(ProtocolError):
@@ -30,11 +25,11 @@ class Site:
     """One agent at work: bytes in, bytes out; its state is only a cache and may be lost at any time."""
 
     def __init__(
-        self, name: AgentId, objective: Objective, algorithm: Algorithm[Any], codec: Codec | None = None
+        self, name: AgentId, objective: Objective, conversation: Conversation, codec: Codec | None = None
     ) -> None:
-        self.name, self.objective, self.algorithm = name, objective, algorithm
-        self._codec = codec or codec_of(algorithm, objective.dim)  # sites of one process may share one
-        self._listens = algorithm.precision.lossy and type(algorithm).sent is not Algorithm.sent
+        self.name, self.objective, self.conversation = name, objective, conversation
+        self._codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
+        self._listens = conversation.lossy and type(conversation).sent is not Conversation.sent
         self._cache: Any = None
         self._counter = _HessianCounter(objective)
         self._agent = Agent(name, self._counter)
@@ -51,7 +46,7 @@ class Site:
             return self.declined(payload, str(error))
 
     def _handled(self, request: Request) -> bytes:
-        self._counter.start(getattr(self._cache, "theta_k", None))
+        self._counter.start(self.conversation.anchor(self._cache))
         cache = self._cache
         answers: list[Message] = []
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
@@ -65,7 +60,7 @@ class Site:
         encoded = self._codec.encode_reply(reply, request.accuracy)
         if self._listens:  # what the Master sees is what the agent must go on from
             for answer in self._codec.decode_reply(encoded).parts:
-                cache = self.algorithm.sent(cache, answer)
+                cache = self.conversation.sent(cache, answer)
         self._cache = cache
         return encoded
 
@@ -95,7 +90,7 @@ class Site:
         if getattr(part, "theta", part) is None:
             raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
         try:
-            return self.algorithm.respond(self._agent, cache, part, mine)
+            return self.conversation.respond(self._agent, cache, part, mine)
         except (ValueError, ArithmeticError, SingularError, CodecError) as error:
             if trial:
                 return cache, Undefined()
@@ -106,8 +101,7 @@ class Site:
     @property
     def kernel(self) -> str | None:
         """The kernel that computed the eigenpairs in the cache, where the algorithm has any."""
-        name: str | None = getattr(getattr(self._cache, "pairs", None), "kernel", None)
-        return name
+        return self.conversation.kernel_used(self._cache)
 
     def forget(self) -> None:
         """Lose the cache, as a restarted process would."""
@@ -119,7 +113,7 @@ class Site:
 
     def load(self, saved: bytes) -> None:
         """Take a saved cache back."""
-        self._cache = Decoder(Optional[self.algorithm.cache], self.objective.dim)(saved)
+        self._cache = Decoder(Optional[self.conversation.cache], self.objective.dim)(saved)
 
 
 def _or_infinite(values: Scalars) -> Scalars:

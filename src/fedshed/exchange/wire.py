@@ -16,13 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
-from fedshed.algorithms.base import AgentId, Algorithm, Ask, Flow, Known, Problem, Replies
+from fedshed.algorithms.base import Known
 from fedshed.exchange import Transport
 from fedshed.exchange.convexity import cancelled, contradictions
 from fedshed.exchange.reply_checks import MOST_HESSIANS, unusable
-from fedshed.exchange.site import codec_of
 from fedshed.protocol import codec
-from fedshed.protocol.codec import Reply
+from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.conversation import AgentId, Ask, Conversation, Flow, Problem, Replies
 
 R = TypeVar("R")
 
@@ -78,11 +78,12 @@ class Wire:
     """
 
     def __init__(
-        self, algorithm: Algorithm[Any], problem: Problem, transport: Transport, traffic: Traffic,
+        self, conversation: Conversation, problem: Problem, transport: Transport, traffic: Traffic,
         rules: Rules = RULES, sites: Mapping[AgentId, Contact] = NOBODY, scale: float = 0.0,
     ) -> None:  # fmt: skip
-        self._algorithm, self._problem, self._transport, self._rules = algorithm, problem, transport, rules
-        self._codec, self._run = codec_of(algorithm, problem.n), token_bytes(4)
+        self._conversation, self._problem = conversation, problem
+        self._transport, self._rules = transport, rules
+        self._codec, self._run = codec_of(conversation, problem.n), token_bytes(4)
         self._heard: set[tuple[AgentId, int]] = set()
         # the largest cost of each site, which rounding is relative to
         self._scale = dict.fromkeys(problem.agents, scale)
@@ -150,7 +151,7 @@ class Wire:
 
     def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
         """Whether a reply is no answer to what was asked."""
-        why = unusable(self._algorithm, self._problem, ask, ask.each[i], reply)
+        why = unusable(self._conversation, self._problem, ask, ask.each[i], reply)
         if why is not None:
             self._refuse(number, i, why)
         return why is not None
@@ -162,7 +163,7 @@ class Wire:
         if self._problem.loss == "least-squares":
             for i in answers.keys() & self._known.keys():
                 self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
-        false = contradictions(self._known, ask.parts, answers, self._scale, self._algorithm.lossy)
+        false = contradictions(self._known, ask.parts, answers, self._scale, self._conversation.lossy)
         for i, why in false.items():
             self._refuse(number, i, why)
         for i in answers.keys() - false.keys():

@@ -12,17 +12,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.algorithms import build
-from fedshed.algorithms.base import Problem as Master
 from fedshed.algorithms.base import State, advance
 from fedshed.algorithms.linesearch import Step
 from fedshed.algorithms.shed import NextEigenvalue
 from fedshed.linalg import leading_eigenpairs
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import local_objectives
+from fedshed.protocol.conversation import Problem as Master
 
 if TYPE_CHECKING:
-    from fedshed.algorithms.base import Algorithm, Flow
+    from fedshed.algorithms.base import Algorithm
     from fedshed.experiments.plan import Problem
+    from fedshed.protocol.conversation import Flow
     from fedshed.tables import Federation
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedshed.algorithms.base import Problem
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.linalg.solve import collinear, unit_diagonal
+from fedshed.protocol.conversation import Problem
 from fedshed.solve.inspection import Inspected
 
 ROUNDING = 1e-10  # smallest eigenvalue of a unit diagonal with which errors have six digits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import SingularError
-from fedshed.algorithms.base import Algorithm, Problem
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.site import Site
 from fedshed.exchange.wire import Traffic
@@ -21,6 +19,7 @@ from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
 from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LOSSES, LinearModel
+from fedshed.protocol.conversation import Conversation, Problem
 from fedshed.solve.certificate import certificate
 from fedshed.solve.inspection import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
 
@@ -138,6 +137,6 @@ def _names(problem: Problem) -> tuple[str, ...]:
 
 
 def _connected(
-    connect: Connect, objectives: Mapping[str, LinearModel], algorithm: Algorithm[Any]
+    connect: Connect, objectives: Mapping[str, LinearModel], conversation: Conversation
 ) -> Transport:
-    return connect({name: Site(name, objective, algorithm) for name, objective in objectives.items()})
+    return connect({name: Site(name, objective, conversation) for name, objective in objectives.items()})

@@ -10,7 +10,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import DataError, ProtocolError
-from fedshed.algorithms.base import Algorithm, Ask, Flow, Problem
 from fedshed.exchange import InProcess, Transport
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import formulas, scaling
@@ -30,6 +29,7 @@ from fedshed.preparation.messages import (
 from fedshed.preparation.plan import Plan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
+from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.tables import Federation
@@ -37,11 +37,10 @@ from fedshed.tables import Federation
 M = TypeVar("M", bound=Message)
 
 
-class Preparation(Algorithm[Any], frozen=True):
+class Preparation(Conversation, frozen=True):
     """What is asked before any gradient moves; every site must answer, and none may refuse."""
 
     messages = MESSAGES
-    state, cache = None, None
 
     def play(self, study: Study, problem: Problem) -> Flow[tuple[Plan, dict[str, Ready]]]:
         """The plan, and what each site said of its table."""
@@ -69,8 +68,7 @@ class Preparation(Algorithm[Any], frozen=True):
 
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""
-        ask = Ask((part,), dict.fromkeys(problem.agents))
-        replies = yield from self.collect(ask, problem, None)
+        replies = yield from everyone([part], problem)
         answers = {site: answer for site, (answer,) in replies.items()}
         for site, answer in answers.items():
             if isinstance(answer, Refused):

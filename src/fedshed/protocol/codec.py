@@ -16,7 +16,8 @@ import numpy as np
 
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
-from fedshed.protocol.messages import Message, located
+from fedshed.protocol.conversation import Conversation
+from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, located
 from fedshed.protocol.precision import Exact, Precision
 
 T = TypeVar("T")
@@ -222,3 +223,8 @@ def _carried(message: type[Message]) -> tuple[str, ...]:
         for name, kind in _kinds(message).items()
         if kind is not None or not {hints[name], *get_args(hints[name])} & {*plain, Scalars, Extended}
     )
+
+
+def codec_of(conversation: Conversation, n: int) -> Codec:
+    """The wire format of a conversation: its own messages, and those of the line search."""
+    return Codec((Search, Costs, Undefined, Declined, *conversation.messages), n, conversation.precision)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from fedshed.algorithms.base import Algorithm, Problem, State
+from fedshed.algorithms.base import Algorithm, State
 from fedshed.linalg.arrays import Vector
+from fedshed.protocol.conversation import Problem
 
 
 class Certificate(Struct, frozen=True):

@@ -11,10 +11,11 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.base import AgentId, Algorithm, Info, Problem, State, cost, gradient
+from fedshed.algorithms.base import Algorithm, Info, State, cost, gradient
 from fedshed.exchange import Transport
 from fedshed.exchange.wire import RULES, Contact, Refusal, Rules, SilenceError, Traffic, Wire
 from fedshed.linalg.arrays import Vector
+from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.trace import Row
 
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.base import Agent, AgentId, Algorithm, Ask, Flow, Problem, State
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
 from fedshed.exchange import Transport
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.linalg.arrays import Packed, Scalars, Vector, pack
 from fedshed.linalg.rows import gram
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 from fedshed.solve.engine import Outcome, Progress, iterate, settled
 from fedshed.solve.trace import Row
@@ -57,23 +57,20 @@ class Inspected(Message, frozen=True):
         return self.information if self.observed is None else self.observed
 
 
-class Inspection(Algorithm[State[None]], frozen=True, tag=True):
+class Inspection(Conversation, frozen=True, tag=True):
     """One exchange that moves nothing: every site must answer, and exactly."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Inspect, Inspected)
-    state = State[None]
-    cache = None
 
     def flow(self, problem: Problem, theta: Vector) -> Flow[dict[AgentId, Inspected]]:
         """Each site's answer at theta, in sorted order."""
-        ask = Ask((Inspect(theta),), dict.fromkeys(problem.agents))
-        replies = yield from self.collect(ask, problem, self.start(problem, theta))
+        replies = yield from everyone([Inspect(theta)], problem)
         for i, (answer,) in replies.items():
             if not isinstance(answer, Inspected):
                 raise ProtocolError(f"agent {i!r} answered Inspect with {type(answer).__name__}")
         return {i: answer for i, (answer,) in replies.items()}
 
-    def respond(self, agent: Agent, cache: None, part: Inspect, mine: Any) -> tuple[None, Inspected]:
+    def respond(self, agent: Agent, cache: None, part: Inspect, own_part: Any) -> tuple[None, Inspected]:
         """The exact statistics at theta, never those of an approximation."""
         point = agent.objective.at(part.theta)
         fit, factor, information = point.fit, point.factor, point.information

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedshed.algorithms.base import Agent, Algorithm, Ask, Flow, Problem, State
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.objectives import LOSSES
+from fedshed.protocol.conversation import Agent, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 
 
@@ -22,22 +22,19 @@ class Moments(Message, frozen=True):
     sums: Scalars
 
 
-class NullStart(Algorithm[State[None]], frozen=True, tag=True):
+class NullStart(Conversation, frozen=True, tag=True):
     """One exchange before the first round; it moves no gradient."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskMoments, Moments)
-    state = State[None]
-    cache = None
 
     def flow(self, problem: Problem) -> Flow[Vector]:
         """theta with the intercept, its last entry (of each contrast), at the null model; 0 elsewhere."""
-        ask = Ask((AskMoments(),), dict.fromkeys(problem.agents))
-        replies = yield from self.collect(ask, problem, self.start(problem, np.zeros(problem.n)))
+        replies = yield from everyone([AskMoments()], problem)
         levels = LOSSES[problem.loss].null_levels(sum(answer.sums for (answer,) in replies.values()))
         theta = np.zeros((len(levels), problem.n // len(levels)))
         theta[:, -1] = levels
         return theta.ravel()
 
-    def respond(self, agent: Agent, cache: None, part: AskMoments, mine: Any) -> tuple[None, Moments]:
+    def respond(self, agent: Agent, cache: None, part: AskMoments, own_part: Any) -> tuple[None, Moments]:
         """The site's sums."""
         return None, Moments(agent.objective.null_moments())

@@ -15,15 +15,17 @@ from threadpoolctl import threadpool_limits
 
 from fedshed._utils.notebook import html_table
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm, Problem
+from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.exchange import InProcess, Transport, opened
-from fedshed.exchange.site import Site, codec_of
+from fedshed.exchange.site import Site
 from fedshed.exchange.wire import Contact, Refusal, Traffic, Wire
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.device import device_named
 from fedshed.objectives import LinearModel, coefficient_names, local_objectives, stacked
 from fedshed.objectives.batch import placed
+from fedshed.protocol.codec import codec_of
+from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Precision
 from fedshed.solve import checkpoint as checkpoints
 from fedshed.solve import validation as checks

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from fedshed.algorithms.base import Problem
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import chosen_columns, gram
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import LinearModel
+from fedshed.protocol.conversation import Problem
 
 FLAT = 1e-3  # curvature per squared margin: only in so flat a direction can a cost fall for ever
 BROKEN = 1e-6  # of a typical margin: a loss below it is rounding

@@ -1,0 +1,131 @@
+"""A conversation between the Master and the sites: who is asked what, and how a site answers.
+
+The Master's half is a generator that yields an `Ask` and receives the `Replies`; a site's half is `respond`,
+a function of its cache and the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.linalg.arrays import Vector
+from fedshed.objectives import Objective
+from fedshed.protocol.messages import Message
+from fedshed.protocol.precision import Exact, Precision
+
+AgentId: TypeAlias = str
+
+
+class Problem(Struct, frozen=True, dict=True):
+    """min sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2, with p_i = N_i / N (Section 2)."""
+
+    l2: Vector
+    weights: dict[AgentId, float]
+    loss: str
+    columns: tuple[str, ...] = ()
+    stateless: bool = False  # agents forget everything between two exchanges
+
+    @property
+    def n(self) -> int:
+        """Dimension of theta."""
+        return len(self.l2)
+
+    @cached_property
+    def agents(self) -> tuple[AgentId, ...]:
+        """Names of the agents, sorted: every sum over agents runs in this order."""
+        return tuple(sorted(self.weights))
+
+    @cached_property
+    def p(self) -> dict[AgentId, float]:
+        """Share p_i of each agent in the total weight."""
+        total = sum(self.weights[i] for i in self.agents)
+        return {i: self.weights[i] / total for i in self.agents}
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What the Master may keep to save work: it follows from the state, and no result depends on it."""
+        return {}
+
+    def ridge(self, theta: Vector) -> float:
+        """The penalty, which only the Master adds (docs/notation.md, "ridge")."""
+        return float(0.5 * theta @ (self.l2 * theta))
+
+
+class Ask(Struct, frozen=True):
+    """A request: parts common to all agents, and each agent's own part (its keys say who is asked).
+
+    Those that are `needed` are asked until they answer; the others may stay silent.
+    """
+
+    parts: tuple[Message, ...]
+    each: Mapping[AgentId, Message | None]
+    needed: frozenset[AgentId] = frozenset()
+
+    def to(self, agents: Iterable[AgentId]) -> Ask:
+        """The same request, to these agents only."""
+        return replace(self, each={i: self.each[i] for i in agents})
+
+
+Replies: TypeAlias = Mapping[AgentId, Sequence[Any]]  # the silent are absent; one answer for each part
+R = TypeVar("R")
+Flow: TypeAlias = Generator[Ask, Replies, R]
+
+
+class Agent(Struct, frozen=True):
+    """An agent as its algorithm sees it: a name and a local cost."""
+
+    name: AgentId
+    objective: Objective
+
+
+class Conversation(Struct, frozen=True, tag=True):
+    """Typed requests and replies between a Master and sites: an algorithm, the preparation, the inspection.
+
+    It is immutable configuration, the same at both ends.
+    """
+
+    precision: Precision = Exact()
+    messages: ClassVar[tuple[type[Message], ...]]  # its own, besides those of the line search
+    cache: ClassVar[Any] = None  # type of what a site remembers, which is only a cache
+
+    @property
+    def lossy(self) -> bool:
+        """Whether gradients may come rounded."""
+        return self.precision.lossy
+
+    def respond(self, agent: Agent, cache: Any, part: Any, own_part: Any) -> tuple[Any, Message]:
+        """A site's answer to one part of a request, and its new cache."""
+        raise NotImplementedError
+
+    def sent(self, cache: Any, answer: Any) -> Any:
+        """A site's cache after it has sent what the Master sees as `answer`."""
+        return cache
+
+    def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
+        """Why this answer to a part cannot be used, if it cannot: only what shapes and types do not say."""
+        return None
+
+    def anchor(self, cache: Any) -> Vector | None:
+        """The point of the Hessian in a cache, if there is one: it was counted when it was computed."""
+        return None
+
+    def kernel_used(self, cache: Any) -> str | None:
+        """The kernel that computed the eigenpairs in a cache, if there are any."""
+        return None
+
+
+def everyone(parts: Sequence[Message], problem: Problem) -> Flow[Replies]:
+    """The same parts to every site, each of which must answer."""
+    replies = yield Ask(tuple(parts), dict.fromkeys(problem.agents), frozenset(problem.agents))
+    return replies
+
+
+def unlike(answer: Any, *expected: type[Message]) -> str | None:
+    """Why an answer of another kind than expected cannot be used."""
+    names = " or ".join(kind.__name__ for kind in expected)
+    return None if isinstance(answer, expected) else f"it sent a {type(answer).__name__}, not a {names}"
