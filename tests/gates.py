@@ -116,6 +116,8 @@ def _used(folder: Path, built: Path, extras: str) -> None:
     run(fedshed, "--version", folder=work)
     run(fedshed, "doctor", folder=work)
     run(fedshed, "example", "hospitals", ".", folder=work)
+    run(fedshed, "compare", "--agents", "4", "--algorithms", "newton,fib-shed", folder=work)
+    run(fedshed, "reproduce", "rho", "--quick", folder=work, XDG_CACHE_HOME=str(work / "cache"))
     fit = (fedshed, "fit", "north.csv", "south.csv", "west.csv", "--target", "malignant")
     if "data" in installed:
         run(*fit, folder=work)
@@ -135,8 +137,6 @@ def _used(folder: Path, built: Path, extras: str) -> None:
         done = subprocess.run(fit, cwd=work, capture_output=True, text=True, check=False)
         said = "error: reading tables needs pyarrow: pip install 'fedshed[data]'\n"
         assert (done.returncode, done.stdout, done.stderr) == (2, "", said), done
-        run(fedshed, "compare", "--agents", "4", "--algorithms", "newton,fib-shed", folder=work)
-        run(fedshed, "reproduce", "rho", "--quick", folder=work, XDG_CACHE_HOME=str(work / "cache"))
 
 
 def _uv(folder: Path) -> Path:

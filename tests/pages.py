@@ -53,11 +53,15 @@ class Session:
     """The folder and the namespace in which a page runs."""
 
     folder: Path
+    commands: Path  # the folder of `fedshed` and `python`
     names: dict[str, Any]
 
     def command(self, text: str) -> str:
         """What a shell command prints, stderr included, and its exit code unless it is 0."""
-        path = os.pathsep.join([str(self.folder / ".bin"), os.environ["PATH"]])
+        if folder := re.fullmatch(r"cd (\S+)", text.strip()):
+            self.folder = self.folder / folder[1]
+            return "" if self.folder.is_dir() else f"{self.folder}: no such folder\n"
+        path = os.pathsep.join([str(self.commands), os.environ["PATH"]])
         done = subprocess.run(
             ["bash", "-c", text], cwd=self.folder, env=os.environ | {"PATH": path}, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=600,
@@ -81,7 +85,7 @@ def session() -> Iterator[Session]:
             script = folder / ".bin" / command
             script.write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n')
             script.chmod(0o755)
-        yield Session(folder, {"__name__": "__main__"})
+        yield Session(folder, folder / ".bin", {"__name__": "__main__"})
 
 
 def play(page: Path, update: bool = False) -> str:

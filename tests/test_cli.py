@@ -70,8 +70,36 @@ def test_the_table_fits_the_terminal_and_nothing_in_it_breaks(tmp_path, columns)
 
 def test_on_request_a_narrow_terminal_shows_all_columns(tmp_path):
     lines = on_a_terminal(80, "compare", *SMALL, "--all", folder=tmp_path)
-    assert any("vectors" in line for line in lines)
+    text = "\n".join(lines)
     assert not any(line.startswith("not shown") for line in lines)
+    assert all(len(line) <= 80 for line in lines)
+    assert (
+        len(re.findall(r"\bvectors \d+\b", text))
+        == len(re.findall(r"\bended (converged|stopped)\b", text))
+        == 3
+    )
+    assert len(re.findall(r"\bgap -?\d\.\de[-+]\d\d\b", text)) == 3
+
+
+def test_names_and_numbers_stay_whole_however_narrow_the_terminal(tmp_path):
+    text = "\n".join(on_a_terminal(40, "compare", *SMALL, folder=tmp_path))
+    assert len(re.findall(r"\bgap -?\d\.\de[-+]\d\d\b", text)) == 3
+    assert len(re.findall(r"\bended (converged|stopped)\b", text)) == 3
+
+
+def test_files_are_written_though_nobody_reads_what_is_printed(tmp_path):
+    """`fedshed fit ... | head -1`: the pipe is closed before the files are written."""
+    write_example("hospitals", tmp_path)
+    for command in (
+        "fit north.csv south.csv west.csv --target malignant --out made",
+        "compare north.csv west.csv --target malignant --algorithms newton --out made",
+    ):
+        subprocess.run(
+            ["bash", "-c", f'"{sys.executable}" -u -m fedshed {command} | head -1'], cwd=tmp_path, check=True,
+            capture_output=True,
+        )  # fmt: skip
+        made = {path.name for path in (tmp_path / "made").iterdir()}
+        assert {"trace.csv", "report.html"} <= made
 
 
 def test_compare_takes_the_tables_and_the_options_of_a_fit(tmp_path):
@@ -247,8 +275,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path, mo
     monkeypatch.setattr(Study, "run", lambda *_: pytest.fail("the work began"))
     (tmp_path / "file").write_text("")
     result = call("compare", "--out", tmp_path / "file" / "folder")
-    assert result.exit_code == 2
-    assert "not a folder that can be written to" in result.stderr
+    assert result.exit_code == 1
+    assert "not a folder; name another place" in result.stderr
 
 
 def test_an_unknown_option_or_command_is_exit_code_2():

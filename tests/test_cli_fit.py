@@ -268,8 +268,8 @@ def test_a_model_file_that_was_cut_is_refused(files, tmp_path):
 
 def test_a_folder_that_cannot_be_written_to_is_found_out_before_the_work(files, tmp_path):
     result = call("fit", *files, *ILL, "--out", files[0] / "folder")
-    assert result.exit_code == 2
-    assert "not a folder that can be written to" in result.stderr
+    assert result.exit_code == 1
+    assert "not a folder; name another place" in result.stderr
 
 
 def test_the_figure_shows_every_interval_whatever_the_units(frames):
@@ -377,3 +377,13 @@ def test_wrong_predictions_are_one_line(files, tmp_path):
 def test_help_says_what_the_arguments_are():
     assert "one with --site, or one for each site" in " ".join(call("fit", "--help").stdout.split())
     assert "MODEL is what `fedshed fit` wrote" in " ".join(call("predict", "--help").stdout.split())
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_a_report_that_is_a_folder_is_found_out_before_the_work(files, tmp_path, command):
+    result = call(command, *files, *ILL, "--out", tmp_path / "out", "--report", tmp_path)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"error: {tmp_path}: it is a folder, not a file; name a file\n",
+    )
+    assert not (tmp_path / "out").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 
 import msgspec
@@ -376,6 +377,12 @@ def test_a_repeat_that_did_not_converge_is_counted(repeated):
     (one,) = found.summary()
     assert not one.converged
     assert one.reason.startswith(f"in {sum(k > needed[1] for k in needed)} of 3 repeats: max_iterations")
+
+
+def test_repeats_say_that_they_are_medians(repeated):
+    shown = repr(repeated)
+    assert "median (least-most) of 3 partitions" in shown
+    assert re.search(r"\d+ \(\d+-\d+\)", shown)
 
 
 def test_repeats_in_a_frame_in_csv_and_in_json(repeated):

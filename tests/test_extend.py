@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import fedshed
 from conftest import well_conditioned
 from fedshed import Federation
-from fedshed.algorithms.base import Info, gradient
+from fedshed.algorithms.base import Info, advance, gradient
 from pages import blocks
 
 PAGE = Path(__file__).parent.parent / "docs/extend.md"
@@ -93,3 +93,26 @@ def test_every_row_of_the_trace_is_the_cost_of_its_theta(algorithm):
 def test_a_step_that_does_not_count_is_refused_by_name():
     with pytest.raises(fedshed.ProtocolError, match=r"Standing\.step went from iteration 1 to 1.*advance\("):
         fedshed.optimize(well_conditioned("logistic"), algorithm=Standing(), l2=0.1)
+
+
+def test_a_step_that_changes_theta_in_place_is_an_error_that_names_it():
+    """What the agents said belongs to the array that they were asked at."""
+
+    class InPlace(DiagonalNewton, frozen=True):
+        def step(self, problem, state):
+            g = gradient(problem, state)
+            theta = state.theta
+            theta -= 0.1 * g
+            return advance(state, theta, g), Info(0.1, rounds=1)
+
+    with pytest.raises(fedshed.ProtocolError, match=r"InPlace\.step failed .*read-only.*advance"):
+        fedshed.optimize(well_conditioned("logistic"), algorithm=InPlace(), l2=1e-1)
+
+
+def test_a_step_that_returns_nothing_is_an_error_that_names_it():
+    class Nothing(DiagonalNewton, frozen=True):
+        def step(self, problem, state):
+            return None
+
+    with pytest.raises(fedshed.ProtocolError, match=r"Nothing\.step failed .*advance"):
+        fedshed.optimize(well_conditioned("logistic"), algorithm=Nothing(), l2=1e-1)

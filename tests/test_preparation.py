@@ -618,3 +618,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     with pytest.raises(DataError, match="in another file too"):
         read_sites([tmp_path / "a.csv"] * 2)
+
+
+def test_a_family_that_there_is_not_is_refused_in_python_too():
+    with pytest.raises(ConfigError, match="family cannot be 'logitic'; did you mean 'logistic'"):
+        Study(family="logitic", target="y")

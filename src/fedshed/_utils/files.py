@@ -15,6 +15,8 @@ def write_atomically(path: str | Path, data: bytes, *, private: bool = False) ->
     What is `private` can only be read by its owner, from the first byte on.
     """
     path = Path(path)
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +57,8 @@ _WORDS = {
     errno.EACCES: "permission is denied; name another place, or ask for access",
     errno.EPERM: "permission is denied; name another place, or ask for access",
     errno.ENOENT: "there is no such file",
-    errno.EISDIR: "it is a folder, not a file",
+    errno.EISDIR: "it is a folder, not a file; name a file",
+    errno.EEXIST: "a part of this path is a file, not a folder; name another place",
     errno.ENOTDIR: "a part of this path is a file, not a folder; name another place",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
 }

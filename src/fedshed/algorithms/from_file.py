@@ -57,8 +57,11 @@ def _module(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))  # it may import what lies beside it
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
     return module

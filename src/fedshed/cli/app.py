@@ -38,17 +38,23 @@ class Commands(TyperGroup):
 
 
 class _Notes(logging.Handler):
-    """What the log `fedshed` has to say to somebody at a terminal."""
+    """What the log `fedshed` has to say to somebody at a terminal, each sentence once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line on stderr."""
-        typer.echo(f"note: {record.getMessage()}", err=True)
+        if (said := record.getMessage()) not in self._said:
+            self._said.add(said)
+            typer.echo(f"note: {said}", err=True)
 
 
 @contextmanager
 def notes_on_stderr() -> Iterator[None]:
     """Show warnings of the log `fedshed` while a command runs."""
-    log, notes = logging.getLogger("fedshed"), _Notes(logging.WARNING)
+    log, notes = logging.getLogger("fedshed"), _Notes()
     shown = any(isinstance(handler, _Notes) for handler in log.handlers)  # commands of commands
     if not shown:
         log.addHandler(notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from fedshed.cli import complete
 from fedshed.cli.app import app
 from fedshed.cli.show import (
     Json,
+    check_file,
     check_folder,
     command_line,
     option,
@@ -78,7 +79,7 @@ def compare(
     names = None if algorithms is None else tuple(words(algorithms) or ())
     check_folder(out)
     place = report or out / "report.html"
-    check_folder(place.parent, "--report")
+    check_file(place)
     common: dict[str, Any] = {
         "algorithms": names, "budget": budget, "l2": l2, "tol": tol, "max_iterations": max_iterations,
         "seed": seed, "line_search": line_search,
@@ -131,7 +132,9 @@ def _on_tables(
     prepared = prepare(given.tables(tables, study), study)
     rows, sites = sum(prepared.federation.rows.values()), len(prepared.federation.sites)
     n = len(prepared.plan.coefficients)
-    title = f"{study.target}: {sites} sites, {rows} rows, n = {n}, {study.loss}"
+    classes = len(prepared.plan.classes or ()) - 1 if study.loss == "multinomial" else 1
+    ridge = "by coefficient" if isinstance(study.l2, dict) else f"{study.l2:g}"
+    title = f"{study.target}: {sites} sites, {rows} rows, n = {n * classes}, {study.loss}, l2 = {ridge}"
     names = common["algorithms"]
     count = 8 if names is None else len(names)
     with _progress(count, common["max_iterations"]) as (on_row, on_result):
@@ -143,6 +146,7 @@ def _on_tables(
         )  # fmt: skip
     settings = common | {
         "algorithms": list(comparison.results),
+        "l2": study.l2,
         "study": study,
         "tables": list(map(str, tables)),
     }
@@ -203,23 +207,13 @@ OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
 
 
 def _row(one: Summary) -> dict[str, str]:
-    def count(name: str, shown: Callable[[float], str]) -> str:
-        if not one.least or one.least[name] == one.most[name]:
-            return shown(getattr(one, name))
-        return f"{shown(getattr(one, name))} ({shown(one.least[name])}-{shown(one.most[name])})"
+    from fedshed.experiments.comparison import short, whole, with_range
 
     return {
-        "algorithm": one.algorithm, "iter.": count("iterations", _whole), "rounds": count("rounds", _whole),
-        "exch.": count("exchanges", _whole), "KB up": count("kb_up", _short),
-        "KB down": count("kb_down", _short), "vectors": count("vectors_up", _whole),
-        "Hess.": count("hessians", _whole), "gap": f"{one.gap:.1e}", "sec.": f"{one.seconds:.2f}",
+        "algorithm": one.algorithm, "iter.": with_range(one, "iterations", whole),
+        "rounds": with_range(one, "rounds", whole), "exch.": with_range(one, "exchanges", whole),
+        "KB up": with_range(one, "kb_up", short), "KB down": with_range(one, "kb_down", short),
+        "vectors": with_range(one, "vectors_up", whole), "Hess.": with_range(one, "hessians", whole),
+        "gap": f"{one.gap:.1e}", "sec.": f"{one.seconds:.2f}",
         "ended": "converged" if one.converged else "stopped",
     }  # fmt: skip
-
-
-def _whole(number: float) -> str:
-    return f"{number:.0f}"
-
-
-def _short(number: float) -> str:
-    return f"{number:.1f}" if number < 1000 else f"{number:.0f}"

@@ -19,7 +19,10 @@ def example(
     ],
     folder: Annotated[Path | None, typer.Argument(help="Where to write it.", show_default="./NAME")] = None,
 ) -> None:
-    """Write small tables to try fedshed on, and a README with their columns, source and licence."""
+    """Write small tables to try fedshed on, and a README with their columns, source and licence.
+
+    NAME is hospitals, claims or digits; FOLDER is where to write it, by default a new one of that name.
+    """
     from fedshed.datasets.examples import EXAMPLES, write_example
 
     place = Path(name) if folder is None else folder

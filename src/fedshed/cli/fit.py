@@ -13,7 +13,7 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_folder, command_line, option, told, told_as_json
+from fedshed.cli.show import Json, check_file, check_folder, command_line, option, say, told, told_as_json
 from fedshed.cli.table_options import CsvOptions, TableOptions, with_options
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    epilog="Example: fedshed fit claims.csv --site region --family poisson --target n --exposure years"
+    epilog="Example: fedshed fit claims.csv --site region --family poisson --target claims --exposure years"
 )
 @with_options(TableOptions)
 def fit(
@@ -56,7 +56,7 @@ def fit(
     study = given.asked(context, l2, intercept)
     check_folder(out)
     place = report or out / "report.html"
-    check_folder(place.parent, "--report")
+    check_file(place)
     frames = given.tables(tables, study)
     _check_errors(level, robust, len(frames))
     recorder = Recorder()
@@ -72,7 +72,7 @@ def fit(
             facts = {"coefficients": summary.to_rows(), "run": model.run}
             told_as_json(facts, _files(out, model, summary, recorder, page))
         else:
-            typer.echo(str(summary))  # before anything is written: a disk may be full
+            say(str(summary))  # before anything is written: a disk may be full
             told(_files(out, model, summary, recorder, page))
     if not model.converged:
         typer.echo(f"not converged: {model.run.reason}", err=True)
@@ -99,6 +99,8 @@ def predict(
     from fedshed.fitting.model import Model
     from fedshed.tables import read_table
 
+    if out is not None:
+        check_file(out)
     if missing not in ("refuse", "empty"):
         raise ConfigError(f"--missing {missing}: write refuse or empty")
     fitted = Model.load(model)

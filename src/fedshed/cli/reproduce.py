@@ -30,13 +30,14 @@ def reproduce(
     quick: Annotated[bool, option("On small embedded data, with few iterations.")] = False,
     out: Annotated[Path, option("Folder for the figures.")] = Path("results/figures"),
     results: Annotated[Path | None, option("With 'all': write the page of claims here.", "none")] = None,
-    jobs: Annotated[int, option("Processes.")] = 2,
+    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Figures only, no HTML beside them.")
     ] = False,
 ) -> None:
     """Reproduce the paper's figures, or draw an experiment of your own (--file).
 
+    NAME is one of those below, a family of them such as mnist, 'all', or 'list', which says what each is.
     Runs are cached by content, so a call that was stopped goes on where it was.
     """
     from fedshed.experiments.plan import load, load_file, names, select

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +14,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-
-from fedshed._utils.errors import ConfigError
 
 WIDTH = 100  # of a table that goes into a pipe or a file
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -24,11 +24,22 @@ def option(text: str, default: str | bool = True, complete: Callable[[str], list
     return typer.Option(help=text, show_default=default, autocompletion=complete)
 
 
-def check_folder(out: Path, name: str = "--out") -> None:
+def check_folder(out: Path) -> None:
     """A folder that cannot be made or written to is found out before the work, not after it."""
     there = next(path for path in (out, *out.parents) if path.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise ConfigError(f"{name} {out}: {there} is not a folder that can be written to; name another")
+    if not there.is_dir():
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out))
+    if not os.access(there, os.W_OK):
+        read_only = os.name == "posix" and os.statvfs(there).f_flag & os.ST_RDONLY
+        number = errno.EROFS if read_only else errno.EACCES
+        raise OSError(number, os.strerror(number), str(out))
+
+
+def check_file(path: Path) -> None:
+    """The same of a file: it must not be a folder, and its own folder must be one."""
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    check_folder(path.parent)
 
 
 def command_line(context: typer.Context) -> str:
@@ -56,10 +67,19 @@ def _typed(parameter: Any, value: Any) -> list[str]:
     return [word for one in values for word in (parameter.opts[0], one)]
 
 
+def say(text: str) -> None:
+    """Print, also where nobody reads any more (`fedshed fit ... | head`): files are still to be written."""
+    try:
+        typer.echo(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+
+
 def told(files: Iterable[Path]) -> None:
     """Say of each file that it was written, as soon as it is."""
     for path in files:
-        typer.echo(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 def told_as_json(facts: dict[str, Any], files: Iterable[Path]) -> None:
@@ -104,7 +124,8 @@ def print_rows(
 ) -> None:
     """A table, numbers to the right, and notes below it; a narrow terminal leaves `optional` columns out.
 
-    Only columns of words may break; numbers and names stay whole, whatever the width.
+    Only columns of words may break; numbers and names stay whole, whatever the width: where the table is too
+    wide without any optional column, each row is a paragraph.
     """
     from rich import box
     from rich.console import Console
@@ -112,6 +133,12 @@ def print_rows(
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
     shown = fitting(rows, console.width, optional)
+    left = [f"not shown: {', '.join(name for name in rows[0] if name not in shown)} ({instead})"]
+    below = [*(left if len(shown) < len(rows[0]) else []), *notes]
+    if _width(rows, shown) > console.width:
+        return say(
+            "\n".join([*([title, ""] if title else []), *_paragraphs(rows, shown, console.width), *below])
+        )
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1)
     )
@@ -121,17 +148,35 @@ def print_rows(
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=not has_words)
     for row in rows:
         table.add_row(*(str(row[name]) for name in shown))
-    left = [f"not shown: {', '.join(name for name in rows[0] if name not in shown)} ({instead})"]
-    console.print(table, *(left if len(shown) < len(rows[0]) else []), *notes, sep="\n")
+    with console.capture() as printed:
+        console.print(table, *below, sep="\n")
+    return say(printed.get().removesuffix("\n"))
 
 
 def fitting(rows: Sequence[dict[str, Any]], width: int, optional: Sequence[str]) -> list[str]:
     """The columns that fit into so many characters, `optional` ones being left out in their order."""
     shown, leaving = list(rows[0]), list(optional)
-    while leaving and sum(1 + _widest(rows, name) for name in shown) + len(shown) > width:
+    while leaving and _width(rows, shown) > width:
         out = leaving.pop(0)
         shown = [name for name in shown if name != out]
     return shown
+
+
+def _width(rows: Sequence[dict[str, Any]], shown: Sequence[str]) -> int:
+    """Characters that a table of these columns takes."""
+    return sum(1 + _widest(rows, name) for name in shown) + len(shown)
+
+
+def _paragraphs(rows: Sequence[dict[str, Any]], shown: Sequence[str], width: int) -> Iterator[str]:
+    """Each row as its name and, below it, its values with theirs; lines break between values only."""
+    first, *rest = shown
+    for row in rows:
+        values = [f"{name} {row[name]}".replace(" ", "\u00a0") for name in rest]
+        text = textwrap.fill(
+            "  ".join(values), width, initial_indent="  ", subsequent_indent="  ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        yield f"{row[first]}\n{text.replace(chr(0xA0), ' ')}"
 
 
 MOST_WORDS = 30  # characters that a column of words is given before others are left out

@@ -24,7 +24,7 @@ SITE = """# Site {site}: this file, the table and the keys beside it stay here.
 name = "{site}"
 
 [table]                      # one of:
-csv = "table.csv"
+csv = "table.csv"             # sep, decimal and encoding may be given beside it; else they are found out
 # parquet = "table.parquet"
 # na_values = ["", "?"]      # marks for missing values in the CSV
 # sql = "SELECT ..."         # with url = "postgresql://..." (SQLAlchemy, $NAME from the environment),

@@ -111,10 +111,12 @@ class Comparison(Struct, frozen=True):
 
     def __repr__(self) -> str:
         rows = [_shown(one) for one in self.summary()]
+        repeats = len(self.trials)
+        title = f"{self.title}; median (least-most) of {repeats} partitions" if repeats > 1 else self.title
         widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
         lines = [{name: name for name in widths}, *rows]
         body = ["  ".join(f"{row[name]:<{width}}" for name, width in widths.items()) for row in lines]
-        return "\n".join([self.title, *(line.rstrip() for line in body)])
+        return "\n".join([title, *(line.rstrip() for line in body)])
 
     def _repr_html_(self) -> str:
         return html_table([_shown(one) for one in self.summary()], self.title)
@@ -199,10 +201,29 @@ class Comparison(Struct, frozen=True):
 def _shown(one: Summary) -> dict[str, str]:
     """The counts that tell most, as text."""
     return {
-        "algorithm": one.algorithm, "exchanges": f"{one.exchanges:.0f}", "KB up": f"{one.kb_up:.1f}",
-        "KB down": f"{one.kb_down:.1f}", "Hessians": f"{one.hessians:.0f}", "gap": f"{one.gap:.1e}",
+        "algorithm": one.algorithm, "exchanges": with_range(one, "exchanges", whole),
+        "KB up": with_range(one, "kb_up", short), "KB down": with_range(one, "kb_down", short),
+        "Hessians": with_range(one, "hessians", whole), "gap": f"{one.gap:.1e}",
         "ended": "converged" if one.converged else one.reason,
     }  # fmt: skip
+
+
+def whole(number: float) -> str:
+    """A count as text."""
+    return f"{number:.0f}"
+
+
+def short(number: float) -> str:
+    """An amount as text, with a decimal where it is small."""
+    return f"{number:.1f}" if number < 1000 else f"{number:.0f}"
+
+
+def with_range(one: Summary, name: str, shown: Callable[[float], str]) -> str:
+    """A count; over several repeats the median, with the least and the most where they differ."""
+    middle = shown(getattr(one, name))
+    if not one.least or one.least[name] == one.most[name]:
+        return middle
+    return f"{middle} ({shown(one.least[name])}-{shown(one.most[name])})"
 
 
 def _over_repeats(found: list[Summary]) -> Summary:

@@ -49,7 +49,7 @@ class Run(Struct, frozen=True, forbid_unknown_fields=True):
         return self.label or self.algorithm
 
 
-class Panel(Struct, frozen=True):
+class Panel(Struct, frozen=True, forbid_unknown_fields=True):
     """One problem of a figure and the runs on it."""
 
     title: str
@@ -57,7 +57,7 @@ class Panel(Struct, frozen=True):
     runs: tuple[Run, ...]
 
 
-class Figure(Struct, frozen=True):
+class Figure(Struct, frozen=True, forbid_unknown_fields=True):
     """A figure of the paper."""
 
     name: str
@@ -73,7 +73,7 @@ class Figure(Struct, frozen=True):
 
 
 OWN_KINDS = ("curves", "table", "hessian-counts")  # figures of any problems
-OWN_X = ("rounds", "iteration", "exchanges", "uplink_vectors", "hessians")
+OWN_X = ("rounds", "iteration", "exchanges", "uplink_vectors", "uplink_bytes", "downlink_bytes", "hessians")
 OWN_Y = ("gap", "error")
 GAP_OF_A_COUNT = 1e-11  # "converged", where a table counts what it took
 
@@ -107,6 +107,10 @@ def load_file(path: str | Path, quick: bool = False) -> Figure:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     if quick and "quick" not in raw:
         raise ConfigError(f"{path} has no table [quick]; leave --quick out, or say there what it changes")
+    tables = {"problem", "runs", "panels", "quick"}
+    if unknown := sorted(set(raw) - tables - set(Figure.__struct_fields__)):
+        hint = closest(unknown[0], (tables | set(Figure.__struct_fields__)) - {"name"})
+        raise ConfigError(f"{path}: unknown field {unknown[0]!r}{hint}")
     if not raw.get("panels"):
         raise ConfigError(f"{path} has no [[panels]]; give each a title and the problem it is about")
     try:

@@ -141,7 +141,7 @@ def _no_identifiers(study: Study, schemas: Schemas, categories: Mapping[str, lis
     for column, fields in categories.items():
         union = {level for field in fields for level in field.levels}
         if looks_like_identifier(len(union), rows) and not is_category(study, column):
-            raise DataError(identifier(column, len(union), rows))
+            raise DataError(identifier(study, column, len(union), rows))
 
 
 def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:

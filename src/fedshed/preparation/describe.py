@@ -120,7 +120,7 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
         return ()
     there = int((~column.missing).sum())
     if looks_like_identifier(len(column.levels), there) and not is_category(study, name):
-        raise DataError(identifier(name, len(column.levels), there))
+        raise DataError(identifier(study, name, len(column.levels), there))
     if len(column.levels) > study.max_levels:
         raise DataError(
             f"column {name!r} has {len(column.levels)} levels, more than max_levels = {study.max_levels}; "
@@ -137,11 +137,13 @@ def looks_like_identifier(levels: int, rows: int) -> bool:
     return levels >= 20 and levels > 0.8 * rows
 
 
-def identifier(name: str, levels: int, rows: int) -> str:
+def identifier(study: Study, name: str, levels: int, rows: int) -> str:
     """Why such a column is refused, and what to do."""
+    named = study.columns is not None or study.formula is not None
+    how = "of the columns or the formula" if named else f"(exclude = [{name!r}], --exclude {name})"
     return (
         f"column {name!r} has {levels} different values in {rows} rows and looks like an identifier; leave "
-        f"it out (exclude = [{name!r}], --exclude {name}), or list it under categories to use it all the same"
+        f"it out {how}, or list it under categories to use it all the same"
     )
 
 

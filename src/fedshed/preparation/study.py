@@ -52,6 +52,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
             force_setattr(self, "target", _left_side(self.formula))
+        _known_words({"family": self.family, "missing": self.missing})
         for check in (_one_way_to_say_it, _no_column_twice, _possible_numbers):
             check(self)
 
@@ -109,7 +110,7 @@ def _left_side(formula: str) -> str:
 
 def _one_way_to_say_it(study: Study) -> None:
     if not study.target:
-        raise ConfigError("the study names no target; give target = 'column'")
+        raise ConfigError("the study names no target; give target = 'column' (--target)")
     if study.columns is not None and study.formula is not None:
         raise ConfigError("give columns or a formula, not both")
     if study.exclude and (study.columns is not None or study.formula is not None):

@@ -148,12 +148,22 @@ class _Run:
         return self._last
 
     def _stepped(self, seen: Seen) -> tuple[Any, Info]:
-        flow = self._algorithm.step(self._problem, seen.state)
-        # a step that asks for nothing may simply return its result
-        after, info = self._wire.play(flow, seen.state.known) if isinstance(flow, Generator) else flow
+        name = type(self._algorithm).__name__
+        seen.state.theta.flags.writeable = False  # what is known of the agents belongs to this very array
+        try:
+            flow = self._algorithm.step(self._problem, seen.state)
+            # a step that asks for nothing may simply return its result
+            after, info = self._wire.play(flow, seen.state.known) if isinstance(flow, Generator) else flow
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ValueError) and "read-only" not in str(error):
+                raise
+            raise ProtocolError(
+                f"{name}.step failed ({error}); it must leave theta as it is and return "
+                "`advance(state, theta, g), Info(...)` with a new one (docs/extend.md)"
+            ) from error
         if info.stopped is None and after.t != seen.state.t + 1:
             raise ProtocolError(
-                f"{type(self._algorithm).__name__}.step went from iteration {seen.state.t} to {after.t}, not "
+                f"{name}.step went from iteration {seen.state.t} to {after.t}, not "
                 f"to {seen.state.t + 1}; return `advance(state, theta, g), Info(...)` (docs/extend.md)"
             )
         return after, info

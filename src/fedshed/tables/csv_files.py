@@ -21,6 +21,8 @@ SEPARATORS = (",", ";", "\t", "|")
 SAMPLE = 1 << 16  # bytes that are looked at for the separator
 _NOTES = logging.getLogger("fedshed")
 _WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
+_DIGITS = re.compile(r"[-+]?\d+")
 _FIELDS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 
 
@@ -56,6 +58,7 @@ def read_csv(path: Path, form: CsvFormat = FOUND_OUT) -> Any:
         form = _with_encoding(path, start, form)
         form = replace(form, sep=form.sep or _separator(_text(start, form)))
         table, form = _decoded(path, form)
+        _no_name_twice(path, table)
         table = _with_decimals(path, table, form)
         return _named(path, _with_long_digits_as_text(path, table, form))
     except (lzma.LZMAError, EOFError) as error:
@@ -179,29 +182,39 @@ def _width(lines: Sequence[str], mark: str) -> int:
 
 def _with_decimals(path: Path, table: Any, form: CsvFormat) -> Any:
     """The table with decimal commas read as such, if a column has them; not if another has points."""
-    with_comma = _columns_with_commas(table) if form.decimal is None else []
+    with_comma = _columns_with_commas(table) if form.decimal is None else {}
     if not with_comma:
         return table
+    if all(with_comma.values()):
+        raise DataError(
+            f"{path}: column {next(iter(with_comma))!r} seems to have commas between thousands; write its "
+            "numbers without them, or say that commas mark decimals (decimal = ',', --decimal ,)"
+        )
+    first, *others = with_comma
     other = _arrow(path, replace(form, decimal=","))
     if spoilt := [name for name in table.column_names if _became_text(table, other, name)]:
         raise DataError(
-            f"{path}: column {with_comma[0]!r} has decimal commas and column {spoilt[0]!r} decimal points; "
+            f"{path}: column {first!r} has decimal commas and column {spoilt[0]!r} decimal points; "
             "write both alike"
         )
-    _NOTES.warning("%s: decimal commas were read as such, in column %r and others", path, with_comma[0])
+    more = f" and {len(others)} more" if others else ""
+    _NOTES.warning("%s: decimal commas were read as such, in column %r%s", path, first, more)
     return other
 
 
-def _columns_with_commas(table: Any) -> list[str]:
-    """The columns of text that are all numbers if a comma marks decimals, and have such a comma."""
+def _columns_with_commas(table: Any) -> dict[str, bool]:
+    """The columns of text that are all numbers with commas, and whether these may stand between thousands."""
     import pyarrow.types as types
 
-    found = []
+    found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if types.is_string(column.type):
             values = column.unique().drop_null().to_pylist()
-            if any("," in value for value in values) and all(map(_WITH_COMMA.fullmatch, values)):
-                found.append(name)
+            commas = [value for value in values if "," in value]
+            thousands = all(map(_THOUSANDS.fullmatch, commas))
+            whole = all(map(_DIGITS.fullmatch, set(values) - set(commas)))
+            if commas and ((thousands and whole) or all(map(_WITH_COMMA.fullmatch, values))):
+                found[name] = thousands and whole
     return found
 
 
@@ -229,6 +242,12 @@ def _with_long_digits_as_text(path: Path, table: Any, form: CsvFormat) -> Any:
 
 
 # --- names ---------------------------------------------------------------------------------------
+
+
+def _no_name_twice(path: Path, table: Any) -> None:
+    names = [name for name in table.column_names if name.strip()]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise DataError(f"{path}: two columns are called {twice!r}; give each its own name")
 
 
 def _named(path: Path, table: Any) -> Any:

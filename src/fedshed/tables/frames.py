@@ -92,7 +92,7 @@ class Frame:
 
 def _is_row_number(name: str) -> bool:
     """Whether a column is an index that pandas wrote: "Unnamed: 0" in CSV, __index_level_0__ in Parquet."""
-    return re.fullmatch(r"Unnamed: 0|__index_level_\d+__", name) is not None
+    return re.fullmatch(r"Unnamed: 0(\.\d+)?|__index_level_\d+__", name) is not None
 
 
 def level_text(value: object) -> str:
