@@ -30,10 +30,11 @@ from fedshed.algorithms import build
 from fedshed.algorithms.base import Known
 from fedshed.algorithms.newton import PackedHessian
 from fedshed.algorithms.shed_curvature import Held
-from fedshed.exchange.agent import write_site
+from fedshed.exchange.agent import write_link
 from fedshed.exchange.hub import Hub
 from fedshed.exchange.processes import SiteProcess
 from fedshed.exchange.site import Site
+from fedshed.exchange.site_files import write_site
 from fedshed.linalg import leading_eigenpairs
 from fedshed.linalg.arrays import pack
 from fedshed.linalg.rows import gram
@@ -248,7 +249,8 @@ def sites_of(folder: Path, seed: int) -> Iterator[dict[str, SiteProcess]]:
         for i, objective in objectives.items():
             (folder / i).mkdir()
             site = Site(i, objective, build(algorithm_of(seed)))
-            write_site(folder / i, site, tokens[i], folder / "address")
+            write_link(folder / i, i, tokens[i], folder / "address")
+            write_site(folder / i, site)
             sites[i] = SiteProcess(folder / i)
         yield sites
     finally:

@@ -19,7 +19,7 @@ from fedshed.algorithms.base import Algorithm, State
 from fedshed.algorithms.shed_curvature import Held, curvature
 from fedshed.linalg.arrays import Matrix
 from fedshed.protocol.conversation import Problem
-from fedshed.solve.optimize import pose
+from fedshed.solve.optimize import build_problem
 
 START, END = "<!-- held -->", "<!-- /held -->"
 ALGORITHMS: dict[str, Algorithm[Any]] = {
@@ -63,7 +63,7 @@ def held(name: str, l2: str, kind: str) -> dict[str, Any]:
     result, cost = measured(lambda: fedshed.optimize(federation, algorithm=algorithm, watch=watch, **options))
     outcome = {**cost, "state": most / 1e6, "iterations": result.trace[-1].iteration}
     if kind == "full":
-        _, problem = pose(federation, "logistic", float(l2), False)
+        _, problem = build_problem(federation, "logistic", float(l2), False)
         with threadpool_limits(1):
             outcome |= changes(problem, states[0])
     return outcome

@@ -9,8 +9,9 @@ import fedshed
 from fedshed import Federation
 from fedshed.datasets.claims import read_fremtpl2
 from fedshed.exchange import InProcess
+from fedshed.exchange.sites import LocalSites
 from fedshed.inference import infer
-from fedshed.solve.optimize import pose
+from fedshed.solve.optimize import build_problem
 
 FAMILIES = {
     "least-squares": sm.families.Gaussian(),
@@ -27,8 +28,8 @@ def fitted(federation, loss, l2=0.0, connect=InProcess):
     result = fedshed.optimize(
         federation, loss=loss, l2=l2, intercept=True, algorithm="newton", tol=1e-11, max_iterations=60
     )
-    objectives, problem = pose(federation, loss, l2, intercept=True)
-    return result.theta, problem, infer(objectives, problem, result.theta, connect=connect)
+    objectives, problem = build_problem(federation, loss, l2, intercept=True)
+    return result.theta, problem, infer(LocalSites(objectives, connect), problem, result.theta)
 
 
 def made(loss, seed=0, rows=300):

@@ -23,6 +23,7 @@ from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs, Local
 from fedshed.protocol.precision import Bits
 from fedshed.solve.engine import Progress, iterate
+from fedshed.solve.goal import Goal
 
 
 def replies_of(n: int, spectra: list[np.ndarray], q: list[int], rotations: list[np.ndarray]):
@@ -86,7 +87,7 @@ def states_of(algorithm, transport_of, theta0, iterations=60):
     problem = Problem(np.full(6, 1e-3), {i: o.weight for i, o in objectives.items()}, "logistic")
     transport = transport_of({i: Site(i, o, algorithm) for i, o in objectives.items()})
     start = Progress(algorithm.start(problem, theta0))
-    run = iterate(algorithm, problem, transport, start, tol=1e-12, max_iterations=iterations)
+    run = iterate(algorithm, problem, transport, start, Goal(tol=1e-12, max_iterations=iterations))
     return problem, objectives, transport, [progress.state for progress in run]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import stat
 import subprocess
@@ -25,15 +26,23 @@ from fedshed.algorithms.pen import Pen
 from fedshed.cli import app
 from fedshed.datasets.examples import EXAMPLES, TARGET, csv_text
 from fedshed.deployment.config import SiteFile, Source, StudyFile, Uplink, read_site, read_study
-from fedshed.deployment.envelope import Answer, Envelope, Prepare, Refusal, Room, Unknown, digest
 from fedshed.deployment.example import write_tables
-from fedshed.deployment.master import conduct, serve
+from fedshed.deployment.master import conduct_study, serve
 from fedshed.deployment.node import Node
 from fedshed.deployment.plan import HERE, Command, Plan
 from fedshed.deployment.review import review
-from fedshed.deployment.tables import freeze, thaw
 from fedshed.exchange import InProcess, Stateless
 from fedshed.fitting.fit import fit
+from fedshed.fitting.stages import (
+    PROTOCOL,
+    Answer,
+    Envelope,
+    Prepare,
+    Refusal,
+    StageSession,
+    Unknown,
+    digest,
+)
 from fedshed.preparation import Study
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe
@@ -42,8 +51,10 @@ from fedshed.privacy.audit import entries
 from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Message
+from fedshed.solve.separation import Moved
 from fedshed.tables import read_table
 from fedshed.tables.frames import Frame
+from fedshed.tables.frozen import freeze, thaw
 
 SITES = ("a", "b", "c")
 OPEN = Policy(min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_parameters_per_row=10.0)
@@ -100,7 +111,7 @@ ALGORITHMS = ["newton", "fib-shed", "qn-shed", "pen", "fednl", "lbfgs"]
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_study_over_nodes_is_fit_bit_for_bit(folder, algorithm):
     """Fused exchanges give the same iterates as fit's two, and everything a site says is the same."""
-    model, report = conduct(replace(STUDY, algorithm=algorithm), InProcess(nodes(folder)))
+    model, report = conduct_study(replace(STUDY, algorithm=algorithm), InProcess(nodes(folder)))
     expected = fit(tables(folder), MODEL, algorithm=algorithm)
     assert model.converged
     assert model.coefficients == expected.coefficients
@@ -115,8 +126,8 @@ def test_processes_that_end_after_each_message_go_on_from_the_sites_disk(folder,
     """The same model as agents that remember, and no Hessian is computed twice."""
     study = replace(STUDY, algorithm=algorithm)
     reborn = {site: Reborn(sitefile(site), folder) for site in SITES}
-    model, _ = conduct(study, Forgetful(reborn))
-    lasting, _ = conduct(study, InProcess(nodes(folder)))
+    model, _ = conduct_study(study, Forgetful(reborn))
+    lasting, _ = conduct_study(study, InProcess(nodes(folder)))
     assert model.coefficients == lasting.coefficients
     assert model.trace[-1].hessians == lasting.trace[-1].hessians
 
@@ -145,7 +156,7 @@ def test_every_kind_of_study_over_processes_that_end_is_fit(folder, study):
         frame.loc[2, "v"] = np.nan if study.missing == "drop" else frame.loc[2, "v"]
         frame.to_csv(folder / f"{site}.csv", index=False)
     reborn = {site: Reborn(sitefile(site), folder) for site in SITES}
-    model, _ = conduct(StudyFile(study, SITES), Forgetful(reborn))
+    model, _ = conduct_study(StudyFile(study, SITES), Forgetful(reborn))
     expected = fit(tables(folder), study)
     assert model.converged
     assert model.coefficients == expected.coefficients
@@ -153,7 +164,7 @@ def test_every_kind_of_study_over_processes_that_end_is_fit(folder, study):
 
 
 def test_the_rows_of_a_study_cannot_change_under_it(folder):
-    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    expected, _ = conduct_study(STUDY, InProcess(nodes(folder)))
 
     class Tampered(Forgetful):
         def exchange(self, payloads):
@@ -161,7 +172,7 @@ def test_the_rows_of_a_study_cannot_change_under_it(folder):
             pd.read_csv(folder / "b.csv").iloc[:5].to_csv(folder / "b.csv", index=False)
             return replies
 
-    model, _ = conduct(STUDY, Tampered({site: Reborn(sitefile(site), folder) for site in SITES}))
+    model, _ = conduct_study(STUDY, Tampered({site: Reborn(sitefile(site), folder) for site in SITES}))
     assert model.coefficients == expected.coefficients
 
 
@@ -174,8 +185,8 @@ def test_a_node_that_forgot_its_stage_is_told_again(folder):
             all_nodes["b"].forget()
             return replies
 
-    model, _ = conduct(STUDY, Restarting(all_nodes))
-    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    model, _ = conduct_study(STUDY, Restarting(all_nodes))
+    expected, _ = conduct_study(STUDY, InProcess(nodes(folder)))
     assert model.coefficients == expected.coefficients
 
 
@@ -184,7 +195,7 @@ def test_envelopes_cost_little(tmp_path):
     for site, rows in zip(SITES, EXAMPLES["digits"].tables().values(), strict=False):
         (tmp_path / f"{site}.csv").write_text(csv_text(rows))
     study = Study(family="logistic", target="digit", positive=(1,), l2=1e-3)
-    _, report = conduct(StudyFile(study, SITES, algorithm="newton"), InProcess(nodes(tmp_path)))
+    _, report = conduct_study(StudyFile(study, SITES, algorithm="newton"), InProcess(nodes(tmp_path)))
     counted, carried = report.payload_up + report.payload_down, report.carried_up + report.carried_down
     assert counted < carried < 1.05 * counted
     assert report.converged
@@ -193,7 +204,7 @@ def test_envelopes_cost_little(tmp_path):
 def test_the_study_of_deploy_new_takes_few_exchanges(tmp_path):
     write_tables({site: tmp_path / f"{site}.csv" for site in SITES})
     study = Study(family="logistic", target=TARGET, l2=1e-3)
-    model, _ = conduct(StudyFile(study, SITES), InProcess(nodes(tmp_path)))
+    model, _ = conduct_study(StudyFile(study, SITES), InProcess(nodes(tmp_path)))
     assert model.trace[-1].exchanges <= 12  # of the start and the fit
 
 
@@ -206,9 +217,9 @@ def test_a_study_cut_off_goes_on_from_its_checkpoint(folder, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, watch=cut_off)
-    model, _ = conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
-    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+        conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path, watch=cut_off)
+    model, _ = conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)
+    expected, _ = conduct_study(STUDY, InProcess(nodes(folder)))
     assert model.coefficients == expected.coefficients
     assert len(model.trace) == len(expected.trace)
     assert not path.exists()
@@ -224,16 +235,16 @@ def cut_short(folder, path, after=3):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, watch=cut_off)
+        conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path, watch=cut_off)
 
 
 def test_a_study_that_goes_on_is_the_same_study_to_its_sites(folder, tmp_path):
     """So the ceiling on what it releases is not begun anew; the next study is another one."""
     path = tmp_path / "checkpoint"
     cut_short(folder, path)
-    conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
+    conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)
     assert len({entry.study for entry in entries(folder / "audit-b.jsonl")}) == 1
-    conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
+    conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)
     assert len({entry.study for entry in entries(folder / "audit-b.jsonl")}) == 2
 
 
@@ -246,10 +257,12 @@ def test_a_model_that_cannot_be_saved_leaves_the_checkpoint(folder, tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, save=full)
+        conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path, save=full)
     assert order == [True]
     assert path.exists()
-    model, _ = conduct(STUDY, InProcess(nodes(folder)), checkpoint=path, save=lambda model: order.append(1))
+    model, _ = conduct_study(
+        STUDY, InProcess(nodes(folder)), checkpoint=path, save=lambda model: order.append(1)
+    )
     assert model.converged
     assert order == [True, 1]
     assert not path.exists()
@@ -261,10 +274,10 @@ def test_a_study_does_not_go_on_with_other_rows(folder, tmp_path, caplog):
     frame = pd.read_csv(folder / "b.csv", dtype=str)  # as text: numbers would be rounded by some versions
     frame.assign(u=frame["u"] + "1").to_csv(folder / "b.csv", index=False)
     with pytest.raises(ProtocolError, match="site 'b' refused: its table does not fit"):
-        conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)
+        conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)
     assert "not those that study" in caplog.text
     frame.to_csv(folder / "b.csv", index=False)
-    assert conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
+    assert conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
 
 
 class Disturbed(InProcess):
@@ -284,9 +297,9 @@ class Disturbed(InProcess):
     "instead", [b"", b"noise", encode(Refusal("the disk is full")), encode(Answer(b"x"))]
 )
 def test_a_site_that_fails_for_a_while_is_refused_by_name_and_the_study_goes_on(folder, instead):
-    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    expected, _ = conduct_study(STUDY, InProcess(nodes(folder)))
     file = replace(STUDY, quorum=2)
-    model, _ = conduct(file, Disturbed(nodes(folder), 6, 7, instead))
+    model, _ = conduct_study(file, Disturbed(nodes(folder), 6, 7, instead))
     assert model.converged
     np.testing.assert_allclose(
         list(model.coefficients.values()), list(expected.coefficients.values()), atol=1e-7
@@ -296,9 +309,9 @@ def test_a_site_that_fails_for_a_while_is_refused_by_name_and_the_study_goes_on(
 def test_a_site_that_fails_for_good_ends_the_study_which_can_go_on(folder, tmp_path):
     path, refused = tmp_path / "checkpoint", encode(Refusal("the disk is\x1b[2J full"))
     with pytest.raises(ProtocolError, match=r"'b' gave no usable .* 5 exchanges.*the disk is \[2J full"):
-        conduct(STUDY, Disturbed(nodes(folder), 6, 10_000, refused), checkpoint=path)
+        conduct_study(STUDY, Disturbed(nodes(folder), 6, 10_000, refused), checkpoint=path)
     assert path.exists()
-    assert conduct(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
+    assert conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
     assert not path.exists()
 
 
@@ -319,7 +332,7 @@ def test_a_study_that_is_started_again_leaves_no_trace_of_its_failure(folder):
 def test_the_ceiling_of_a_site_ends_the_study_by_its_rule(folder):
     low = Node(sitefile("a", disclosure=replace(OPEN, max_scalars=40)), folder)
     with pytest.raises(ProtocolError, match=r"'a' gave no usable answer.*\(max_scalars\)"):
-        conduct(STUDY, InProcess(nodes(folder) | {"a": low}))
+        conduct_study(STUDY, InProcess(nodes(folder) | {"a": low}))
 
 
 # what a site lets in and out
@@ -339,8 +352,8 @@ def test_the_uplink_of_a_site_is_its_number_of_eigenpairs(folder):
 
     all_nodes = nodes(folder)
     all_nodes["c"] = Node(sitefile("c", uplink=Uplink(bytes_per_round=2.5 * pair)), folder)
-    model, _ = conduct(replace(STUDY, algorithm="fib-shed"), Metered(all_nodes))
-    plenty, _ = conduct(replace(STUDY, algorithm="fib-shed"), InProcess(nodes(folder)))
+    model, _ = conduct_study(replace(STUDY, algorithm="fib-shed"), Metered(all_nodes))
+    plenty, _ = conduct_study(replace(STUDY, algorithm="fib-shed"), InProcess(nodes(folder)))
     assert model.converged
     assert model.trace[1].q_max == 6  # sites without a limit send all they have at once
     assert sent["c"] < sent["b"]
@@ -349,7 +362,7 @@ def test_the_uplink_of_a_site_is_its_number_of_eigenpairs(folder):
 
 def test_auto_takes_the_links_into_account(folder):
     all_nodes = nodes(folder, uplink=Uplink(bytes_per_second=1000, seconds=0.2))
-    model, _ = conduct(STUDY, InProcess(all_nodes))
+    model, _ = conduct_study(STUDY, InProcess(all_nodes))
     assert model.converged
     assert model.run.algorithm.startswith("qn-shed")
 
@@ -367,14 +380,14 @@ def test_auto_spares_agents_that_forget_an_algorithm_that_needs_memory():
 def test_a_refusal_does_not_quote_the_sites_rows(folder, caplog):
     (folder / "b.csv").write_text("u,y\n1,0\njane,doe,1\n")
     with pytest.raises(ProtocolError, match="site 'b' refused: its table does not fit") as refused:
-        conduct(STUDY, InProcess(nodes(folder)))
+        conduct_study(STUDY, InProcess(nodes(folder)))
     assert "jane" not in str(refused.value)
     assert "a row has 3 fields where the first has 2" in caplog.text  # the site's own log says more
 
 
 def asked(node: Node, part: Message) -> bytes:
     """What a node answers to one request of the preparation, of whatever Master."""
-    opening = encode(Prepare())
+    opening = encode(Prepare(PROTOCOL))
     request = encode((b"run!", 1, [part], None))
     return node.handle(encode(Envelope(b"1234" + digest(opening), 0, opening, request)))
 
@@ -456,7 +469,7 @@ def test_bytes_that_are_no_envelope_are_refused_not_raised(folder, data):
 
 def test_a_stage_must_be_the_one_that_is_named(folder):
     node = Node(sitefile("a"), folder)
-    opening = encode(Prepare())
+    opening = encode(Prepare(PROTOCOL))
     assert node.handle(encode(Envelope(b"1234" + digest(opening), 0, None, b""))) == encode(Unknown())
     assert b"not the one" in node.handle(encode(Envelope(b"12344321", 0, opening, b"")))
     assert b"8 bytes" in node.handle(encode(Envelope(b"../../../x", 0, opening, b"")))
@@ -465,7 +478,7 @@ def test_a_stage_must_be_the_one_that_is_named(folder):
 
 
 def test_a_node_that_refuses_is_named(folder):
-    room = Room(InProcess(nodes(folder)), b"1234", Prepare())
+    room = StageSession(InProcess(nodes(folder)), b"1234", Prepare(PROTOCOL))
     with pytest.raises(ProtocolError, match="site 'a' refused"):
         room.part().exchange({"a": b"no request"})
 
@@ -478,7 +491,7 @@ def test_the_policy_of_a_site_is_enforced_and_the_rule_is_named(folder):
     for policy, rule in policies.items():
         strict = nodes(folder) | {"a": Node(sitefile("a", disclosure=policy), folder)}
         with pytest.raises(ProtocolError, match=rf"site 'a' refused: .*\({rule}\)"):
-            conduct(STUDY, InProcess(strict))
+            conduct_study(STUDY, InProcess(strict))
 
 
 @pytest.mark.parametrize("lasting", [True, False])
@@ -493,13 +506,14 @@ def test_all_that_leaves_a_site_is_on_its_record(folder, lasting):
             return replies
 
     sites = nodes(folder) if lasting else {site: Reborn(sitefile(site), folder) for site in SITES}
-    _, report = conduct(STUDY, Tapped(sites))
+    _, report = conduct_study(STUDY, Tapped(sites))
     record = list(entries(folder / "audit-b.jsonl"))
     assert len(record) == len(sent) == report.exchanges
     assert all(0 < carried - entry.bytes < 30 for carried, entry in zip(sent, record, strict=True))
     assert len({entry.study for entry in record}) == 1
     assert record[0].what == "Schema"
-    assert record[-2].what == "Inspect -> Inspected"
+    others = [one.what for one in record if "Update" not in one.what]
+    assert others[-2:] == ["Inspect -> Inspected", "Step -> Moved"]
 
 
 def test_site_check_leaves_no_record_and_says_what_the_policy_forbids(folder):
@@ -512,33 +526,37 @@ def test_site_check_leaves_no_record_and_says_what_the_policy_forbids(folder):
 
 def test_only_the_columns_offered_can_be_asked_for(folder):
     offered = ["u", "v", "y"]
-    model, _ = conduct(STUDY, InProcess(nodes(folder, columns=offered)))
+    model, _ = conduct_study(STUDY, InProcess(nodes(folder, columns=offered)))
     assert list(model.coefficients) == ["u", "v", "intercept"]
     with pytest.raises(DataError, match="'p'"):
-        conduct(
+        conduct_study(
             replace(STUDY, study=replace(MODEL, columns=("u", "p"))),
             InProcess(nodes(folder, columns=offered)),
         )
 
 
 def test_a_site_may_call_its_columns_otherwise(folder):
-    expected, _ = conduct(STUDY, InProcess(nodes(folder)))
+    expected, _ = conduct_study(STUDY, InProcess(nodes(folder)))
     frame = pd.read_csv(folder / "c.csv", dtype=str)
     frame.rename(columns={"u": "U_MG", "y": "OUTCOME"}).to_csv(folder / "c.csv", index=False)
     names = {name: {"u": "U_MG", "y": "OUTCOME"}.get(name, name) for name in frame.columns}
-    model, _ = conduct(STUDY, InProcess(nodes(folder) | {"c": Node(sitefile("c", columns=names), folder)}))
+    model, _ = conduct_study(
+        STUDY, InProcess(nodes(folder) | {"c": Node(sitefile("c", columns=names), folder)})
+    )
     assert model.coefficients == expected.coefficients
 
 
 def test_sites_that_do_not_fit_are_named(folder):
     with pytest.raises(ProtocolError, match=r"\['d'\] are not connected"):
-        conduct(StudyFile(MODEL, ("a", "d"), deadline=0.1), InProcess(nodes(folder)))
+        conduct_study(StudyFile(MODEL, ("a", "d"), deadline=0.1), InProcess(nodes(folder)))
     with pytest.raises(ProtocolError, match="registered as 'a' calls itself 'b'"):
-        conduct(StudyFile(MODEL, ("a",)), InProcess({"a": Node(sitefile("b"), folder)}))
+        conduct_study(StudyFile(MODEL, ("a",)), InProcess({"a": Node(sitefile("b"), folder)}))
     with pytest.raises(DataError, match="site 'b' lacks column"):
-        conduct(STUDY, InProcess(nodes(folder) | {"b": Node(sitefile("b", columns=["u", "y"]), folder)}))
+        conduct_study(
+            STUDY, InProcess(nodes(folder) | {"b": Node(sitefile("b", columns=["u", "y"]), folder)})
+        )
     with pytest.raises(ConfigError, match="least-squares only"):
-        conduct(replace(STUDY, algorithm="shed-ls"), InProcess(nodes(folder)))
+        conduct_study(replace(STUDY, algorithm="shed-ls"), InProcess(nodes(folder)))
 
 
 # where tables come from
@@ -648,11 +666,11 @@ def test_site_check_says_what_a_study_then_sends(folder):
             sizes.append(len(replies["b"]))
             return replies.items()
 
-    conduct(STUDY, Metered(nodes(folder)))
+    conduct_study(STUDY, Metered(nodes(folder)))
     said = {when: sum(i.size for i in found.items if i.when == when) for when in ("each round", "at the end")}
     assert 0 <= sizes[0] - found.items[0].size <= 80  # the headers
-    assert 0 <= max(sizes[3:-2]) - said["each round"] <= 80
-    assert 0 <= sizes[-2] - said["at the end"] <= 80
+    assert 0 <= max(sizes[3:-3]) - said["each round"] <= 80
+    assert 0 <= sizes[-3] + sizes[-1] - said["at the end"] <= 80
     assert found.rows == 40
 
 
@@ -712,7 +730,7 @@ def test_secrets_are_for_their_owner_only(tmp_path):
 
 
 def test_what_a_node_keeps_on_disk_is_for_its_owner_only(folder):
-    conduct(STUDY, Forgetful({site: Reborn(sitefile(site), folder) for site in SITES}))
+    conduct_study(STUDY, Forgetful({site: Reborn(sitefile(site), folder) for site in SITES}))
     (kept,) = (folder / "state-a").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
 
@@ -735,3 +753,127 @@ def test_the_core_needs_no_engine():
     program = "import sys, fedshed, fedshed.cli, fedshed.deployment.master; print('flwr' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# what a fit checks, a study over nodes checks too
+
+
+def separated_tables(family, rng):
+    """x separates the classes of all sites together; of counts, one of its levels has none."""
+    made = {}
+    for site, rows in zip(SITES, (40, 60, 90), strict=True):
+        x, u = rng.normal(size=rows), rng.normal(size=rows)
+        y = {
+            "logistic": np.where(x > 0, 1, 0),
+            "multinomial": np.where(x > 0.5, "high", np.where(x > -0.5, "mid", "low")),
+            "poisson": np.where(u > 0, rng.poisson(2.0, size=rows), 0),
+        }[family]
+        level = np.where(u > 0, "some", "none")
+        made[site] = pd.DataFrame(
+            {"x": level if family == "poisson" else x, "u": rng.normal(size=rows), "y": y}
+        )
+    return made
+
+
+@pytest.mark.parametrize("family", ["logistic", "multinomial", "poisson"])
+@pytest.mark.parametrize("where", ["here", "nodes"])
+def test_separated_data_are_never_called_converged_wherever_they_are(tmp_path, family, where):
+    """Against the oracle of the linear program, which needs the rows of all sites (`optimize`)."""
+    made = separated_tables(family, np.random.default_rng(4))
+    study = Study(family=family, target="y")
+    if where == "here":
+        model = fit(made, study, algorithm="newton")
+    else:
+        for site, table in made.items():
+            table.to_csv(tmp_path / f"{site}.csv", index=False)
+        model, _ = conduct_study(StudyFile(study, SITES, algorithm="newton"), InProcess(nodes(tmp_path)))
+    assert not model.converged
+    assert model.run.reason.startswith("separated: the cost decreases without bound along ")
+    assert re.match(r"separated.* along (intercept, )?x", model.run.reason)
+
+
+def test_a_ridge_makes_separated_data_converge_over_nodes_too(tmp_path):
+    made = separated_tables("logistic", np.random.default_rng(4))
+    for site, table in made.items():
+        table.to_csv(tmp_path / f"{site}.csv", index=False)
+    study = Study(family="logistic", target="y", l2=1e-3)
+    model, _ = conduct_study(StudyFile(study, SITES), InProcess(nodes(tmp_path)))
+    assert model.converged
+
+
+def test_collinear_columns_are_never_called_converged_over_nodes(folder):
+    for site in SITES:
+        table = pd.read_csv(folder / f"{site}.csv")
+        table.assign(twice=2 * table["u"]).to_csv(folder / f"{site}.csv", index=False)
+    study = Study(family="logistic", target="y", columns=("u", "v", "twice"))
+    model, _ = conduct_study(StudyFile(study, SITES, algorithm="fib-shed"), InProcess(nodes(folder)))
+    assert not model.converged
+    assert "collinear over all sites and not penalised: u, twice; drop one" in model.run.reason
+    with pytest.raises(fedshed.SingularError, match="u, twice"):
+        fit(tables(folder), study)
+
+
+def test_few_rows_that_a_step_moves_are_not_counted_out(folder):
+    """A count below the policy's least is told as `a few`, and none as none."""
+    assert Moved(3).censored(5).rows is None
+    assert Moved(0).censored(5).rows == 0
+    assert Moved(5).censored(5).rows == 5
+
+
+class Elderly(Node):
+    """A node of fedshed 0.1, whose greeting has no version."""
+
+    def answer(self, data):
+        answer = super().answer(data)
+        old = None if answer.greeting is None else replace(answer.greeting, protocol=0)
+        return replace(answer, greeting=old)
+
+
+def test_another_version_of_the_protocol_is_refused_in_one_sentence_by_either_end(folder):
+    mixed = nodes(folder) | {"b": Elderly(sitefile("b"), folder)}
+    with pytest.raises(ProtocolError, match=r"site 'b' speaks version 0 .* version 1; install the same"):
+        conduct_study(STUDY, InProcess(mixed))
+    opening = encode(Prepare())
+    letter = Envelope(b"1234" + digest(opening), 0, opening, b"")
+    reply = nodes(folder)["b"].handle(encode(letter))
+    assert b"the Master speaks version 0 of the protocol, and this end version 1" in reply
+
+
+@pytest.mark.parametrize("algorithm", ["newton", "qn-shed"])
+def test_a_fit_over_site_processes_is_the_fit_in_one_process_bit_for_bit(folder, algorithm):
+    over = fedshed.ProcessSites(deadline=30.0)
+    apart = fit(tables(folder), MODEL, algorithm=algorithm, over=over)
+    together = fit(tables(folder), MODEL, algorithm=algorithm)
+    assert apart.converged
+    assert apart.coefficients == together.coefficients
+    assert apart.inference.model_covariance == together.inference.model_covariance
+    assert apart.run.exchanges == together.run.exchanges
+
+
+def test_a_mistake_in_a_table_is_said_by_a_process_as_in_this_one(folder):
+    said = []
+    for over in (None, fedshed.ProcessSites(deadline=30.0)):
+        with pytest.raises(DataError) as error:
+            fit(tables(folder), replace(MODEL, columns=("nowhere",)), over=over)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+
+
+def test_the_former_name_of_over_still_works_and_says_so(folder):
+    with pytest.warns(DeprecationWarning, match="now called over="):
+        old = fit(tables(folder), MODEL, transport=Stateless)
+    assert old.coefficients == fit(tables(folder), MODEL).coefficients
+
+
+def test_what_opens_a_transport_closes_it(folder):
+    closed = []
+
+    class Closing(InProcess):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            closed.append(True)
+
+    fit(tables(folder), MODEL, over=Closing)
+    assert len(closed) == 6  # preparation, start, fit, inspection, null model, separation test

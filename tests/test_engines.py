@@ -24,7 +24,7 @@ from fedshed.datasets.examples import TARGET
 from fedshed.deployment.config import StudyFile
 from fedshed.deployment.example import write_tables
 from fedshed.deployment.local import Programs, listening
-from fedshed.deployment.master import conduct
+from fedshed.deployment.master import conduct_study
 from fedshed.deployment.new import write
 from fedshed.deployment.node import Node
 from fedshed.deployment.plan import Plan, read_plan
@@ -203,7 +203,7 @@ def test_flowers_client_app_gives_what_fit_gives(grid, tmp_path):
     from fedshed.deployment.flower import Flower
 
     study = Study(family="logistic", target=TARGET, l2=1e-3)
-    model, _ = conduct(StudyFile(study, SITES), Flower(grid, deadline=5.0))
+    model, _ = conduct_study(StudyFile(study, SITES), Flower(grid, deadline=5.0))
     expected = fit({site: read_table(tmp_path / site / "table.csv") for site in SITES}, study)
     assert model.converged
     assert model.coefficients == expected.coefficients
@@ -216,8 +216,10 @@ def test_shed_over_flower_does_not_become_mont_dec(grid, tmp_path, algorithm):
     from fedshed.deployment.flower import Flower
 
     study = StudyFile(Study(family="logistic", target=TARGET, l2=0.1, columns=COLUMNS), SITES, algorithm)
-    model, _ = conduct(study, Flower(grid, deadline=5.0))
-    lasting, _ = conduct(study, InProcess({site: Node.at(tmp_path / site / "site.toml") for site in SITES}))
+    model, _ = conduct_study(study, Flower(grid, deadline=5.0))
+    lasting, _ = conduct_study(
+        study, InProcess({site: Node.at(tmp_path / site / "site.toml") for site in SITES})
+    )
     assert model.converged
     assert model.coefficients == lasting.coefficients
     assert max(row.q_max for row in model.trace) == len(COLUMNS)

@@ -19,6 +19,7 @@ from fedshed.objectives import local_objectives
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Costs, Eigenpairs
 from fedshed.solve.engine import Progress, iterate
+from fedshed.solve.goal import Goal
 
 L2 = np.full(6, 1e-3)
 
@@ -30,7 +31,7 @@ def run_states(name, federation, transport_of, iterations=60, **options):
     problem = Problem(L2, {i: o.weight for i, o in objectives.items()}, "logistic")
     transport = transport_of({i: Site(i, o, algorithm) for i, o in objectives.items()})
     start = Progress(algorithm.start(problem, np.zeros(6)))
-    run = iterate(algorithm, problem, transport, start, tol=1e-12, max_iterations=iterations)
+    run = iterate(algorithm, problem, transport, start, Goal(tol=1e-12, max_iterations=iterations))
     return objectives, transport, [progress.state for progress in run]
 
 

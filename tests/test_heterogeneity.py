@@ -9,12 +9,11 @@ from scipy.stats import kstest
 
 import fedshed
 from fedshed import Federation
-from fedshed.exchange import InProcess
-from fedshed.exchange.site import Site
+from fedshed.exchange.sites import LocalSites
 from fedshed.inference.covariance import Curvatures
 from fedshed.inference.heterogeneity import inverse_root, score_tests
-from fedshed.solve.inspection import Inspection, inspect_sites
-from fedshed.solve.optimize import pose
+from fedshed.solve.optimize import build_problem
+from fedshed.solve.stages import inspect
 from inference_problems import FAMILIES, LOSSES, SITES, codes, fitted, made, pooled
 
 
@@ -113,9 +112,8 @@ def test_the_inverse_root_whitens_whatever_the_units(rank):
 def judged(federation, loss):
     """The test at the optimum, without the null model."""
     theta, _ = fedshed.optimum(federation, loss=loss, l2=0.0, intercept=True)
-    objectives, problem = pose(federation, loss, 0.0, intercept=True)
-    transport = InProcess({i: Site(i, o, Inspection()) for i, o in objectives.items()})
-    sites, _ = inspect_sites(transport, problem, theta)
+    objectives, problem = build_problem(federation, loss, 0.0, intercept=True)
+    sites, _ = inspect(LocalSites(objectives), problem, theta)
     return score_tests(sites, Curvatures(problem, sites).information, 1.0)
 
 

@@ -15,11 +15,12 @@ import fedshed
 from embedded import embedded
 from fedshed import ConfigError, Federation, ProtocolError
 from fedshed.exchange import Faulty, InProcess, Stateless
-from fedshed.exchange.site import Site
+from fedshed.exchange.sites import LocalSites
 from fedshed.inference import FewSitesWarning, Inference, infer, per_class, reference_class
 from fedshed.objectives import contrasts, local_objectives
 from fedshed.protocol.conversation import Problem
-from fedshed.solve.inspection import Inspect, Inspection, inspect_sites
+from fedshed.solve.inspection import Inspect, Inspection
+from fedshed.solve.stages import inspect
 from inference_problems import FAMILIES, LOSSES, SITES, claims, codes, fitted, made, pooled
 
 
@@ -228,7 +229,7 @@ def test_splitting_sites_changes_nothing_but_robust_errors_and_the_reports(loss)
     theta, problem, few = fitted(one, loss)
     objectives = local_objectives(many, loss, intercept=True)
     problem = replace(problem, weights={i: o.weight for i, o in objectives.items()})
-    split = infer(objectives, problem, theta)
+    split = infer(LocalSites(objectives), problem, theta)
     np.testing.assert_allclose(figures(split), figures(few), rtol=1e-9, atol=1e-14)
     with pytest.warns(FewSitesWarning):
         coarse = few.std_err(robust=True)
@@ -296,8 +297,7 @@ def test_one_exchange_carries_a_gradient_and_a_packed_matrix_from_each_site(loss
     federation = Federation.from_arrays(X, y, SITES, sample_weight=weights, offset=offset)
     theta, problem, _ = fitted(federation, loss)
     objectives = local_objectives(federation, loss, intercept=True)
-    transport = InProcess({i: Site(i, o, Inspection()) for i, o in objectives.items()})
-    answers, traffic = inspect_sites(transport, problem, theta)
+    answers, traffic = inspect(LocalSites(objectives), problem, theta)
     n = len(theta)
     matrices = 2 if loss == "gamma" else 1  # the expected information is not the Hessian
     assert list(answers) == list(federation.sites)
@@ -335,9 +335,12 @@ def test_an_answer_of_another_kind_is_refused():
         def respond(self, agent, cache, part, mine):
             return cache, Inspect(part.theta)
 
-    transport = InProcess({i: Site(i, o, Echo()) for i, o in objectives.items()})
+    class Echoing(LocalSites):
+        def open(self, stage):
+            return super().open(replace(stage, conversation=Echo()))
+
     with pytest.raises(ProtocolError, match="answered Inspect with"):
-        inspect_sites(transport, problem, theta)
+        inspect(Echoing(objectives), problem, theta)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -357,12 +360,12 @@ def test_the_certificate_says_how_far_theta_is():
         return sum(problem.p[i] * objectives[i].at(at).value for i in problem.agents)
 
     off = theta + 1e-3
-    certificate = infer(objectives, problem, off).certificate
+    certificate = infer(LocalSites(objectives), problem, off).certificate
     assert best.certificate.grad_norm < 1e-10
     assert certificate.bound is None
     np.testing.assert_allclose(certificate.estimate, cost(off) - cost(theta), rtol=0.01)
     ridge = replace(problem, l2=np.full(4, 0.1))
-    certificate = infer(objectives, ridge, theta).certificate
+    certificate = infer(LocalSites(objectives), ridge, theta).certificate
     assert certificate.estimate < certificate.bound == pytest.approx(certificate.grad_norm**2 / 0.2)
 
 
@@ -383,7 +386,7 @@ def test_a_singular_information_is_named_and_not_inverted():
     federation = Federation.from_arrays(X, y, SITES)
     objectives = local_objectives(federation, "poisson", intercept=True)
     problem = Problem(np.zeros(4), {i: o.weight for i, o in objectives.items()}, "poisson", tuple("abcd"))
-    ours = infer(objectives, problem, np.zeros(4))
+    ours = infer(LocalSites(objectives), problem, np.zeros(4))
     assert np.isnan(ours.std_err()).all()
     assert len(ours.notes) == 1
     assert "a, c are collinear" in ours.notes[0]

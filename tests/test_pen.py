@@ -21,6 +21,7 @@ from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.engine import Progress, iterate
+from fedshed.solve.goal import Goal
 
 L2 = 1e-3
 UNEQUAL = fedshed.PerAgent({"large": fedshed.ByteRate(112)}, fedshed.Constant(200))  # by 100 times
@@ -34,7 +35,7 @@ def states(federation, transport_of=InProcess, loss="logistic", iterations=40, t
     problem = Problem(np.full(n, L2), {i: o.weight for i, o in objectives.items()}, loss)
     transport = transport_of({i: Site(i, o, pen) for i, o in objectives.items()})
     start = Progress(pen.start(problem, np.zeros(n)), rows=[])
-    run = iterate(pen, problem, transport, start, tol=tol, max_iterations=iterations)
+    run = iterate(pen, problem, transport, start, Goal(tol=tol, max_iterations=iterations))
     return objectives, transport, [progress.state for progress in run]
 
 

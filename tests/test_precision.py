@@ -21,6 +21,7 @@ from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
 from fedshed.solve.engine import Progress, Traffic, Wire, iterate
+from fedshed.solve.goal import Goal
 
 L2, TOL = 1e-3, 1e-11
 WIDTHS = {f"{b} bits": Bits(bits=b) for b in (1, 2, 4, 8, 16)}
@@ -263,7 +264,7 @@ def states_of(algorithm, federation, loss, connect=InProcess, iterations=40):
     """The sites, and after every round the Master's state."""
     objectives, problem, sites, transport = start_of(algorithm, federation, loss, connect)
     begin = Progress(algorithm.start(problem, np.zeros(problem.n)), rows=[])
-    run = iterate(algorithm, problem, transport, begin, tol=1e-12, max_iterations=iterations)
+    run = iterate(algorithm, problem, transport, begin, Goal(tol=1e-12, max_iterations=iterations))
     for progress in run:
         yield objectives, sites, progress.state
 

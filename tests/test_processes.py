@@ -19,10 +19,12 @@ import fedshed
 from conftest import make_federation
 from embedded import embedded
 from fedshed.exchange import InProcess, frames
-from fedshed.exchange.agent import read_site, write_site
 from fedshed.exchange.hub import Hub
-from fedshed.exchange.processes import Processes
+from fedshed.exchange.processes import Processes, ProcessGroup
+from fedshed.exchange.site_files import read_site, write_site
+from fedshed.exchange.sites import LocalSites
 from fedshed.privacy.policy import Policy
+from fedshed.solve.optimize import build_problem
 
 L2 = 1e-3
 FEDERATION = make_federation("logistic")
@@ -70,9 +72,9 @@ def test_a_site_goes_through_its_folder_unchanged(tmp_path):
     y = np.where(np.arange(20) % 2, 1.0, -1.0)
     for rows in (X, Tall(np.asfortranarray(X)), Tall(X)[:, [3, 0, 1, 2]], csr_array(X)):
         site = Site("a", Logistic(rows, y), build("fib-shed+"))
-        write_site(tmp_path, site, b"token", tmp_path / "address")
-        card, again = read_site(tmp_path)
-        assert (card.name, again.conversation) == ("a", site.algorithm)
+        write_site(tmp_path, site)
+        again = read_site(tmp_path)
+        assert (again.name, again.conversation) == ("a", site.conversation)
         for theta in np.eye(4):
             assert np.array_equal(site.objective.at(theta).gradient, again.objective.at(theta).gradient)
         assert type(again.objective.X) is type(rows)
@@ -149,13 +151,21 @@ def test_an_answer_to_an_earlier_exchange_does_not_count_as_one_to_this(tmp_path
 
 
 def test_sites_that_cannot_start_are_named_with_what_they_wrote():
+    def write(name, folder):
+        (folder / "card").write_bytes(b"no card")
+
+    with pytest.raises(fedshed.ProtocolError, match=r"large.*they wrote.*ValidationError"):
+        ProcessGroup(("large", "small"), write, "fedshed.exchange.agent", start_within=5.0)
+
+
+def test_an_algorithm_of_the_users_own_is_refused_before_a_process_starts():
     from fedshed.algorithms import Shed
 
     class Mine(Shed, frozen=True, tag="mine"):
         pass
 
-    with pytest.raises(fedshed.ProtocolError, match=r"large.*own algorithms"):
-        fit(algorithm=Mine(), transport=partial(Processes, start_within=3.0))
+    with pytest.raises(fedshed.ConfigError, match="own algorithms, not test_processes"):
+        fit(algorithm=Mine(), transport=Processes)
 
 
 def test_a_site_declines_by_its_policy_over_the_connection():
@@ -167,7 +177,7 @@ MASTER = """
 import sys, time
 from conftest import make_federation
 import fedshed
-from fedshed.exchange.processes import Processes
+from fedshed.exchange.processes import ProcessGroup, Processes
 def connect(sites):
     transport = Processes(sites)
     print(*(p.pid for p in transport.processes.values()), flush=True)
@@ -234,7 +244,6 @@ def test_sites_end_with_the_master_that_started_them(tmp_path):
 def test_hospitals_give_the_summary_of_the_pooled_table(load):
     """A process per site, for the fit and for its standard errors, against one table of all rows."""
     from fedshed.inference import infer
-    from fedshed.solve.optimize import pose
 
     apart = load()
     rows = apart.pooled()
@@ -246,7 +255,8 @@ def test_hospitals_give_the_summary_of_the_pooled_table(load):
             federation, **options, algorithm="newton", theta0="null", tol=1e-10, transport=connect
         )
         assert result.converged, result.reason
-        found.append(infer(*pose(federation, **options), result.theta, connect=connect))
+        objectives, problem = build_problem(federation, **options)
+        found.append(infer(LocalSites(objectives, connect), problem, result.theta))
     one, other = found
     np.testing.assert_allclose(one.table(), other.table(), rtol=1e-6, atol=1e-12)  # to the last column of it
     for name in ("rows", "deviance", "null_deviance", "log_likelihood", "df_model"):

@@ -25,6 +25,7 @@ from fedshed.protocol.conversation import Agent, Problem
 from fedshed.protocol.messages import Local, Share, Update
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
 from fedshed.solve.engine import Progress, iterate
+from fedshed.solve.goal import Goal
 
 L2 = 1e-3
 UNLIMITED = Constant(10**6)
@@ -42,7 +43,7 @@ def states_of(algorithm, federation, loss="logistic", count=10, theta0=None):
     _, problem, transport = setting(algorithm, federation, loss)
     theta = np.zeros(problem.n) if theta0 is None else theta0
     start = Progress(algorithm.start(problem, theta), rows=[])
-    run = iterate(algorithm, problem, transport, start, tol=0.0, max_iterations=count)
+    run = iterate(algorithm, problem, transport, start, Goal(tol=0.0, max_iterations=count))
     return [start.state, *(progress.state for progress in run)]
 
 

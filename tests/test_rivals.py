@@ -20,6 +20,7 @@ from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.engine import Progress, iterate
+from fedshed.solve.goal import Goal
 
 L2 = 1e-2
 QUICK = settings(deadline=None, max_examples=40, derandomize=True)
@@ -32,7 +33,7 @@ def iterates(algorithm, federation, loss, count, l2=L2):
     problem = Problem(np.full(n, l2), {i: o.weight for i, o in objectives.items()}, loss)
     transport = InProcess({i: Site(i, o, algorithm) for i, o in objectives.items()})
     start = Progress(algorithm.start(problem, np.zeros(n)))
-    run = iterate(algorithm, problem, transport, start, tol=0.0, max_iterations=count)
+    run = iterate(algorithm, problem, transport, start, Goal(tol=0.0, max_iterations=count))
     return [start.state, *(progress.state for progress in run)]
 
 

@@ -60,13 +60,14 @@ from .fitting.estimators import (
 )
 from .fitting.fit import fit as fit
 from .fitting.model import Model as Model
+from .fitting.process_sites import ProcessSites as ProcessSites
 from .preparation import Study as Study
 from .protocol.precision import Bits as Bits
 from .protocol.precision import EntropyCoded as EntropyCoded
 from .protocol.precision import Exact as Exact
-from .solve.optimize import Result as Result
 from .solve.optimize import optimize as optimize
 from .solve.optimize import optimum as optimum
 from .solve.optimize import resume as resume
+from .solve.run import Result as Result
 from .solve.watching import RunLog as RunLog
 from .tables import Federation as Federation

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_info
 import fedshed
 from fedshed import Federation
 from fedshed.deployment.config import SiteFile, Source, StudyFile
-from fedshed.deployment.master import conduct
+from fedshed.deployment.master import conduct_study
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess, Stateless
 from fedshed.fitting.fit import fit
@@ -129,7 +129,7 @@ def deployed(loss: str) -> dict[str, Any]:
                 name=site, table=source, disclosure=OPEN, state=f"{site}.state", audit=f"{site}.log"
             )
             nodes[site] = Node(file, Path(folder))
-        model, _ = conduct(StudyFile(study(loss), tuple(made)), InProcess(nodes))
+        model, _ = conduct_study(StudyFile(study(loss), tuple(made)), InProcess(nodes))
     return _model(model)
 
 

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.channels import ByteRate
-from fedshed.exchange.wire import Rules
 from fedshed.preparation.study import Study, study_of
 from fedshed.privacy.policy import Policy
 from fedshed.solve import validation as checks
+from fedshed.solve.goal import Goal
 from fedshed.tables.csv_files import CsvFormat
 
 T = TypeVar("T")
@@ -103,12 +103,18 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"sites must name each site once, not {list(self.sites)}")
         if not (self.deadline > 0 and self.tolerance >= 0 and self.max_iterations >= 1):
             raise ConfigError("deadline and max_iterations must be positive, and tolerance not negative")
-        checks.rules(self.rules.quorum, self.patience, len(self.sites))
+        _goal(self)
 
     @property
-    def rules(self) -> Rules:
-        """When a round goes on without a site, and when the fit ends for want of one."""
-        return Rules(len(self.sites) if self.quorum is None else self.quorum, self.patience)
+    def goal(self) -> Goal:
+        """When the fit ends."""
+        return _goal(self)
+
+
+def _goal(file: StudyFile) -> Goal:
+    sites = len(file.sites)
+    quorum = sites if file.quorum is None else file.quorum
+    return checks.goal(file.tolerance, file.max_iterations, None, None, quorum, file.patience, sites)
 
 
 def check_name(name: str) -> None:

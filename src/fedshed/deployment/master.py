@@ -1,63 +1,27 @@
-"""What runs at the Master: `fedshed.fit` over sites that are elsewhere, conversation by conversation."""
+"""What runs at the Master of a real study: it waits for the sites, conducts, and writes down how it ended."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_bytes
-from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
-from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed._utils.errors import ProtocolError
 from fedshed._utils.files import in_words, write_atomically
-from fedshed.algorithms import build
-from fedshed.algorithms.auto import choose
-from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.channels import Constant, PerAgent
-from fedshed.algorithms.linesearch import Fused, TwoExchange
 from fedshed.deployment.config import StudyFile, read_study
-from fedshed.deployment.envelope import (
-    FIT,
-    INSPECT,
-    LEAST,
-    NAME,
-    START,
-    Greeting,
-    Play,
-    Prepare,
-    Room,
-    digest,
-)
 from fedshed.exchange import Transport
-from fedshed.exchange.wire import SilenceError, Traffic, Wire
-from fedshed.fitting.fit import concluded
+from fedshed.fitting.conduct import Conducted, conduct
 from fedshed.fitting.model import Model
-from fedshed.inference.infer import Evidence, infer_from
-from fedshed.linalg.arrays import Vector
-from fedshed.objectives import LOSSES, coefficient_names
-from fedshed.preparation import Plan
-from fedshed.preparation.messages import Ready
-from fedshed.preparation.protocol import negotiate
-from fedshed.protocol.codec import encode, raw
-from fedshed.protocol.conversation import Problem
-from fedshed.solve import checkpoint as checkpoints
-from fedshed.solve.certificate import certify
-from fedshed.solve.checkpoint import Checkpoint, Settings
-from fedshed.solve.engine import Outcome, Progress, iterate
-from fedshed.solve.inspection import inspect_sites, null_loss, null_problem
-from fedshed.solve.null_start import NullStart
-from fedshed.solve.optimize import Result, Watch, begin_of, watched
+from fedshed.fitting.sites import HostedTables
+from fedshed.fitting.stages import NAME
+from fedshed.solve.run import Watch
 from fedshed.solve.trace import Trace
-from fedshed.solve.watching import Observer, RunLog
-
-UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
+from fedshed.solve.watching import RunLog
 
 
 class Report(Struct, frozen=True):
@@ -75,7 +39,7 @@ class Report(Struct, frozen=True):
     seconds: float
 
 
-def conduct(
+def conduct_study(
     file: StudyFile, transport: Transport, *, checkpoint: Path | None = None, watch: Watch | None = None,
     save: Callable[[Model], None] = lambda model: None,
 ) -> tuple[Model, Report]:  # fmt: skip
@@ -83,27 +47,22 @@ def conduct(
 
     `save` is called with the model before the checkpoint is removed, so that one of both is always there.
     """
-    began, name = time.perf_counter(), _name(checkpoint)
+    began = time.perf_counter()
     await_sites(transport, file.sites, file.deadline)
-    with threadpool_limits(1):  # the same bits on any machine with this BLAS
-        talk = Room(transport, name, Prepare())
-        plan, ready, agreed = prepared(file, talk)
-        problem = posed(plan, ready, transport.stateless)
-        algorithm, why = chosen(file, talk.greetings, problem, transport.stateless)
-        play = Room(transport, name, playing(plan, algorithm))
-        start, spent = _start(plan, problem, play)
-        result = _fit(file, algorithm, problem, play, (start, spent), checkpoint, watch)
-        if any(contact.silent >= file.patience for contact in result.sites.values()):
-            raise SilenceError(result.reason)  # the checkpoint stays: the study can be started again
-        evidence = _inspected(problem, result.theta, play)
-        inference = infer_from(problem, result.theta, evidence)
-    told = Traffic(downlink_bytes=talk.told + play.told)
-    model = concluded(plan, replace(result, algorithm=why), inference, agreed, evidence.traffic, told)
-    save(model)
+    tables = HostedTables(transport, file.sites, _name(checkpoint))
+    done = conduct(
+        file.study,
+        tables,
+        file.goal,
+        algorithm=file.algorithm,
+        fused=True,
+        checkpoint=checkpoint,
+        watch=watch,
+    )
+    save(done.model)
     if checkpoint is not None:  # the study is over: the next is a new one
         checkpoint.unlink(missing_ok=True)
-    rows = {site: each.rows for site, each in ready.items()}
-    return model, _report(model, result.theta, rows, (talk, play), time.perf_counter() - began)
+    return done.model, _report(done, tables, time.perf_counter() - began)
 
 
 def _name(checkpoint: Path | None) -> bytes:
@@ -125,115 +84,18 @@ def await_sites(transport: Transport, sites: tuple[str, ...], seconds: float, pa
         time.sleep(pause)
 
 
-def prepared(file: StudyFile, talk: Room) -> tuple[Plan, dict[str, Ready], Traffic]:
-    """The plan all sites agree on, what each said of its table, and what that took."""
-    plan, ready, traffic = negotiate(file.study, talk.part(), file.sites)
-    for site, greeting in talk.greetings.items():
-        if greeting.name != site:
-            raise ProtocolError(
-                f"the node registered as {site!r} calls itself {greeting.name!r}; "
-                "the name in its site.toml must be the one it is registered under"
-            )
-    return plan, ready, traffic
-
-
-def posed(plan: Plan, ready: Mapping[str, Ready], stateless: bool) -> Problem:
-    """The problem as the Master sees it."""
-    columns = coefficient_names(plan.names, plan.intercept, contrasts(plan))
-    weights = {site: each.weight for site, each in ready.items()}
-    return Problem(np.tile(plan.l2(), contrasts(plan)), weights, plan.study.loss, columns, stateless)
-
-
-def contrasts(plan: Plan) -> int:
-    """Linear predictors of the model: K - 1 for a multinomial one of K classes."""
-    return len(plan.classes or ()) - 1 if plan.study.loss == "multinomial" else 1
-
-
-def chosen(
-    file: StudyFile, sites: Mapping[str, Greeting], problem: Problem, stateless: bool
-) -> tuple[Algorithm[Any], str]:
-    """The algorithm and why: costs and update in one exchange, each site's uplink as its budget."""
-    links = {site: greeting.uplink for site, greeting in sites.items() if greeting.uplink is not None}
-    channel = PerAgent(dict(links), Constant(UNLIMITED)) if links else None
-    if file.algorithm == "auto":
-        algorithm, why = choose(problem.n, len(file.sites), channel, stateless)
-    else:
-        algorithm, why = build(file.algorithm, channel), file.algorithm
-    if algorithm.losses is not None and problem.loss not in algorithm.losses:
-        raise ConfigError(f"{file.algorithm} is for {', '.join(algorithm.losses)} only, not {problem.loss}")
-    if isinstance(getattr(algorithm, "line_search", None), TwoExchange):
-        algorithm = replace(algorithm, line_search=Fused())
-    return algorithm, why
-
-
-def playing(plan: Plan, algorithm: Algorithm[Any]) -> Play:
-    """The stage of the fit and what belongs to it; a site builds its rows without the design's names."""
-    return Play(replace(plan, names=(), terms=()), raw(algorithm))
-
-
-def _start(plan: Plan, problem: Problem, play: Room) -> tuple[Vector, Traffic]:
-    """The null model's intercept, as `fedshed.fit` has it, and what it took."""
-    if not plan.intercept:
-        return np.zeros(problem.n), Traffic()
-    wire = Wire(NullStart(), problem, play.part(START), Traffic())
-    return wire.play(NullStart().flow(problem)), wire.traffic
-
-
-def _fit(
-    file: StudyFile, algorithm: Algorithm[Any], problem: Problem, play: Room, start: tuple[Vector, Traffic],
-    checkpoint: Path | None, watch: Watch | None,
-) -> Result:  # fmt: skip
-    limits = (file.tolerance, file.max_iterations)
-    settings = Settings(problem.loss, problem.l2, False, *limits, None, rules=file.rules)
-    data = digest(encode((file.study, problem))).hex()
-    theta, spent = start
-    progress = Progress(algorithm.start(problem, theta), spent, rows=[])
-    if checkpoint is not None and checkpoint.exists():
-        _, _, progress = checkpoints.load(checkpoint, data, algorithm)
-        progress = replace(progress, state=algorithm.reminded(progress.state))
-    saver = None if checkpoint is None else Checkpoint(checkpoint, algorithm, settings, data)
-    if isinstance(watch, Observer):
-        watch.begin(begin_of(algorithm, problem, settings))
-    tol, most = limits
-    run = iterate(
-        algorithm, problem, play.part(FIT), progress, tol=tol, max_iterations=most, rules=file.rules
-    )
-    result = _result(algorithm, problem, watched(run, progress, saver, watch))
-    if isinstance(watch, Observer):
-        watch.end(result)
-    return result
-
-
-def _result(algorithm: Algorithm[Any], problem: Problem, outcome: Outcome) -> Result:
-    certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
-    return Result(
-        outcome.state.theta, outcome.converged, outcome.reason, certificate, Trace(outcome.rows),
-        problem.columns, sites=outcome.sites, refusals=outcome.refusals,
-    )  # fmt: skip
-
-
-def _inspected(problem: Problem, theta: Vector, play: Room) -> Evidence:
-    """Exact curvature at theta, and the least loss of the null model, from its closed form on."""
-    sites, traffic = inspect_sites(play.part(INSPECT), problem, theta)
-    near = LOSSES[problem.loss].null_levels(np.sum([site.moments for site in sites.values()], axis=0))
-    least, traffic = null_loss(play.part(LEAST), null_problem(problem, len(near)), near, traffic)
-    return Evidence(sites, least, traffic)
-
-
-def _report(
-    model: Model, theta: Vector, rows: dict[str, int], rooms: tuple[Room, ...], took: float
-) -> Report:
-    run = model.run
+def _report(done: Conducted, tables: HostedTables, took: float) -> Report:
+    run, (up, down) = done.model.run, tables.carried
     return Report(
         converged=run.converged,
         algorithm=run.algorithm,
-        theta=theta.tolist(),
-        rows=rows,
+        theta=done.result.theta.tolist(),
+        rows={site: each.rows for site, each in done.model.inference.sites.items()},
         exchanges=run.exchanges,
         payload_up=run.uplink_bytes,
         payload_down=run.downlink_bytes,
-        carried_up=sum(room.up for room in rooms),
-        carried_down=sum(room.down for room in rooms),
+        carried_up=up,
+        carried_down=down,
         seconds=took,
     )
 
@@ -248,7 +110,7 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
         (results / old).unlink(missing_ok=True)
     try:
         file = read_study(folder / "study.toml")
-        _, report = conduct(
+        _, report = conduct_study(
             file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results),
             save=lambda model: _saved(model, results),
         )  # fmt: skip

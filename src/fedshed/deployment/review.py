@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct
@@ -15,22 +14,25 @@ from fedshed._utils.errors import ConfigError, DataError
 from fedshed.algorithms.base import Algorithm
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
-from fedshed.deployment.envelope import FIT, INSPECT, START, Greeting, Link, Play, Room
-from fedshed.deployment.master import chosen, playing, posed
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
+from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic, Wire
+from fedshed.fitting.conduct import problem_of, with_one_exchange
+from fedshed.fitting.sites import HostedTables
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import Plan, Study
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe, rarest
 from fedshed.preparation.messages import Ready, Schema
 from fedshed.privacy.policy import objections
-from fedshed.protocol.codec import codec_of, encode
-from fedshed.protocol.conversation import Conversation
+from fedshed.protocol.codec import encode
+from fedshed.protocol.conversation import Flow, Problem
 from fedshed.protocol.messages import Message
+from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.stages import INSPECT, START, fit_stage
 from fedshed.tables.frames import Frame
 
 
@@ -62,26 +64,29 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     if site.name not in file.sites:
         raise ConfigError(f"site {site.name!r} is not one of the study's sites {list(file.sites)}")
     schema, plan, ready, broken = _alone(file.study, site, frame)
-    problem = posed(plan, {site.name: ready}, stateless=False)
-    sites = dict.fromkeys(file.sites, Greeting(site.name, site.uplink.channel() if site.uplink else None))
-    algorithm, why = chosen(file, sites, problem, stateless=False)
+    problem = problem_of(plan, {site.name: ready}, stateless=False)
+    link = site.uplink.channel() if site.uplink else None
+    everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
+    algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
+    algorithm = with_one_exchange(algorithm)
     items = [_of_schema(schema), Item("before", "rows used, and their weight", 2, len(encode(ready)))]
     if file.study.standardize:
         count = 3 * len(plan.names)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
     if not broken:
-        items += _rehearsed(path, site, playing(plan, algorithm), problem, algorithm)
+        items += _rehearsed(path, site, plan, problem, algorithm)
     return Review(site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken)
 
 
 def _rehearsed(
-    path: Path, site: SiteFile, stage: Play, problem: Any, algorithm: Algorithm[Any]
+    path: Path, site: SiteFile, plan: Plan, problem: Problem, algorithm: Algorithm[Any]
 ) -> list[Item]:
     """The node's answers; what is only rehearsed goes on no record."""
     with TemporaryDirectory() as aside:
         private = replace(site, audit=str(Path(aside) / "audit.jsonl"), state=str(Path(aside) / "state"))
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
-        return _played(Room(InProcess(alone), b"here", stage), problem, algorithm)
+        hosted = HostedTables(InProcess(alone), (site.name,), b"here")
+        return _played(hosted.play(plan, problem, algorithm), problem, algorithm)
 
 
 def _alone(study: Study, site: SiteFile, frame: Any) -> tuple[Schema, Plan, Ready, list[str]]:
@@ -98,40 +103,33 @@ def _alone(study: Study, site: SiteFile, frame: Any) -> tuple[Schema, Plan, Read
     return schema, replace(plan, names=design.names, terms=design.terms), ready, broken
 
 
-def _played(room: Room, problem: Any, algorithm: Algorithm[Any]) -> list[Item]:
+def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[Item]:
     """The answers to one exchange of each part, field by field."""
     theta = np.zeros(problem.n)
-    start, fit, inspect = (_Kept(room.part(k)) for k in (START, FIT, INSPECT))
-    Wire(NullStart(), problem, start, Traffic()).play(NullStart().flow(problem))
-    Wire(algorithm, problem, fit, Traffic()).play(algorithm.observe(problem, algorithm.start(problem, theta)))
-    Wire(Inspection(), problem, inspect, Traffic()).play(Inspection().flow(problem, theta))
+    update = algorithm.observe(problem, algorithm.start(problem, theta))
+    start = _answered(sites, START, problem, NullStart().flow(problem))
+    fit = _answered(sites, fit_stage(algorithm), problem, update)
+    inspect = _answered(sites, INSPECT, problem, Inspection().flow(problem, theta))
     candidates = int(getattr(getattr(algorithm, "line_search", None), "candidates", 0))
     return [
-        *_items("before", start, NullStart(), problem.n),
-        *_items("each round", fit, algorithm, problem.n),
+        *_items("before", start),
+        *_items("each round", fit),
         Item("each round", "costs along the step", candidates, 8 * candidates),
-        *_items("at the end", inspect, Inspection(), problem.n),
+        *_items("at the end", inspect),
+        Item("at the end", "how many rows a Newton step would move (0, unless the data are separated)", 1, 8),
     ]
 
 
-class _Kept:
-    """A transport that keeps the payloads of the last exchange."""
-
-    def __init__(self, link: Link) -> None:
-        self._link, self.stateless = link, link.stateless
-        self.last: Sequence[tuple[str, bytes]] = ()
-
-    def agents(self) -> Sequence[str]:
-        return self._link.agents()
-
-    def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
-        self.last = list(self._link.exchange(payloads))
-        return self.last
+def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:
+    """The node's answer to the first request of a conversation."""
+    with sites.open(stage) as transport:
+        wire = Wire(stage.conversation, problem, transport, Traffic())
+        ((parts,),) = (wire.answered(next(flow)).values(),)
+    (answer,) = parts
+    return cast(Message, answer)
 
 
-def _items(when: str, kept: _Kept, conversation: Conversation, n: int) -> list[Item]:
-    ((_, data),) = kept.last
-    (answer,) = codec_of(conversation, n).decode_reply(data).parts
+def _items(when: str, answer: Message) -> list[Item]:
     return [Item(when, what, count, 8 * count) for what, count in _numbers(answer)]
 
 

@@ -1,14 +1,14 @@
-"""A site's table as Arrow: read from where its file says, and frozen for the time of a study."""
+"""A site's table as Arrow, read from where its file says."""
 
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.deployment.config import SiteFile, Source
+from fedshed.tables.frozen import needed
 from fedshed.tables.reading import read_table
 
 
@@ -22,30 +22,6 @@ def read(site: SiteFile, folder: Path) -> Any:
     if lacking:
         raise DataError(f"site {site.name!r}: [columns] names {lacking}, which its table does not have")
     return table.select(list(own.values())).rename_columns(list(own))
-
-
-def freeze(table: Any) -> bytes:
-    """An Arrow table as bytes."""
-    pa = needed("pyarrow", "data")
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    frozen: bytes = sink.getvalue().to_pybytes()
-    return frozen
-
-
-def thaw(data: bytes) -> Any:
-    """The table again."""
-    pa = needed("pyarrow", "data")
-    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
-
-
-def needed(module: str, extra: str) -> Any:
-    """A module of an extra, or an error that says how to get it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise ConfigError(f"this needs {module}: pip install 'fedshed[{extra}]'") from None
 
 
 def _read(site: str, source: Source, folder: Path) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from fedshed._utils.errors import DisclosureError, Error
 from fedshed.exchange.site import Site
 from fedshed.privacy.policy import Gate, objections, scalars
@@ -26,7 +28,10 @@ class Guarded:
             if self._objections:
                 return self._gate.release(what, b"", 0, self._objections)
             reply = self._site.handle(payload)
-            parts = self._codec.decode_reply(reply).parts
+            answered = self._codec.decode_reply(reply)
+            parts = [part.censored(self._gate.policy.min_rows_per_level) for part in answered.parts]
+            if any(new is not old for new, old in zip(parts, answered.parts, strict=True)):
+                reply = self._codec.encode_reply(replace(answered, parts=parts))
             return self._gate.release(f"{what} -> {_kinds(parts)}", reply, sum(map(scalars, parts)))
         except DisclosureError as error:
             raise DisclosureError(f"site {self._site.name!r}: {error}") from None

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_bytes
 from tempfile import TemporaryDirectory
 from typing import Self
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.exchange.agent import write_site
+from fedshed.exchange.agent import write_link
 from fedshed.exchange.hub import Hub
 from fedshed.exchange.site import Site
+from fedshed.exchange.site_files import write_site
 from fedshed.privacy.policy import Policy
 
 
 class SiteProcess:
     """The process of one site: started, killed, started again; it ends with the process that started it."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self._folder = Path(folder)
+    def __init__(self, folder: str | Path, module: str = "fedshed.exchange.agent") -> None:
+        self._folder, self._module = Path(folder), module
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -34,7 +35,7 @@ class SiteProcess:
     def start(self) -> None:
         """Start it anew, with nothing but what its folder holds."""
         self.kill()
-        command = [sys.executable, "-m", "fedshed.exchange.agent", str(self._folder)]
+        command = [sys.executable, "-m", self._module, str(self._folder)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
@@ -54,28 +55,29 @@ class SiteProcess:
         return (self._folder / "log").read_text(errors="replace")[-500:].strip()
 
 
-class Processes:
+class ProcessGroup:
     """A transport that starts a process for each site, and ends them all when the run does.
 
-    `optimize(..., transport=Processes)`, or with `functools.partial(Processes, deadline=2.0)`.
+    `write` puts what a site needs into its folder, where `module`, run as a program, finds it.
     """
 
     stateless = False
 
     def __init__(
-        self, sites: Mapping[str, Site], *, deadline: float = 10.0, policy: Policy | None = None,
-        start_within: float = 60.0,
+        self, names: Sequence[str], write: Callable[[str, Path], None], module: str, *,
+        deadline: float = 10.0, start_within: float = 60.0,
     ) -> None:  # fmt: skip
         self._folder = TemporaryDirectory(prefix="fedshed-")
         root = Path(self._folder.name)
-        tokens = {name: token_bytes(16) for name in sites}
+        tokens = {name: token_bytes(16) for name in names}
         self.processes: dict[str, SiteProcess] = {}
         self._hub = Hub(tokens, root / "address", deadline)
         try:
-            for k, (name, site) in enumerate(sorted(sites.items())):
-                (folder := root / f"site-{k}").mkdir()
-                write_site(folder, site, tokens[name], root / "address", policy)
-                self.processes[name] = SiteProcess(folder)
+            for k, name in enumerate(sorted(names)):
+                (folder := root / f"site-{k}").mkdir(mode=0o700)
+                write_link(folder, name, tokens[name], root / "address")
+                write(name, folder)
+                self.processes[name] = SiteProcess(folder, module)
             self._hub.wait(start_within)
         except ProtocolError as error:
             words = {name: process.last_words() for name, process in self.processes.items()}
@@ -105,3 +107,19 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Processes(ProcessGroup):
+    """A process for each site of an `optimize`: `optimize(..., transport=Processes)`.
+
+    With another deadline: `functools.partial(Processes, deadline=2.0)`.
+    """
+
+    def __init__(
+        self, sites: Mapping[str, Site], *, deadline: float = 10.0, policy: Policy | None = None,
+        start_within: float = 60.0,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            tuple(sites), lambda name, folder: write_site(folder, sites[name], policy),
+            "fedshed.exchange.agent", deadline=deadline, start_within=start_within,
+        )  # fmt: skip

@@ -56,14 +56,6 @@ class Refusal(Struct, frozen=True):
     why: str
 
 
-class Rules(Struct, frozen=True):
-    """When a round goes on without a site, and when the run ends for want of one."""
-
-    quorum: int = 1  # sites that must answer an exchange
-    patience: int = 20  # exchanges in a row that a site may leave unanswered
-
-
-RULES = Rules()
 NOBODY: Mapping[AgentId, Any] = {}
 
 
@@ -74,15 +66,16 @@ class SilenceError(ProtocolError):
 class Wire:
     """Plays flows over a transport: encodes, counts, decodes, drops what is late or repeated.
 
+    `quorum` sites must answer an exchange; one that leaves `patience` of them unanswered ends the run.
     A reply belongs to an exchange by its number and by the run's own name, so one of another run is late too.
     """
 
     def __init__(
         self, conversation: Conversation, problem: Problem, transport: Transport, traffic: Traffic,
-        rules: Rules = RULES, sites: Mapping[AgentId, Contact] = NOBODY, scale: float = 0.0,
+        *, quorum: int = 1, patience: int = 20, sites: Mapping[AgentId, Contact] = NOBODY, scale: float = 0.0,
     ) -> None:  # fmt: skip
         self._conversation, self._problem = conversation, problem
-        self._transport, self._rules = transport, rules
+        self._transport, self._quorum, self._patience = transport, quorum, patience
         self._codec, self._run = codec_of(conversation, problem.n), token_bytes(4)
         self._heard: set[tuple[AgentId, int]] = set()
         # the largest cost of each site, which rounding is relative to
@@ -101,15 +94,15 @@ class Wire:
             except StopIteration as done:
                 result: R = done.value
                 return result
-            replies = self._answered(ask)
+            replies = self.answered(ask)
 
-    def _answered(self, ask: Ask) -> Replies:
+    def answered(self, ask: Ask) -> Replies:
         """The replies of a quorum and of all that are needed; the missing are asked again until then."""
         replies: dict[AgentId, list[Any]] = {}
         while True:
             missing = [i for i in ask.each if i not in replies]
             replies.update(self._exchange(ask.to(missing)))
-            enough = len(replies) >= min(self._rules.quorum, len(ask.each))
+            enough = len(replies) >= min(self._quorum, len(ask.each))
             if enough and ask.needed <= replies.keys():
                 return {i: replies[i] for i in sorted(replies)}
 
@@ -212,7 +205,7 @@ class Wire:
                 why="" if i in usable else site.why,
                 downlink_bytes=site.downlink_bytes + len(payload),
             )
-        lost = [i for i in payloads if self.sites[i].silent >= self._rules.patience]
+        lost = [i for i in payloads if self.sites[i].silent >= self._patience]
         if lost:
             raise SilenceError("; ".join(self._absence(i) for i in lost))
 

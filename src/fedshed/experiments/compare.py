@@ -18,7 +18,8 @@ from fedshed.experiments.comparison import Comparison, Setting, Trial
 from fedshed.linalg.arrays import Vector
 from fedshed.report.recorder import Recorder
 from fedshed.solve.engine import Progress
-from fedshed.solve.optimize import Result, Watch, optimize, optimum
+from fedshed.solve.optimize import optimize, optimum
+from fedshed.solve.run import Result, Watch
 from fedshed.solve.trace import Row
 from fedshed.tables import Federation
 

@@ -15,7 +15,7 @@ from fedshed._utils.notebook import html_table
 from fedshed.algorithms.base import Algorithm
 from fedshed.linalg.arrays import Vector
 from fedshed.report.recorder import Recorder
-from fedshed.solve.optimize import Result
+from fedshed.solve.run import Result
 from fedshed.solve.trace import COLUMNS, Row, frame_of
 from fedshed.tables import Federation
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedshed._utils.figure_style import look
 from fedshed._utils.files import write_atomically
 from fedshed.experiments.comparison import KB, Comparison
-from fedshed.solve.optimize import Result
+from fedshed.solve.run import Result
 
 FLOOR = 1e-16  # below it a gap is rounding
 _SPARE = 1.5  # a run that goes on for longer than this times the converged ones is cut

@@ -26,12 +26,14 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
+from fedshed.exchange.sites import LocalSites
 from fedshed.fitting import estimator_files as saved
 from fedshed.inference import Inference, Summary, infer, per_class
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import contrasts
 from fedshed.solve.engine import settled
-from fedshed.solve.optimize import Result, optimize, pose
+from fedshed.solve.optimize import build_problem, optimize
+from fedshed.solve.run import Result
 from fedshed.tables import Federation
 
 MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
@@ -115,8 +117,8 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _inferred(self, federation: Federation, loss: str) -> Inference:
         """One more exchange, of exact curvature."""
-        objectives, problem = pose(federation, loss, self.l2, self.fit_intercept)
-        return self._named(infer(objectives, problem, self.result_.theta))
+        objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
+        return self._named(infer(LocalSites(objectives), problem, self.result_.theta))
 
     def _ended(self) -> tuple[bool, str]:
         """Whether the run ended at the optimum, and why it ended."""

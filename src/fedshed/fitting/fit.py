@@ -1,26 +1,23 @@
-"""`fit`: from a table at each site to the pooled model with its standard errors, in four conversations.
-
-Preparation (schemas, levels, checks), the start (a few sums), the fit (gradients and curvature), and the
-inspection (exact curvature once).  Nothing is asked for before every site has agreed on what it means.
-"""
+"""`fit`: from a table at each site to the pooled model with its standard errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-
-import numpy as np
-from msgspec.structs import replace
 
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
-from fedshed.exchange import InProcess, Transport
-from fedshed.exchange.wire import Traffic
-from fedshed.fitting.model import Model, Run
-from fedshed.inference import Inference, infer, per_class
-from fedshed.preparation import Plan, Study, prepare
-from fedshed.solve.engine import Progress, settled
-from fedshed.solve.optimize import Result, optimize, pose
+from fedshed.exchange import InProcess
+from fedshed.exchange.sites import Connect
+from fedshed.fitting.conduct import conduct
+from fedshed.fitting.model import Model
+from fedshed.fitting.process_sites import ProcessSites
+from fedshed.fitting.sites import LocalTables, TableSites
+from fedshed.preparation import Study
+from fedshed.solve import validation as checks
+from fedshed.solve.run import Watch
 
 
 def fit(
@@ -32,54 +29,59 @@ def fit(
     tol: float = 1e-9,
     max_iterations: int = 500,
     seed: int = 0,
-    transport: Callable[[Mapping[str, Any]], Transport] = InProcess,
-    watch: Callable[[Progress], None] | None = None,
+    over: Connect | ProcessSites | None = None,
+    transport: Connect | None = None,
+    watch: Watch | None = None,
 ) -> Model:
     """The model of all rows of all tables, one for each site, which stay where they are.
 
-    A table is a pandas or polars frame, an Arrow table, or a dict of arrays.
-    `study` says which model of which columns; the rest is as in `fedshed.optimize`.
+    Parameters
+    ----------
+    tables : mapping
+        The table of each site: a pandas or polars frame, an Arrow table, or a dict of arrays.
+    study : Study
+        Which model of which columns.
+    algorithm, budget, tol, max_iterations, seed
+        As in `fedshed.optimize`.
+    over : optional
+        Where the sites run: by default all in this process; `ProcessSites()` starts a process for each; or
+        what makes a transport from the sites, such as `fedshed.exchange.Stateless`.
+    transport : optional
+        The former name of `over`.
+    watch : callable, optional
+        Called with the progress after every round; a `RunLog` writes it down.
+
+    Returns
+    -------
+    Model
+        With `summary()`, `predict(table)`, `save(path)`.
+
+    Raises
+    ------
+    DataError
+        Before any gradient is computed, if the tables do not fit together or the study; it names the site and
+        the column.
+    SingularError
+        If columns are collinear over all sites and not penalised.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> north = {"x": [0.1, 0.9, 1.7], "y": [1.0, 1.9, 3.2]}
+    >>> tables = {"north": north, "south": {"x": [0.4, 1.2], "y": [1.2, 2.4]}}
+    >>> model = fedshed.fit(tables, fedshed.Study(family="linear", target="y"))
+    >>> model.converged, round(model.coefficients["x"], 2)
+    (True, 1.4)
     """
-    prepared = prepare(tables, study, connect=transport)
-    plan = prepared.plan
-    problem_of = (prepared.federation, study.loss, plan.l2(), plan.intercept)
-    result = optimize(
-        prepared.federation, loss=study.loss, l2=plan.l2(), intercept=plan.intercept, algorithm=algorithm,
-        budget=budget, theta0="null" if plan.intercept else None, tol=tol, max_iterations=max_iterations,
-        seed=seed, transport=transport, watch=watch,
-    )  # fmt: skip
-    objectives, problem = pose(*problem_of)
-    inference = infer(objectives, problem, result.theta, connect=transport)
-    return concluded(plan, result, inference, prepared.traffic, inference.traffic)
-
-
-def concluded(plan: Plan, result: Result, inference: Inference, *others: Traffic) -> Model:
-    """The model of a fit and what was inferred from it; exact curvature may show it stopped too early."""
-    if result.converged and (shortfall := inference.shortfall):
-        result = replace(result, converged=False, reason=shortfall)
-    return Model(plan, original_scale(plan, inference), _account(result, *others), result.trace)
-
-
-def original_scale(plan: Plan, inference: Inference) -> Inference:
-    """The estimates as the reader knows them: in the units of the table, and of each class."""
-    A, names = plan.to_original()
-    if plan.classes is None or plan.study.loss == "logistic":
-        return inference.transformed(A, names)
-    several = per_class(inference, plan.classes, names)
-    return several.transformed(
-        np.asarray(np.kron(np.eye(len(plan.classes)), A), dtype=np.float64), several.names
+    if transport is not None:
+        warnings.warn("transport= of fit is now called over=", DeprecationWarning, stacklevel=2)
+        over = transport
+    goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
+    where: AbstractContextManager[TableSites] = (
+        over.start(tables)
+        if isinstance(over, ProcessSites)
+        else nullcontext(LocalTables(tables, over or InProcess))
     )
-
-
-def _account(result: Result, *others: Traffic) -> Run:
-    """What the fit and the conversations before and after it cost together."""
-    end = result.trace[-1]
-    return Run(
-        converged=settled(result.converged, result.reason),
-        reason=result.reason,
-        algorithm=result.algorithm,
-        iterations=end.iteration,
-        exchanges=end.exchanges + sum(other.exchanges for other in others),
-        uplink_bytes=end.uplink_bytes + sum(other.uplink_bytes for other in others),
-        downlink_bytes=end.downlink_bytes + sum(other.downlink_bytes for other in others),
-    )
+    with where as sites:
+        done = conduct(study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, watch=watch)
+    return done.model

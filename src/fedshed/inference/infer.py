@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -10,20 +10,18 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import SingularError
-from fedshed.exchange import InProcess, Transport, opened
-from fedshed.exchange.site import Site
+from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance
 from fedshed.inference.heterogeneity import score_tests
 from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
 from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
 from fedshed.linalg.arrays import Vector
-from fedshed.objectives import LOSSES, LinearModel
-from fedshed.protocol.conversation import Conversation, Problem
+from fedshed.objectives import LOSSES
+from fedshed.protocol.conversation import Problem
 from fedshed.solve.certificate import certificate
-from fedshed.solve.inspection import NULL, Inspected, Inspection, inspect_sites, null_loss, null_problem
-
-Connect = Callable[[Mapping[str, Site]], Transport]
+from fedshed.solve.inspection import Inspected
+from fedshed.solve.stages import inspect, null_loss
 
 
 class Evidence(Struct, frozen=True):
@@ -42,26 +40,18 @@ class Evidence(Struct, frozen=True):
         return sum(site.deviance + 2 * site.weight * (f0 - site.loss) for site in self.sites.values())
 
 
-def infer(
-    objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector, *, connect: Connect = InProcess
-) -> Inference:
+def infer(sites: Sites, problem: Problem, theta: Vector) -> Inference:
     """Standard errors, tests and measures of fit at a converged theta, exactly as pooled rows would give."""
     with threadpool_limits(1):
-        return infer_from(problem, theta, gather(objectives, problem, theta, connect))
+        return infer_from(problem, theta, gather(sites, problem, theta))
 
 
-def gather(
-    objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector, connect: Connect = InProcess
-) -> Evidence:
+def gather(sites: Sites, problem: Problem, theta: Vector) -> Evidence:
     """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
-    with opened(_connected(connect, objectives, Inspection())) as transport:
-        sites, traffic = inspect_sites(transport, problem, theta)
-    nulls = {name: objective.null() for name, objective in objectives.items()}
-    start = LOSSES[problem.loss].null_levels(np.sum([site.moments for site in sites.values()], axis=0))
-    small = null_problem(problem, len(start))
-    with opened(_connected(connect, nulls, NULL)) as transport:
-        least, traffic = null_loss(transport, small, start, traffic)
-    return Evidence(sites, least, traffic)
+    inspected, traffic = inspect(sites, problem, theta)
+    sums = np.sum([site.moments for site in inspected.values()], axis=0)
+    least, traffic = null_loss(sites, problem, LOSSES[problem.loss].null_levels(sums), traffic)
+    return Evidence(inspected, least, traffic)
 
 
 def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference:
@@ -134,9 +124,3 @@ def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -
 
 def _names(problem: Problem) -> tuple[str, ...]:
     return problem.columns or tuple(f"x{j}" for j in range(problem.n))
-
-
-def _connected(
-    connect: Connect, objectives: Mapping[str, LinearModel], conversation: Conversation
-) -> Transport:
-    return connect({name: Site(name, objective, conversation) for name, objective in objectives.items()})

@@ -10,7 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import DataError, ProtocolError
-from fedshed.exchange import InProcess, Transport
+from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import formulas, scaling
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
@@ -106,7 +106,8 @@ def prepare(
     if not preparers:
         raise DataError("a study needs at least one site; give a table for each")
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
-        plan, ready, traffic = negotiate(study, connect(preparers), tuple(preparers))
+        with opened(connect(preparers)) as transport:
+            plan, ready, traffic = negotiate(study, transport, tuple(preparers))
         tables = {site: preparers[site].table(plan) for site in sorted(preparers)}
     return Prepared(Federation(tables, plan.names, name), plan, ready, traffic)
 

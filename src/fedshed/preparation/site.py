@@ -27,7 +27,7 @@ class Preparer:
     """
 
     def __init__(self, name: str, frame: Any, study: Study | None = None) -> None:
-        self._name, self._frame, self._study = name, Frame(frame), study
+        self.name, self.frame, self._study = name, Frame(frame), study
         self._built: tuple[Plan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -47,7 +47,7 @@ class Preparer:
     def _build(self, plan: Plan) -> tuple[Table, Design]:
         unnamed = replace(plan, names=(), terms=())  # names come after the design, and do not change it
         if self._built is None or self._built[0] != unnamed:
-            self._built = unnamed, *plan.build(self._frame)
+            self._built = unnamed, *plan.build(self.frame)
         return self._built[1:]
 
     def _answer(self, part: Any) -> Message:
@@ -63,7 +63,7 @@ class Preparer:
         if self._study is not None and study != self._study:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
-            return describe(part.study, self._frame)
+            return describe(part.study, self.frame)
         if isinstance(part, Build):
             return self._ready(part.plan)
         if isinstance(part, Spread):
@@ -77,7 +77,7 @@ class Preparer:
         rows = len(table.y)
         return Ready(
             rows,
-            self._frame.rows - rows,
+            self.frame.rows - rows,
             float(rows if table.weights is None else np.sum(table.weights)),
             design.names,
             design.terms,

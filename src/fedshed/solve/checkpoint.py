@@ -14,13 +14,14 @@ from fedshed._utils.errors import CodecError, ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.algorithms.base import Algorithm, Info
 from fedshed.algorithms.registry import BUILT_IN
-from fedshed.exchange.wire import Contact, Rules, Traffic
+from fedshed.exchange.wire import Contact, Traffic
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.codec import Decoder, encode, raw
 from fedshed.solve.engine import Progress
+from fedshed.solve.goal import Goal
 from fedshed.solve.trace import Row
 
-VERSION = 2
+VERSION = 3
 KEPT = ("traffic", "rows", "info", "rounds", "seconds", "sites")  # of a run's progress, besides its state
 
 
@@ -30,11 +31,7 @@ class Settings(Struct, frozen=True):
     loss: str
     l2: Vector
     intercept: bool
-    tol: float
-    max_iterations: int
-    f_star: float | None
-    gap_tol: float | None = None
-    rules: Rules = Rules()
+    goal: Goal
 
 
 class Saved(Struct, frozen=True):

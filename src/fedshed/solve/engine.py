@@ -13,9 +13,10 @@ from msgspec.structs import asdict, replace
 from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm, Info, State, cost, gradient
 from fedshed.exchange import Transport
-from fedshed.exchange.wire import RULES, Contact, Refusal, Rules, SilenceError, Traffic, Wire
+from fedshed.exchange.wire import Contact, Refusal, SilenceError, Traffic, Wire
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import AgentId, Problem
+from fedshed.solve.goal import Goal
 from fedshed.solve.trace import Row
 
 
@@ -42,17 +43,9 @@ class Outcome(Struct, frozen=True):
     converged: bool
     reason: str
     exact: bool = True  # whether the gradient is exact
+    traffic: Traffic = Traffic()
     sites: dict[AgentId, Contact] = {}
     refusals: tuple[Refusal, ...] = ()
-
-
-class Goal(Struct, frozen=True):
-    """When a run ends: a gradient norm of `tol`, a gap of `gap_tol`, or so many iterations."""
-
-    tol: float
-    max_iterations: int
-    f_star: float | None = None
-    gap_tol: float | None = None
 
 
 class Seen(Struct, frozen=True):
@@ -66,24 +59,18 @@ class Seen(Struct, frozen=True):
 
 
 def iterate(
-    algorithm: Algorithm[Any],
-    problem: Problem,
-    transport: Transport,
-    progress: Progress,
-    *,
-    tol: float,
-    max_iterations: int,
-    f_star: float | None = None,
-    gap_tol: float | None = None,
-    rules: Rules = RULES,
+    algorithm: Algorithm[Any], problem: Problem, transport: Transport, progress: Progress, goal: Goal
 ) -> Generator[Progress, None, Outcome]:
-    """Play rounds until the gradient norm is at most `tol` (or f - f_star at most `gap_tol`).
+    """Play rounds until the goal is reached, or cannot be.
 
     Convergence is declared only where every agent answered at theta^t; one that stays silent ends the run.
     """
     scale = max((abs(row.f) for row in progress.rows), default=0.0)
-    wire = Wire(algorithm, problem, transport, progress.traffic, rules, progress.sites, scale)
-    run = _Run(algorithm, problem, wire, Goal(tol, max_iterations, f_star, gap_tol))
+    wire = Wire(
+        algorithm, problem, transport, progress.traffic,
+        quorum=goal.quorum, patience=goal.patience, sites=progress.sites, scale=scale,
+    )  # fmt: skip
+    run = _Run(algorithm, problem, wire, goal)
     clock = time.perf_counter() - progress.seconds
     try:
         while (seen := run.observed(progress)).reason is None:
@@ -102,7 +89,7 @@ def iterate(
     row = replace(seen.row, seconds=time.perf_counter() - clock, **_counts(wire.traffic, problem))
     return Outcome(
         seen.state, (*progress.rows, row), seen.g, seen.reason in (CONVERGED, CLOSE_ENOUGH),
-        seen.reason or "", seen.exact, dict(wire.sites), tuple(wire.refusals),
+        seen.reason or "", seen.exact, wire.traffic, dict(wire.sites), tuple(wire.refusals),
     )  # fmt: skip
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.linesearch import Fused
-from fedshed.algorithms.newton import Newton
-from fedshed.exchange import Transport
-from fedshed.exchange.wire import Traffic, Wire
-from fedshed.linalg.arrays import Packed, Scalars, Vector, pack
+from fedshed.exchange.wire import Traffic
+from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector, pack, unpack
 from fedshed.linalg.rows import gram
+from fedshed.linalg.solve import unit_diagonal
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
-from fedshed.solve.engine import Outcome, Progress, iterate, settled
-from fedshed.solve.trace import Row
 
 NO_TRAFFIC = Traffic()
 
@@ -88,45 +85,16 @@ class Inspection(Conversation, frozen=True, tag=True):
         )
 
 
-def inspect_sites(
-    transport: Transport, problem: Problem, theta: Vector, traffic: Traffic = NO_TRAFFIC
-) -> tuple[dict[AgentId, Inspected], Traffic]:
-    """Play the exchange over a transport whose sites run `Inspection`."""
-    wire = Wire(Inspection(), problem, transport, traffic)
-    return wire.play(Inspection().flow(problem, theta)), wire.traffic
+def newton_step(problem: Problem, theta: Vector, sites: Mapping[AgentId, Inspected]) -> tuple[Matrix, Vector]:
+    """The exact Hessian H of the cost and H^-1 g, from what the sites said at theta.
 
-
-NULL = Newton(line_search=Fused())
-_NULL_TOL, _NULL_ITERATIONS = 1e-10, 100
-
-
-def null_problem(problem: Problem, dim: int) -> Problem:
-    """The intercept-only model of the same sites, without a ridge."""
-    names = tuple(f"intercept {k + 1}" for k in range(dim))
-    return Problem(np.zeros(dim), problem.weights, problem.loss, names, problem.stateless)
-
-
-def null_loss(
-    transport: Transport, problem: Problem, start: Vector, traffic: Traffic = NO_TRAFFIC
-) -> tuple[float | None, Traffic]:
-    """The least mean loss of a null problem, over a transport whose sites run `NULL`; None if not reached."""
-    progress = Progress(NULL.start(problem, start), traffic, rows=[])
-    run = iterate(NULL, problem, transport, progress, tol=_NULL_TOL, max_iterations=_NULL_ITERATIONS)
-    while True:
-        try:
-            next(run)
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            found = settled(outcome.converged, outcome.reason)
-            return (outcome.rows[-1].f if found else None), _traffic(outcome.rows[-1], len(problem.agents))
-
-
-def _traffic(row: Row, agents: int) -> Traffic:
-    """The totals that a row of the trace shows per agent."""
-    return Traffic(
-        row.exchanges,
-        row.uplink_bytes,
-        row.downlink_bytes,
-        row.uplink_vectors * agents,
-        round(row.hessians * agents),
-    )
+    In units where the diagonal of H is 1, and without directions in which H is 0 to rounding.
+    """
+    W, n = sum(site.weight for site in sites.values()), problem.n
+    H, g = np.diag(problem.l2), problem.l2 * theta
+    for site in sites.values():
+        H = H + site.weight / W * unpack(site.hessian, n)
+        g = g + site.weight / W * site.gradient
+    scale, unit = unit_diagonal(H)
+    step = scale * np.linalg.lstsq(unit, scale * g, rcond=n * np.finfo(float).eps)[0]
+    return H, np.asarray(step)

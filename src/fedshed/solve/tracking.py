@@ -11,7 +11,7 @@ from fedshed.solve.watching import Begin, Observer, end_of, news
 
 if TYPE_CHECKING:
     from fedshed.solve.engine import Progress
-    from fedshed.solve.optimize import Result
+    from fedshed.solve.run import Result
 
 
 def numbers(study: Begin, progress: Progress) -> dict[str, float]:

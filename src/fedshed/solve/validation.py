@@ -16,12 +16,13 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.algorithms.registry import configured
 from fedshed.exchange import Transport
-from fedshed.exchange.wire import Rules
-from fedshed.linalg.arrays import Vector
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import chosen_columns, gram
 from fedshed.linalg.solve import collinear, unit_diagonal
 from fedshed.objectives import LinearModel
+from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
+from fedshed.solve.goal import Goal
 from fedshed.tables import Federation
 
 
@@ -45,8 +46,7 @@ def suited(
     budget: Budget,
     line_search: LineSearch | None,
     seed: int,
-    loss: str,
-    federation: Federation,
+    problem: Problem,
 ) -> Algorithm[Any]:
     """The algorithm as configured, if it is for this loss and its channel knows every site."""
     if isinstance(algorithm, str):
@@ -58,10 +58,10 @@ def suited(
         )
     else:
         raise ConfigError(f"algorithm must be a name or an Algorithm, not {algorithm!r}")
-    if chosen.losses is not None and loss not in chosen.losses:
-        raise ConfigError(f"{name} is for {', '.join(chosen.losses)} only, not for {loss}")
+    if chosen.losses is not None and problem.loss not in chosen.losses:
+        raise ConfigError(f"{name} is for {', '.join(chosen.losses)} only, not for {problem.loss}")
     if (channel := getattr(chosen, "channel", None)) is not None:
-        for site in federation.sites:
+        for site in problem.agents:
             whole(channel.eigenpairs(1, site, 8), f"the eigenpairs that {channel!r} gives site {site!r}")
     return chosen
 
@@ -79,23 +79,17 @@ def reachable(transport: Transport, agents: Sequence[str]) -> None:
         raise ConfigError(f"the transport does not reach {missing}; it reaches {sorted(transport.agents())}")
 
 
-def chosen(
-    algorithm: str | Algorithm[Any],
-    budget: Budget,
-    line_search: LineSearch | None,
-    seed: int,
-    loss: str,
-    federation: Federation,
-    n: int,
-    stateless: bool = False,
-) -> tuple[Algorithm[Any], str]:
+def choose_algorithm(
+    algorithm: str | Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int,
+    problem: Problem, stateless: bool = False,
+) -> tuple[Algorithm[Any], str]:  # fmt: skip
     """The algorithm to run, and one line that says which it is and, for "auto", why."""
     if algorithm == "auto":
-        algorithm, why = choose(n, len(federation.sites), as_channel(budget), stateless)
+        algorithm, why = choose(problem.n, len(problem.agents), as_channel(budget), stateless)
         budget = None
     else:
         why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
-    return suited(algorithm, budget, line_search, seed, loss, federation), why
+    return suited(algorithm, budget, line_search, seed, problem), why
 
 
 def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:
@@ -165,13 +159,18 @@ def whole(value: Any, name: str) -> int:
     return int(value)
 
 
-def rules(quorum: Any, patience: Any, sites: int) -> Rules:
-    """When a round goes on without a site, and when the run ends."""
+def goal(
+    tol: Any, max_iterations: Any, f_star: Any, gap_tol: Any, quorum: Any, patience: Any, sites: int
+) -> Goal:
+    """When a run over so many sites ends."""
     if not 1 <= whole(quorum, "quorum") <= sites:
         raise ConfigError(f"quorum must be 1 to {sites}, the number of sites, not {quorum}")
     if whole(patience, "patience") < 1:
         raise ConfigError(f"patience must be at least 1 exchange, not {patience}")
-    return Rules(int(quorum), int(patience))
+    return Goal(
+        tolerance(tol), whole(max_iterations, "max_iterations"), known_optimum(f_star),
+        gap_tolerance(gap_tol, f_star), int(quorum), int(patience),
+    )  # fmt: skip
 
 
 def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...]) -> None:
@@ -183,11 +182,18 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
     G = np.zeros((len(free), len(free)))
     for objective in objectives.values():
         G += gram(chosen_columns(objective.X, free))
+    if why := collinear_columns(G, [columns[j] for j in free]):
+        raise SingularError(why)
+
+
+def collinear_columns(G: Matrix, columns: Sequence[str]) -> str | None:
+    """Which columns depend on each other, where a Gram matrix or a Hessian of them is singular."""
     _, unit = unit_diagonal(G)
-    if np.linalg.eigvalsh(unit)[0] <= len(free) * np.finfo(float).eps:
-        found = [columns[j].partition(" [contrast")[0] for j in free[collinear(unit)]]
-        names = ", ".join(found[:10]) + f" and {len(found) - 10} more" * (len(found) > 10)
-        raise SingularError(f"collinear over all sites and not penalised: {names}; drop one or set l2 > 0")
+    if np.linalg.eigvalsh(unit)[0] > len(columns) * np.finfo(float).eps:
+        return None
+    found = list(dict.fromkeys(columns[j].partition(" [contrast")[0] for j in collinear(unit)))
+    names = ", ".join(found[:10]) + f" and {len(found) - 10} more" * (len(found) > 10)
+    return f"collinear over all sites and not penalised: {names}; drop one or set l2 > 0"
 
 
 def _numbers(value: Any, name: str, expected: str) -> Vector:

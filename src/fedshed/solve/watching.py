@@ -17,7 +17,7 @@ from fedshed._utils.files import append_whole, in_words
 if TYPE_CHECKING:
     from fedshed.exchange.wire import Contact
     from fedshed.solve.engine import Progress
-    from fedshed.solve.optimize import Result
+    from fedshed.solve.run import Result
 
 LOG = "run.jsonl"
 _NOTES = logging.getLogger("fedshed")

@@ -17,7 +17,7 @@ from fedshed.experiments import Study
 from fedshed.experiments.sources import agents_of, drawn
 from fedshed.report import Agent, Problem, Recorder, Report, Rerun, Run, versions
 from fedshed.solve.engine import Progress
-from fedshed.solve.optimize import Result
+from fedshed.solve.run import Result
 from fedshed.solve.trace import Row
 from fedshed.tables import Federation
 

@@ -1,4 +1,4 @@
-"""What travels between the Master and a node around a payload: which study and stage it belongs to."""
+"""What travels between the Master and a host around a payload: which study and stage it belongs to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from fedshed.preparation import Plan
 from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Declined
 
+PROTOCOL = 1  # of these messages; fedshed 0.1 had none, which counts as 0
 NAME = 4  # bytes that name a study, and a stage within it
 
 
 class Prepare(Struct, frozen=True, array_like=True, tag=0):
     """The stage in which the sites agree on a plan (fedshed.preparation)."""
 
-
-START, FIT, INSPECT, LEAST = range(4)  # parts of Play: null start, fit, exact curvature, null model
+    protocol: int = 0
 
 
 class Play(Struct, frozen=True, array_like=True, tag=1):
-    """The stage in which an algorithm, and what comes before and after it, is played on a plan's rows."""
+    """The stage in which an algorithm, and what comes before and after it, is played on a plan's rows.
+
+    Its parts are those of `fedshed.solve.stages`.
+    """
 
     plan: Plan
     algorithm: msgspec.Raw
@@ -38,7 +41,7 @@ Stage: TypeAlias = Prepare | Play
 
 
 class Envelope(Struct, frozen=True, array_like=True):
-    """A payload for a node; the stage itself comes along where the node may not know it."""
+    """A payload for a host; the stage itself comes along where the host may not know it."""
 
     key: bytes  # of the study and the stage
     part: int  # of the stage
@@ -57,25 +60,26 @@ class Envelope(Struct, frozen=True, array_like=True):
 
 
 class Greeting(Struct, frozen=True, array_like=True):
-    """What a node says of itself: its name, and what its uplink carries, if that is limited."""
+    """What a host says of itself: its name, and what its uplink carries, if that is limited."""
 
     name: str
     uplink: ByteRate | None
+    protocol: int = 0
 
 
 class Answer(Struct, frozen=True, array_like=True, tag=0):
-    """A node's answer to a payload; to one that opens a stage it adds who it is."""
+    """A host's answer to a payload; to one that opens a stage it adds who it is."""
 
     payload: bytes
     greeting: Greeting | None = None
 
 
 class Unknown(Struct, frozen=True, array_like=True, tag=1):
-    """The node does not know the stage: it must come along."""
+    """The host does not know the stage: it must come along."""
 
 
 class Refusal(Struct, frozen=True, array_like=True, tag=2):
-    """The node will not or cannot answer."""
+    """The host will not or cannot answer."""
 
     reason: str
 
@@ -90,7 +94,7 @@ def digest(opening: bytes) -> bytes:
     return blake2b(opening, digest_size=NAME).digest()
 
 
-class Room:
+class StageSession:
     """A stage of a study over a transport; its parts are transports of their own.
 
     `up` and `down` count what is handed to the transport below, envelopes included; `told` what of that was
@@ -104,12 +108,12 @@ class Room:
         self.greetings: dict[str, Greeting] = {}
         self.up = self.down = self.told = 0
 
-    def part(self, number: int = 0) -> Link:
+    def part(self, number: int = 0) -> StageTransport:
         """One part of the stage, as a transport."""
-        return Link(self, number, self._transport)
+        return StageTransport(self, number, self._transport)
 
     def exchange(self, part: int, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
-        """One exchange; a node that does not know the stage, or forgot it, is told and asked again."""
+        """One exchange; a host that does not know the stage, or forgot it, is told and asked again."""
         answers = self._carry(part, payloads, self._opened)
         unknown = {i for i, answer in answers if isinstance(answer, Unknown) and i in payloads}
         if unknown:
@@ -141,11 +145,11 @@ class Room:
         return [(i, _read(data)) for i, data in arrived]
 
 
-class Link:
+class StageTransport:
     """A transport for one part of a stage: payloads go out in envelopes, answers come without them."""
 
-    def __init__(self, room: Room, part: int, transport: Transport) -> None:
-        self._room, self._part, self._transport = room, part, transport
+    def __init__(self, session: StageSession, part: int, transport: Transport) -> None:
+        self._session, self._part, self._transport = session, part, transport
         self.stateless = transport.stateless
 
     def agents(self) -> Sequence[str]:
@@ -154,7 +158,7 @@ class Link:
 
     def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
         """One exchange."""
-        return self._room.exchange(self._part, payloads)
+        return self._session.exchange(self._part, payloads)
 
 
 def _read(data: bytes) -> Answer | Unknown | Refusal:
@@ -163,3 +167,12 @@ def _read(data: bytes) -> Answer | Unknown | Refusal:
         return _REPLY.decode(data)
     except (msgspec.MsgspecError, TypeError, ValueError):
         return Answer(data if isinstance(data, bytes) else b"")
+
+
+def same_protocol(who: str, protocol: int) -> None:
+    """Refuse to go on with another version of these messages."""
+    if protocol != PROTOCOL:
+        raise ProtocolError(
+            f"{who} speaks version {protocol} of the protocol, and this end version {PROTOCOL}; "
+            "install the same version of fedshed at both ends"
+        )

@@ -1,0 +1,115 @@
+"""A site as files, without pickle: what it takes part in, its rows, and what it lets out."""
+
+from __future__ import annotations
+
+import io
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import write_atomically
+from fedshed.exchange.guarded import Guarded
+from fedshed.exchange.site import Site
+from fedshed.linalg.tall import Tall
+from fedshed.objectives import LinearModel
+from fedshed.objectives.build import LOSSES
+from fedshed.privacy.audit import Audit
+from fedshed.privacy.policy import Gate, Policy
+from fedshed.protocol.codec import Decoder, raw
+from fedshed.protocol.conversation import Conversation
+
+PACKAGE = "fedshed"
+TALL = "X.npy"  # the rows of a table that is not to be in memory
+
+
+class SiteCard(Struct, frozen=True):
+    """What a site computes, and what it lets out."""
+
+    name: str
+    loss: str
+    kind: tuple[str, str]  # the module and the name of what it takes part in
+    conversation: msgspec.Raw
+    policy: Policy | None = None
+    study: str = ""
+
+
+def write_site(folder: Path, site: Site, policy: Policy | None = None, study: str = "") -> None:
+    """A site's card and rows."""
+    model: Any = site.objective
+    loss = next((name for name, kind in LOSSES.items() if kind is type(model)), None)
+    if loss is None:
+        raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(LOSSES)}")
+    kind = (type(site.conversation).__module__, type(site.conversation).__qualname__)
+    if not kind[0].startswith(f"{PACKAGE}."):
+        raise ConfigError(f"site processes need one of fedshed's own algorithms, not {kind[0]}.{kind[1]}")
+    rows = io.BytesIO()
+    np.savez(rows, **_as_arrays(model))
+    write_atomically(folder / "rows.npz", rows.getvalue(), private=True)
+    (folder / TALL).unlink(missing_ok=True)
+    if isinstance(model.X, Tall):
+        _write_tall(folder / TALL, model.X)
+    card = SiteCard(site.name, loss, kind, raw(site.conversation), policy, study)
+    write_atomically(folder / "card", msgspec.msgpack.encode(card), private=True)
+
+
+def read_site(folder: Path) -> Site | Guarded:
+    """The site of a folder."""
+    card = msgspec.msgpack.decode((folder / "card").read_bytes(), type=SiteCard)
+    with np.load(folder / "rows.npz", allow_pickle=False) as arrays:
+        model = _from_arrays(LOSSES[card.loss], {**_read_tall(folder / TALL), **arrays})
+    site = Site(card.name, model, Decoder(_kind(*card.kind), model.dim)(bytes(card.conversation)))
+    if card.policy is None:
+        return site
+    return Guarded(site, Gate(card.policy, Audit(folder / "audit.jsonl"), card.study))
+
+
+def _kind(module: str, name: str) -> type[Conversation]:
+    """The class of an algorithm of this package, as the card names it."""
+    found = getattr(import_module(module), name) if module.startswith(f"{PACKAGE}.") else None
+    if not (isinstance(found, type) and issubclass(found, Conversation)):
+        raise ConfigError(f"{module}.{name} is not one of fedshed's own algorithms")
+    return found
+
+
+def _as_arrays(model: Any) -> dict[str, Any]:
+    X, rest = model.X, {name: getattr(model, name, None) for name in ("y", "weights", "offset", "classes")}
+    if isinstance(X, np.ndarray):
+        rest["X"] = X
+    elif not isinstance(X, Tall):
+        rest |= {name: getattr(X, name) for name in ("data", "indices", "indptr", "shape")}
+    return {name: value for name, value in rest.items() if value is not None}
+
+
+def _write_tall(path: Path, X: Tall) -> None:
+    """A table that may be larger than memory, block by block, for the owner alone.
+
+    By rows or by columns as its blocks are: a product in another order ends in other bits.
+    """
+    by_columns = not X[:2].flags.c_contiguous
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    copy = np.lib.format.open_memmap(
+        path, mode="w+", dtype=np.float64, shape=X.shape, fortran_order=by_columns
+    )
+    for part, block in X.blocks():
+        copy[part] = block
+    copy.flush()
+
+
+def _read_tall(path: Path) -> dict[str, Any]:
+    return {"X": Tall(np.load(path, mmap_mode="r", allow_pickle=False))} if path.exists() else {}
+
+
+def _from_arrays(kind: type[LinearModel], arrays: dict[str, Any]) -> LinearModel:
+    from scipy.sparse import csr_array
+
+    if (X := arrays.get("X")) is None:
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        X = csr_array(parts, shape=tuple(arrays["shape"]))
+    more: dict[str, Any] = {"classes": int(arrays["classes"])} if "classes" in arrays else {}
+    return kind(X, arrays["y"], arrays.get("weights"), arrays.get("offset"), **more)

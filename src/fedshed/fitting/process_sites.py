@@ -1,0 +1,86 @@
+"""Each site of a fit in its own process: `python -m fedshed.fitting.process_sites FOLDER` is one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
+
+from msgspec import Struct
+
+from fedshed._utils.errors import ConfigError, Error
+from fedshed._utils.files import write_atomically
+from fedshed.exchange.agent import main
+from fedshed.exchange.processes import ProcessGroup
+from fedshed.fitting.host import Host
+from fedshed.fitting.sites import HostedTables
+from fedshed.fitting.stages import NAME, Refusal
+from fedshed.protocol.codec import encode
+from fedshed.tables.frozen import arrow_table, freeze, thaw
+
+
+class ProcessSites(Struct, frozen=True):
+    """Starts a process for each site on this machine: `fit(tables, study, over=ProcessSites())`.
+
+    Parameters
+    ----------
+    deadline : float
+        Seconds that a site may take for an answer; what comes later is used in a later exchange.
+    start_within : float
+        Seconds in which all processes must have started.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.ProcessSites(deadline=2.0)
+    ProcessSites(deadline=2.0, start_within=60.0)
+    """
+
+    deadline: float = 10.0
+    start_within: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not (self.deadline > 0 and self.start_within > 0):
+            raise ConfigError(f"deadline and start_within are seconds above 0, not {self}")
+
+    @contextmanager
+    def start(self, tables: Mapping[str, Any]) -> Iterator[HostedTables]:
+        """The sites with their tables; their processes end with the block."""
+        frozen = {str(site): freeze(arrow_table(str(site), table)) for site, table in tables.items()}
+
+        def write(name: str, folder: Path) -> None:
+            write_atomically(folder / "name", name.encode(), private=True)
+            write_atomically(folder / "table", frozen[name], private=True)
+
+        times = {"deadline": self.deadline, "start_within": self.start_within}
+        with ProcessGroup(tuple(frozen), write, __name__, **times) as transport:
+            yield HostedTables(transport, tuple(frozen), token_bytes(NAME))
+
+
+class TableHost(Host):
+    """A host of one table, which lets out all that is asked for: it is this machine's own."""
+
+    def __init__(self, name: str, table: Any) -> None:
+        super().__init__(name)
+        self._table = table
+
+    def frame(self, study: bytes) -> Any:
+        """The table."""
+        return self._table
+
+    def handle(self, data: bytes) -> bytes:
+        """The reply to an envelope; what goes wrong is said to the Master."""
+        try:
+            return super().handle(data)
+        except Error as error:
+            return encode(Refusal(str(error)))
+
+
+def _read(folder: Path) -> Any:
+    return TableHost((folder / "name").read_text(), thaw((folder / "table").read_bytes())).handle
+
+
+if __name__ == "__main__":
+    main(_read)

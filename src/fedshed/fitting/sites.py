@@ -1,0 +1,172 @@
+"""Sites that hold a table each: they agree on a plan, and then play a study on the rows it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from fedshed._utils.errors import DataError, ProtocolError
+from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.channels import Channel, Constant, PerAgent
+from fedshed.exchange import InProcess, Transport, opened
+from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
+from fedshed.fitting.stages import PROTOCOL, Greeting, Play, Prepare, StageSession, same_protocol
+from fedshed.preparation import Plan, Preparer
+from fedshed.protocol.codec import raw
+from fedshed.protocol.conversation import Problem
+from fedshed.solve import validation as checks
+from fedshed.solve.optimize import build_problem
+from fedshed.tables import Federation
+
+UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
+
+
+class TableSites(Protocol):
+    """Where the tables of a study are."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the sites."""
+        ...
+
+    @property
+    def stateless(self) -> bool:
+        """Whether agents forget everything between two exchanges."""
+        ...
+
+    def prepare(self) -> AbstractContextManager[Transport]:
+        """A transport to sites that take part in the preparation."""
+        ...
+
+    def play(self, plan: Plan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+        """The sites with the rows of a plan, for the fit and what comes before and after it."""
+        ...
+
+    def budget(self) -> Channel | None:
+        """What the sites' links carry, as far as they have said so in the preparation."""
+        ...
+
+    def told(self) -> int:
+        """Bytes that told sites which stage they are in."""
+        ...
+
+
+class LocalTables:
+    """Tables in this process; `connect` makes a transport from what answers for the sites."""
+
+    def __init__(self, tables: Mapping[str, Any], connect: Connect = InProcess) -> None:
+        self._preparers = {str(site): _preparer(str(site), table) for site, table in tables.items()}
+        self._connect = connect
+        if not self._preparers:
+            raise DataError("a study needs at least one site; give a table for each")
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the sites."""
+        return tuple(self._preparers)
+
+    @property
+    def stateless(self) -> bool:
+        """As the transport's class says."""
+        return LocalSites({}, self._connect).stateless
+
+    def prepare(self) -> AbstractContextManager[Transport]:
+        """The sites in the preparation."""
+        return opened(self._connect(self._preparers))
+
+    def federation(self, plan: Plan, name: str = "data") -> Federation:
+        """The tables as the plan has them."""
+        rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
+        return Federation(rows, plan.names, name)
+
+    def play(self, plan: Plan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+        """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
+        objectives, _ = build_problem(self.federation(plan), plan.study.loss, plan.l2(), plan.intercept)
+        checks.unique_optimum(objectives, problem.l2, problem.columns)
+        return LocalSites(objectives, self._connect)
+
+    def budget(self) -> None:
+        """Nothing limits a link within a process."""
+
+    def told(self) -> int:
+        """Nobody need be told."""
+        return 0
+
+
+class HostedTables:
+    """Tables at hosts (`fedshed.fitting.host`) that a transport reaches: processes, or machines elsewhere.
+
+    `study` names the study, so that a host goes on with what it knows of it.
+    """
+
+    def __init__(self, transport: Transport, names: Sequence[str], study: bytes) -> None:
+        self._transport, self._study, self.names = transport, study, tuple(names)
+        self._sessions: list[StageSession] = []
+
+    @property
+    def stateless(self) -> bool:
+        """As the transport is."""
+        return self._transport.stateless
+
+    @property
+    def carried(self) -> tuple[int, int]:
+        """Bytes that were handed to the transport and came from it, envelopes included."""
+        return sum(one.up for one in self._sessions), sum(one.down for one in self._sessions)
+
+    def prepare(self) -> AbstractContextManager[Transport]:
+        """The stage of the preparation."""
+        return nullcontext(self._session(Prepare(PROTOCOL)).part())
+
+    def play(self, plan: Plan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+        """The stage of the fit; a site builds its rows without the design's names."""
+        for site, greeting in self._greetings().items():
+            _is_itself(site, greeting)
+        stage = Play(replace(plan, names=(), terms=()), raw(algorithm))
+        return _HostedSites(self._session(stage), self.stateless)
+
+    def budget(self) -> Channel | None:
+        """Each site's uplink, where it has a limit."""
+        links = {site: said.uplink for site, said in self._greetings().items() if said.uplink is not None}
+        return PerAgent(dict(links), Constant(UNLIMITED)) if links else None
+
+    def told(self) -> int:
+        """Bytes of the stages themselves."""
+        return sum(one.told for one in self._sessions)
+
+    def _greetings(self) -> dict[str, Greeting]:
+        return {site: said for one in self._sessions for site, said in one.greetings.items()}
+
+    def _session(self, stage: Prepare | Play) -> StageSession:
+        self._sessions.append(StageSession(self._transport, self._study, stage))
+        return self._sessions[-1]
+
+
+class _HostedSites:
+    """The parts of one stage as transports."""
+
+    def __init__(self, session: StageSession, stateless: bool) -> None:
+        self._session, self.stateless = session, stateless
+
+    def open(self, stage: Stage) -> AbstractContextManager[Transport]:
+        """The part with the number of the stage."""
+        return nullcontext(self._session.part(stage.number))
+
+
+def _is_itself(site: str, greeting: Greeting) -> None:
+    """Refuse a site that runs another version, or is not the one it is registered as."""
+    same_protocol(f"site {site!r}", greeting.protocol)
+    if greeting.name != site:
+        raise ProtocolError(
+            f"the node registered as {site!r} calls itself {greeting.name!r}; "
+            "the name in its site.toml must be the one it is registered under"
+        )
+
+
+def _preparer(site: str, table: Any) -> Preparer:
+    try:
+        return Preparer(site, table)
+    except DataError as error:
+        raise DataError(f"site {site!r}: {error}") from error

@@ -1,0 +1,118 @@
+"""`run`: one algorithm on one problem over one transport, watched and saved, to its result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from fedshed._utils.notebook import html_table
+from fedshed.algorithms.base import Algorithm
+from fedshed.exchange.sites import Sites, Stage
+from fedshed.exchange.transport import Transport
+from fedshed.exchange.wire import Contact, Refusal, Traffic, Wire
+from fedshed.linalg.arrays import Vector
+from fedshed.protocol.conversation import Flow, Problem
+from fedshed.solve.certificate import Certificate, certify
+from fedshed.solve.checkpoint import Checkpoint
+from fedshed.solve.engine import Outcome, Progress, iterate
+from fedshed.solve.goal import Goal
+from fedshed.solve.trace import Trace
+from fedshed.solve.watching import Begin, Observer
+
+R = TypeVar("R")
+Watch: TypeAlias = Callable[[Progress], None]
+_LOG = logging.getLogger("fedshed")
+
+
+class Result(Struct, frozen=True):
+    """What a run gives: theta, whether and why it ended, how far it can be off, and its trace."""
+
+    theta: Vector
+    converged: bool
+    reason: str
+    certificate: Certificate
+    trace: Trace
+    columns: tuple[str, ...]
+    algorithm: str = ""  # which, and why it was chosen
+    sites: dict[str, Contact] = {}  # when each site last answered, and the bytes to and from it
+    refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
+    traffic: Traffic = Traffic()
+
+    def __repr__(self) -> str:
+        ended = "converged" if self.converged else "NOT converged"
+        return (
+            f"Result: {ended} ({self.reason}), {len(self.theta)} coefficients, "
+            f"gradient norm {self.certificate.grad_norm:.1e}\n{self.trace!r}"
+        )
+
+    def _repr_html_(self) -> str:
+        last = self.trace[-1]
+        facts = {
+            "converged": "yes" if self.converged else f"NO: {self.reason}", "algorithm": self.algorithm,
+            "coefficients": len(self.theta), "iterations": last.iteration, "exchanges": last.exchanges,
+            "bytes up": f"{last.uplink_bytes:,}", "bytes down": f"{last.downlink_bytes:,}",
+            "gradient norm": self.certificate.grad_norm, "gap at most": self.certificate.bound,
+        }  # fmt: skip
+        return html_table([{"": name, "Result": value} for name, value in facts.items()])
+
+
+def run(
+    algorithm: Algorithm[Any], problem: Problem, transport: Transport, progress: Progress, goal: Goal,
+    saver: Checkpoint | None = None, watch: Watch | None = None,
+) -> Result:  # fmt: skip
+    """Play an algorithm from where it is to its end; `conclude` then tells the observer how it ended."""
+    if isinstance(watch, Observer):
+        watch.begin(_begin(algorithm, problem, goal))
+    outcome = _watched(iterate(algorithm, problem, transport, progress, goal), progress, saver, watch)
+    certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
+    return Result(
+        outcome.state.theta, outcome.converged, outcome.reason, certificate, Trace(outcome.rows),
+        problem.columns, sites=outcome.sites, refusals=outcome.refusals, traffic=outcome.traffic,
+    )  # fmt: skip
+
+
+def conclude(result: Result, watch: Watch | None) -> Result:
+    """Tell the observer and the log how a run ended, once every check has been made."""
+    if isinstance(watch, Observer):
+        watch.end(result)
+    _LOG.info("%s", result)
+    return result
+
+
+def play(sites: Sites, stage: Stage, problem: Problem, flow: Flow[R], traffic: Traffic) -> tuple[R, Traffic]:
+    """Play the Master's half of a conversation that is no algorithm; the traffic goes on from what it was."""
+    with sites.open(stage) as transport:
+        wire = Wire(stage.conversation, problem, transport, traffic)
+        return wire.play(flow), wire.traffic
+
+
+def _begin(algorithm: Algorithm[Any], problem: Problem, goal: Goal) -> Begin:
+    """What an observer is told before the first exchange."""
+    return Begin(
+        type(algorithm).__name__, problem.loss, problem.n, problem.p, goal.tol, goal.max_iterations,
+        float(problem.l2.min()), goal.patience,
+    )  # fmt: skip
+
+
+def _watched(
+    rounds: Generator[Progress, None, Outcome], progress: Progress, saver: Checkpoint | None,
+    watch: Watch | None,
+) -> Outcome:  # fmt: skip
+    """Play a run to its end, saving now and then, and once more when it ends or is interrupted."""
+    try:
+        while True:
+            try:
+                progress = next(rounds)
+            except StopIteration as done:
+                outcome: Outcome = done.value
+                return outcome
+            if saver:
+                saver.offer(progress)
+            if watch:
+                watch(progress)
+    finally:
+        if saver:
+            saver.save_if_possible(progress)

@@ -1,0 +1,69 @@
+"""The conversations about one problem, by the number under which both ends of a study know them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.linesearch import Fused
+from fedshed.algorithms.newton import Newton
+from fedshed.exchange.sites import Sites, Stage
+from fedshed.exchange.wire import Traffic
+from fedshed.linalg.arrays import Vector
+from fedshed.protocol.conversation import AgentId, Problem
+from fedshed.solve.engine import Progress, settled
+from fedshed.solve.goal import Goal
+from fedshed.solve.inspection import Inspected, Inspection
+from fedshed.solve.null_start import NullStart
+from fedshed.solve.run import play, run
+from fedshed.solve.separation import SeparationTest
+
+NO_TRAFFIC = Traffic()
+FIT = 1
+NULL = Newton(line_search=Fused())  # fits the model without columns
+START = Stage(0, NullStart())
+INSPECT = Stage(2, Inspection())
+LEAST = Stage(3, NULL, null=True)
+SEPARATION = Stage(4, SeparationTest())
+BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION)}
+
+
+_NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
+
+
+def fit_stage(algorithm: Algorithm[Any]) -> Stage:
+    """The stage in which the study's own algorithm is played."""
+    return Stage(FIT, algorithm)
+
+
+def null_start(sites: Sites, problem: Problem) -> tuple[Vector, Traffic]:
+    """The start at the model without columns, and what it took."""
+    return play(sites, START, problem, NullStart().flow(problem), Traffic())
+
+
+def inspect(
+    sites: Sites, problem: Problem, theta: Vector, traffic: Traffic = NO_TRAFFIC
+) -> tuple[dict[AgentId, Inspected], Traffic]:
+    """What each site says at the estimate."""
+    return play(sites, INSPECT, problem, Inspection().flow(problem, theta), traffic)
+
+
+def null_loss(
+    sites: Sites, problem: Problem, start: Vector, traffic: Traffic = NO_TRAFFIC
+) -> tuple[float | None, Traffic]:
+    """The least mean loss of the model without columns, fitted without a ridge; None if it is not reached."""
+    names = tuple(f"intercept {k + 1}" for k in range(len(start)))
+    null = Problem(np.zeros(len(start)), problem.weights, problem.loss, names, problem.stateless)
+    with sites.open(LEAST) as transport:
+        progress = Progress(NULL.start(null, start), traffic, rows=[])
+        result = run(NULL, null, transport, progress, _NULL_GOAL)
+    return (result.trace[-1].f if settled(result.converged, result.reason) else None), result.traffic
+
+
+def decreases_without_bound(
+    sites: Sites, problem: Problem, theta: Vector, step: Vector, traffic: Traffic
+) -> tuple[bool, Traffic]:
+    """Whether the data are separated: theta is where a run ended, and step the Newton step H^-1 g there."""
+    return play(sites, SEPARATION, problem, SeparationTest().flow(problem, theta, step), traffic)
