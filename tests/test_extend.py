@@ -7,7 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
+import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -16,16 +18,20 @@ import fedshed
 from conftest import well_conditioned
 from fedshed import Federation
 from fedshed.algorithms.base import Info, advance, gradient
+from fedshed.objectives import FAMILIES
 from pages import blocks
 
 PAGE = Path(__file__).parent.parent / "docs/extend.md"
 
 
 def page_module(name):
-    """The code of the page as a module."""
+    """The code of the page as a module; families that it registers are taken out again."""
     module = sys.modules[name] = ModuleType(name)
+    before = dict(FAMILIES)
     for code in blocks(PAGE):
         exec(compile(code, name, "exec"), module.__dict__)
+    FAMILIES.clear()
+    FAMILIES.update(before)
     return module
 
 
@@ -49,7 +55,7 @@ class Standing(FixedStep, frozen=True):
 
 
 def test_the_page_fits_in_forty_lines():
-    (code, _) = blocks(PAGE)
+    (code, *_) = blocks(PAGE)
     body = code[code.index("class DiagonalNewton") : code.index("federation =")]
     assert sum(bool(line.strip()) for line in body.splitlines()) <= 40
 
@@ -116,3 +122,56 @@ def test_a_step_that_returns_nothing_is_an_error_that_names_it():
 
     with pytest.raises(fedshed.ProtocolError, match=r"Nothing\.step failed .*advance"):
         fedshed.optimize(well_conditioned("logistic"), algorithm=Nothing(), l2=1e-1)
+
+
+# a family of one's own
+
+
+@pytest.fixture
+def tweedie(monkeypatch):
+    monkeypatch.setitem(FAMILIES, "tweedie", page.FAMILY)
+    rng = np.random.default_rng(7)
+    made = {}
+    for site, rows in {"a": 40, "b": 90, "c": 200}.items():
+        X, years = rng.normal(size=(rows, 2)), rng.uniform(0.5, 2.0, size=rows)
+        amounts = rng.poisson(years * np.exp(0.3 + X @ [0.5, -0.4])) * rng.gamma(2.0, 0.5, size=rows)
+        made[site] = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "years": years, "y": amounts})
+    return made
+
+
+def test_a_family_of_the_page_gives_what_statsmodels_gives(tweedie):
+    """Coefficients, standard errors, deviance and dispersion, with an offset."""
+    study = fedshed.Study(family="tweedie", target="y", exposure="years")
+    model = fedshed.fit(tweedie, study)
+    pooled = pd.concat(tweedie.values())
+    family = sm.families.Tweedie(link=sm.families.links.Log(), var_power=1.5)
+    X = sm.add_constant(pooled[["u", "v"]], prepend=False)
+    expected = sm.GLM(pooled["y"], X, family=family, offset=np.log(pooled["years"])).fit(
+        scale="X2", tol=1e-12
+    )
+    assert model.converged
+    np.testing.assert_allclose(model.inference.coef, expected.params, rtol=1e-7)
+    np.testing.assert_allclose(model.inference.std_err(), expected.bse, rtol=1e-6)
+    np.testing.assert_allclose(model.inference.deviance, expected.deviance, rtol=1e-8)
+    np.testing.assert_allclose(model.inference.dispersion, expected.scale, rtol=1e-7)
+    assert "Tweedie (1.5)" in str(model.summary())
+
+
+def test_a_response_that_the_family_does_not_know_is_refused_by_name(tweedie):
+    tweedie["b"].loc[3, "y"] = -1.0
+    with pytest.raises(fedshed.DataError, match=r"site 'b'.*'y' is negative in 1 of 90 rows.*an amount >= 0"):
+        fedshed.fit(tweedie, fedshed.Study(family="tweedie", target="y", columns=("u",)))
+
+
+def test_the_derivatives_of_the_page_are_those_of_its_loss():
+    rng = np.random.default_rng(1)
+    y, z, h = rng.gamma(2.0, size=50) * (rng.random(50) > 0.3), rng.normal(size=50), 1e-6
+    model = page.Tweedie(np.ones((50, 1)), y)
+    np.testing.assert_allclose(
+        (model.losses(z + h) - model.losses(z - h)) / (2 * h), model.slopes(z), atol=1e-8
+    )
+    np.testing.assert_allclose(
+        (model.slopes(z + h) - model.slopes(z - h)) / (2 * h), model.curvatures(z), atol=1e-8
+    )
+    least = 4 * np.sqrt(y)  # the loss of a mean that is y
+    np.testing.assert_allclose(model.excess(z), model.losses(z) - least, atol=1e-12)

@@ -58,8 +58,8 @@ def test_the_ridge_of_a_column_is_that_of_each_of_its_contrasts():
 @pytest.mark.parametrize(
     ("loss", "y", "sentence"),
     [
-        ("poisson", -1.0, r"site 'b': the poisson loss needs counts or rates >= 0, but the target is -1"),
-        ("gamma", 0.0, r"site 'b': the gamma loss needs amounts > 0, but the target is 0"),
+        ("poisson", -1.0, r"site 'b': the poisson loss needs a count or rate >= 0, but the target is -1"),
+        ("gamma", 0.0, r"site 'b': the gamma loss needs an amount > 0, but the target is 0"),
     ],
 )
 def test_responses_that_a_family_cannot_have_are_refused(loss, y, sentence):

@@ -20,7 +20,7 @@ from fedshed import Federation
 from fedshed.linalg.kernels import Automatic
 from fedshed.linalg.spectrum import leading
 from fedshed.linalg.tall import Tall
-from fedshed.objectives import LOSSES, local_objectives
+from fedshed.objectives import FAMILIES, local_objectives
 from fedshed.tables import lazy
 from pages import blocks
 
@@ -102,7 +102,7 @@ def peak_of(run):
     return result, peak / (4000 * 20_000 * 8)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", FAMILIES)
 def test_no_loss_makes_a_sparse_table_dense(loss, sparse):
     y = np.resize([1, 2] if loss == "logistic" else [1, 2, 3], 4000)
 

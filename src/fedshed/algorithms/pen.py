@@ -31,6 +31,7 @@ from fedshed.algorithms.linesearch import SMALLEST_STEP
 from fedshed.algorithms.pen_coding import Copy, First, Forgot, Frame, Innovation, Mine, Move, Start, Whole
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
 from fedshed.linalg.rows import gram
+from fedshed.objectives import family_of
 from fedshed.protocol.conversation import (
     Agent,
     AgentId,
@@ -115,7 +116,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         newest = state.last if state.settled else None
         s, y = remembered(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
         u = -_direction(gw, A, state if self.tensor else None, s, y)
-        eta = self.first_step if state.t == 1 and problem.loss == "logistic" else 1.0
+        eta = self.first_step if state.t == 1 and family_of(problem.loss).classes == "two" else 1.0
         after, eta, taken, trials = yield from self._search(problem, state, gw, u, eta, change)
         if eta == 0:
             return state, Info(

@@ -20,7 +20,7 @@ from fedshed.algorithms.renewal import Fibonacci, History, Renewal
 from fedshed.algorithms.shed_curvature import Held, Operator, curvature, held_after
 from fedshed.linalg import Automatic, Kernel, Leading, leading
 from fedshed.linalg.arrays import Vector
-from fedshed.objectives import Point
+from fedshed.objectives import FAMILIES, Point
 from fedshed.protocol.conversation import (
     Agent,
     AgentId,
@@ -92,7 +92,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     def losses(self) -> tuple[str, ...] | None:
         """With eta = 1 or rho < lambda_{q+1} only least squares is sure to converge (Theorem 3, Remark 6)."""
         quadratic = isinstance(self.line_search, FullStep) or isinstance(self.rho, Midpoint)
-        return ("least-squares",) if quadratic else None
+        return tuple(loss for loss, one in FAMILIES.items() if one.quadratic) if quadratic else None
 
     # --- at the Master ---------------------------------------------------------------------------
 

@@ -125,6 +125,7 @@ def _on_tables(
     """The comparison on a user's own tables, prepared as for a fit."""
     from fedshed.experiments import compare as run
     from fedshed.experiments.study import as_budget, as_line_search
+    from fedshed.objectives import family_of
     from fedshed.preparation import prepare
 
     study = given.asked(context, common["l2"], intercept)
@@ -132,7 +133,7 @@ def _on_tables(
     prepared = prepare(given.tables(tables, study), study)
     rows, sites = sum(prepared.federation.rows.values()), len(prepared.federation.sites)
     n = len(prepared.plan.coefficients)
-    classes = len(prepared.plan.classes or ()) - 1 if study.loss == "multinomial" else 1
+    classes = family_of(study.loss).contrasts(len(prepared.plan.classes or ()))
     ridge = "by coefficient" if isinstance(study.l2, dict) else f"{study.l2:g}"
     title = f"{study.target}: {sites} sites, {rows} rows, n = {n * classes}, {study.loss}, l2 = {ridge}"
     names = common["algorithms"]

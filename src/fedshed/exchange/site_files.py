@@ -18,7 +18,7 @@ from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import LinearModel
-from fedshed.objectives.build import LOSSES
+from fedshed.objectives.families import FAMILIES
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.policy import Gate, Policy
 from fedshed.protocol.codec import Decoder, raw
@@ -42,9 +42,9 @@ class SiteCard(Struct, frozen=True):
 def write_site(folder: Path, site: Site, policy: Policy | None = None, study: str = "") -> None:
     """A site's card and rows."""
     model: Any = site.objective
-    loss = next((name for name, kind in LOSSES.items() if kind is type(model)), None)
+    loss = next((name for name, family in FAMILIES.items() if family.objective is type(model)), None)
     if loss is None:
-        raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(LOSSES)}")
+        raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(FAMILIES)}")
     kind = (type(site.conversation).__module__, type(site.conversation).__qualname__)
     if not kind[0].startswith(f"{PACKAGE}."):
         raise ConfigError(f"site processes need one of fedshed's own algorithms, not {kind[0]}.{kind[1]}")
@@ -62,7 +62,7 @@ def read_site(folder: Path) -> Site | Guarded:
     """The site of a folder."""
     card = msgspec.msgpack.decode((folder / "card").read_bytes(), type=SiteCard)
     with np.load(folder / "rows.npz", allow_pickle=False) as arrays:
-        model = _from_arrays(LOSSES[card.loss], {**_read_tall(folder / TALL), **arrays})
+        model = _from_arrays(FAMILIES[card.loss].objective, {**_read_tall(folder / TALL), **arrays})
     site = Site(card.name, model, Decoder(_kind(*card.kind), model.dim)(bytes(card.conversation)))
     if card.policy is None:
         return site

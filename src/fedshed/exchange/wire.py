@@ -20,6 +20,7 @@ from fedshed.algorithms.base import Known
 from fedshed.exchange import Transport
 from fedshed.exchange.convexity import cancelled, contradictions
 from fedshed.exchange.reply_checks import MOST_HESSIANS, unusable
+from fedshed.objectives import family_of
 from fedshed.protocol import codec
 from fedshed.protocol.codec import Reply, codec_of
 from fedshed.protocol.conversation import AgentId, Ask, Conversation, Flow, Problem, Replies
@@ -77,6 +78,7 @@ class Wire:
         self._conversation, self._problem = conversation, problem
         self._transport, self._quorum, self._patience = transport, quorum, patience
         self._codec, self._run = codec_of(conversation, problem.n), token_bytes(4)
+        self._quadratic = family_of(problem.loss).quadratic
         self._heard: set[tuple[AgentId, int]] = set()
         # the largest cost of each site, which rounding is relative to
         self._scale = dict.fromkeys(problem.agents, scale)
@@ -153,7 +155,7 @@ class Wire:
         self, number: int, ask: Ask, answers: Mapping[AgentId, list[Any]]
     ) -> dict[AgentId, list[Any]]:
         """The answers that convex costs can give; the largest cost of each site is remembered."""
-        if self._problem.loss == "least-squares":
+        if self._quadratic:
             for i in answers.keys() & self._known.keys():
                 self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
         false = contradictions(self._known, ask.parts, answers, self._scale, self._conversation.lossy)

@@ -24,7 +24,7 @@ from fedshed.fitting.model import Model, Run
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class
 from fedshed.inference.infer import Evidence
-from fedshed.objectives import LOSSES, coefficient_names
+from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import Plan, Study, negotiate
 from fedshed.preparation.messages import Ready
 from fedshed.protocol.codec import encode
@@ -80,7 +80,7 @@ def conduct(
 
 def problem_of(plan: Plan, ready: dict[str, Ready], stateless: bool) -> Problem:
     """The problem as the Master sees it."""
-    contrasts = len(plan.classes or ()) - 1 if plan.study.loss == "multinomial" else 1
+    contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
     columns = coefficient_names(plan.names, plan.intercept, contrasts)
     weights = {site: each.weight for site, each in ready.items()}
     return Problem(np.tile(plan.l2(), contrasts), weights, plan.study.loss, columns, stateless)
@@ -124,7 +124,7 @@ def _checked(
     if not problem.l2.all():
         H, step = newton_step(problem, result.theta, evidence.sites)
         unbounded = False
-        if LOSSES[problem.loss].can_recede:
+        if family_of(problem.loss).objective.can_recede:
             unbounded, spent = decreases_without_bound(sites, problem, result.theta, step, spent)
         names = along(step, H, problem.columns) if unbounded else ()
         why = separated(names) if names else checks.collinear_columns(H, problem.columns) or why
@@ -139,7 +139,7 @@ def assemble_model(plan: Plan, result: Result, inference: Inference, *others: Tr
 def original_scale(plan: Plan, inference: Inference) -> Inference:
     """The estimates as the reader knows them: in the units of the table, and of each class."""
     A, names = plan.to_original()
-    if plan.classes is None or plan.study.loss == "logistic":
+    if plan.classes is None or family_of(plan.study.loss).classes == "two":
         return inference.transformed(A, names)
     several = per_class(inference, plan.classes, names)
     return several.transformed(

@@ -16,7 +16,8 @@ from fedshed._utils.files import in_words, write_atomically
 from fedshed._utils.notebook import html_table
 from fedshed._utils.version import __version__
 from fedshed.inference import Inference, Summary
-from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.linalg.arrays import Matrix
+from fedshed.objectives import family_of
 from fedshed.preparation import Plan
 from fedshed.solve.trace import Trace
 
@@ -46,7 +47,9 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         classes = 0 if self.plan.classes is None else len(self.plan.classes)
-        width = len(self.plan.coefficients) * (classes if self.plan.study.loss == "multinomial" else 1)
+        width = len(self.plan.coefficients) * (
+            classes if family_of(self.plan.study.loss).classes == "many" else 1
+        )
         if self.plan.study.loss != self.inference.loss or len(self.inference.names) != width:
             raise ValueError(f"the plan is of {width} coefficients, the inference of others")
         if (classes > 1) != self.plan.study.classified:
@@ -92,7 +95,7 @@ class Model:
     def predict(self, frame: Any) -> NDArray[Any]:
         """The mean of each row of a table, or its most probable class."""
         if self.plan.classes is None:
-            return self._means(self._linear(frame)[:, 0])
+            return family_of(self.plan.study.loss).mean(self._linear(frame)[:, 0])
         return np.asarray(np.array(self.plan.classes)[self.predict_proba(frame).argmax(axis=1)])
 
     def predict_proba(self, frame: Any) -> Matrix:
@@ -131,6 +134,3 @@ class Model:
         z: Matrix = X @ self.inference.coef.reshape(-1, X.shape[1]).T
         offset = plan.offset(frame)
         return z if offset is None else z + offset[:, None]
-
-    def _means(self, z: Vector) -> Vector:
-        return z if self.plan.study.loss == "least-squares" else np.exp(z)

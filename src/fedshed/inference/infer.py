@@ -14,10 +14,10 @@ from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance
 from fedshed.inference.heterogeneity import score_tests
-from fedshed.inference.likelihood import Totals, dispersion, log_likelihood
 from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
 from fedshed.linalg.arrays import Vector
-from fedshed.objectives import LOSSES
+from fedshed.objectives import family_of
+from fedshed.objectives.family import Totals
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.certificate import certificate
 from fedshed.solve.inspection import Inspected
@@ -50,7 +50,7 @@ def gather(sites: Sites, problem: Problem, theta: Vector) -> Evidence:
     """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
     inspected, traffic = inspect(sites, problem, theta)
     sums = np.sum([site.moments for site in inspected.values()], axis=0)
-    least, traffic = null_loss(sites, problem, LOSSES[problem.loss].null_levels(sums), traffic)
+    least, traffic = null_loss(sites, problem, family_of(problem.loss).objective.null_levels(sums), traffic)
     return Evidence(inspected, least, traffic)
 
 
@@ -65,7 +65,8 @@ def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference
     except SingularError as error:
         return replace(bare, notes=(f"no standard errors: {error}",))
     k = curvatures.parameters(bread)
-    phi = dispersion(problem.loss, fit, fit.weight - k)
+    family = family_of(problem.loss)
+    phi = _dispersion(fit, fit.weight - k) if family.dispersed else 1.0
     whole, each, parts = score_tests(sites, curvatures.information, phi)
     return replace(
         bare,
@@ -73,12 +74,17 @@ def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference
         cluster_covariance=packed(cluster_covariance(problem, theta, sites, curvatures, k)),
         dispersion=phi,
         df_model=k,
-        log_likelihood=log_likelihood(problem.loss, fit, phi),
+        log_likelihood=family.log_likelihood(fit, phi),
         certificate=certificate(problem, g, curvatures.mean),
         heterogeneity=whole,
         sites={i: replace(bare.sites[i], contribution=parts[i], score=each[i]) for i in sites},
         notes=tuple(note for note in (curvatures.caveat(), _no_freedom(fit.weight, k)) if note),
     )
+
+
+def _dispersion(fit: Totals, df_resid: float) -> float | None:
+    """phi = chi2 / (W - k), as statsmodels' GLM has it; None where nothing is left to estimate it."""
+    return None if df_resid <= 0 or fit.pearson is None else fit.pearson / df_resid
 
 
 def _no_freedom(weight: float, k: float) -> str | None:
@@ -107,7 +113,7 @@ def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: T
         loss=problem.loss, names=_names(problem), coefficients=numbers(theta), model_covariance=None,
         cluster_covariance=None, dispersion=None, l2=numbers(problem.l2), rows=fit.rows, weight=fit.weight,
         df_model=float(problem.n), deviance=fit.deviance, null_deviance=evidence.null_deviance,
-        pearson=fit.pearson, log_likelihood=log_likelihood(problem.loss, fit, None),
+        pearson=fit.pearson, log_likelihood=family_of(problem.loss).log_likelihood(fit, None),
         certificate=certificate(problem, g, None), heterogeneity=nothing, sites=sites,
         traffic=evidence.traffic,
     )  # fmt: skip

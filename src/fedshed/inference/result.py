@@ -13,8 +13,8 @@ from scipy.special import ndtr, ndtri
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
-from fedshed.inference.likelihood import FAMILIES
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
+from fedshed.objectives import FAMILIES, family_of
 from fedshed.solve.certificate import Certificate
 
 FEW_SITES = 10
@@ -137,7 +137,7 @@ class Inference(Struct, frozen=True):
     @property
     def mcfadden(self) -> float | None:
         """1 - log L / log L_null, for families without a dispersion."""
-        if self.loss in ("least-squares", "gamma") or self.null_deviance is None or not self.log_likelihood:
+        if family_of(self.loss).dispersed or self.null_deviance is None or not self.log_likelihood:
             return None
         null = self.log_likelihood + (self.deviance - self.null_deviance) / 2
         return 1 - self.log_likelihood / null if null else None

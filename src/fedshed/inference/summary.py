@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.notebook import preformatted
-from fedshed.inference.likelihood import FAMILIES
 from fedshed.inference.result import FEW_SITES, FewSitesWarning, Inference, few_sites
+from fedshed.objectives import family_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,9 +82,10 @@ class Summary(Struct, frozen=True):
 
     def _header(self, width: int) -> list[str]:
         it = self.inference
-        family, link = FAMILIES[it.loss]
+        family = family_of(it.loss)
         left = [
-            ("Family", family), ("Link", link), ("No. sites", len(it.sites)), ("No. rows", it.rows),
+            ("Family", family.title), ("Link", family.link),
+            ("No. sites", len(it.sites)), ("No. rows", it.rows),
             ("Weight", _plain(it.weight)), ("Df residuals", _plain(it.df_resid)),
             ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)),
         ]  # fmt: skip
@@ -99,11 +100,8 @@ class Summary(Struct, frozen=True):
 
     def _r2(self) -> tuple[str, str]:
         it = self.inference
-        if it.loss == "least-squares":
-            return "R-squared", _plain(it.deviance_explained)
-        if it.loss == "gamma":
-            return "Pseudo R2 (deviance)", _plain(it.deviance_explained)
-        return "Pseudo R2 (McFadden)", _plain(it.mcfadden)
+        name = family_of(it.loss).determination
+        return name, _plain(it.mcfadden if "McFadden" in name else it.deviance_explained)
 
     def _run(self) -> Iterable[tuple[str, Any]]:
         if self.converged is not None:
@@ -161,17 +159,23 @@ class Summary(Struct, frozen=True):
         return [line for text in lines for line in text.splitlines()]
 
 
+def _overdispersed(it: Inference) -> bool:
+    looked_at = family_of(it.loss).unit_dispersion and it.pearson is not None
+    return looked_at and it.df_resid > 0 and (it.pearson or 0.0) > OVERDISPERSED * it.df_resid
+
+
 def caveats(it: Inference, robust: bool) -> Iterable[str]:
     """What a careful reader should know about these figures."""
     if any(it.l2):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if robust and len(it.sites) < FEW_SITES:
         yield few_sites(len(it.sites))
-    if it.loss in ("least-squares", "gamma") and it.dispersion is not None:
+    if family_of(it.loss).dispersed and it.dispersion is not None:
         yield "The dispersion is Pearson chi2 / Df residuals."
-    if it.loss == "poisson" and it.pearson is not None and it.pearson > OVERDISPERSED * it.df_resid > 0:
+    if _overdispersed(it):
         yield (
-            f"Pearson chi2 / Df residuals is {it.pearson / it.df_resid:.3g}, and a Poisson's is 1: "
+            f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, and a "
+            f"{family_of(it.loss).title}'s is 1: "
             "errors from the model are too small; compare robust ones (robust=True, --robust)."
         )
     few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())

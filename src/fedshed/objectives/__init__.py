@@ -1,16 +1,20 @@
 """Local costs f^(i): the mean loss of a site's rows, without the ridge (the Master adds that)."""
 
 from fedshed.objectives.base import Fit, LinearModel, Objective, Point
-from fedshed.objectives.build import LOSSES, coefficient_names, local_objective, local_objectives
-from fedshed.objectives.counts import Gamma, Poisson
+from fedshed.objectives.build import coefficient_names, local_objective, local_objectives
+from fedshed.objectives.families import FAMILIES, family_of
+from fedshed.objectives.family import Family
+from fedshed.objectives.gamma import Gamma
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial, contrasts
+from fedshed.objectives.poisson import Poisson
 from fedshed.objectives.stack import stacked
 from fedshed.objectives.targets import common_classes
 
 __all__ = [
-    "LOSSES",
+    "FAMILIES",
+    "Family",
     "Fit",
     "Gamma",
     "LeastSquares",
@@ -23,6 +27,7 @@ __all__ = [
     "coefficient_names",
     "common_classes",
     "contrasts",
+    "family_of",
     "local_objective",
     "local_objectives",
     "stacked",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import log, pi
 from typing import ClassVar
 
 import numpy as np
 
 from fedshed.linalg.arrays import Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
+from fedshed.objectives.family import Family, Totals
 
 
 class LeastSquares(LinearModel):
@@ -39,3 +41,16 @@ class LeastSquares(LinearModel):
         """1."""
         curvatures: Vector = namespace(z).ones_like(z)
         return curvatures
+
+
+def log_likelihood(fit: Totals, phi: float | None) -> float | None:
+    """Maximal over the variance too; a perfect fit has none."""
+    D, W = fit.deviance, fit.weight
+    return None if D <= 0 else -W / 2 * (log(2 * pi * D / W) + 1)
+
+
+FAMILY = Family(
+    name="linear", loss="least-squares", objective=LeastSquares, title="Gaussian", link="identity",
+    mean=np.asarray, dispersed=True, log_likelihood=log_likelihood, determination="R-squared",
+    quadratic=True,
+)  # fmt: skip

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import expit
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
+from fedshed.objectives.family import Family
 
 
 class Logistic(LinearModel):
@@ -52,3 +54,9 @@ class Logistic(LinearModel):
         e = xp.exp(-xp.abs(z))
         curvatures: Vector = e / xp.square(1.0 + e)
         return curvatures
+
+
+FAMILY = Family(
+    name="logistic", loss="logistic", objective=Logistic, title="Binomial", link="logit", mean=expit,
+    classes="two", response="one of two classes",
+)  # fmt: skip

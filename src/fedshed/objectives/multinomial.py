@@ -13,6 +13,7 @@ from scipy.special import logsumexp, softmax
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.rows import Rows
 from fedshed.objectives.base import LinearModel
+from fedshed.objectives.family import Family
 
 
 def contrasts(classes: int) -> Matrix:
@@ -118,3 +119,9 @@ class Multinomial(LinearModel):
             for k in range(self.classes)
         ]
         return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr"))
+
+
+FAMILY = Family(
+    name="multinomial", loss="multinomial", objective=Multinomial, title="Multinomial", link="softmax",
+    mean=softmax, classes="many", response="a class",
+)  # fmt: skip

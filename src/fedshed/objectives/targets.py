@@ -9,37 +9,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError
+from fedshed.objectives.family import Family
 
-CLASSIFIED = ("logistic", "multinomial")
 LARGEST_OFFSET = 500.0  # of a logarithmic link: exp(500) is 1e217
 
 
-def common_classes(loss: str, labels: Iterable[NDArray[Any]]) -> tuple[Any, ...] | None:
+def common_classes(family: Family, labels: Iterable[NDArray[Any]]) -> tuple[Any, ...] | None:
     """The classes over all sites, sorted; None for a loss without classes.
 
     One site may hold one class only; the logistic loss needs exactly two over all, the larger is +1.
     """
-    if loss not in CLASSIFIED:
+    if not family.classified:
         return None
     classes = np.unique(np.concatenate([np.unique(y) for y in labels])).tolist()
     shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
     if len(classes) < 2:
         raise DataError(f"y has {len(classes)} class over all sites ({shown}); check the target column")
-    if loss == "logistic" and len(classes) > 2:
+    if family.classes == "two" and len(classes) > 2:
         raise DataError(
-            f"the logistic loss needs exactly two classes over all sites, found {len(classes)} ({shown}); "
-            "use 'multinomial', keep two, or code one against the rest"
+            f"the {family.loss} loss needs exactly two classes over all sites, found {len(classes)} "
+            f"({shown}); use 'multinomial', keep two, or code one against the rest"
         )
     return tuple(classes)
 
 
-def coded(loss: str, site: str, y: NDArray[Any], classes: tuple[Any, ...] | None) -> NDArray[Any]:
+def coded(family: Family, site: str, y: NDArray[Any], classes: tuple[Any, ...] | None) -> NDArray[Any]:
     """y of one site as its loss needs it: -1 and +1, the index of the class, or checked numbers."""
-    if loss == "logistic" and classes is not None:
+    if family.classes == "two" and classes is not None:
         return np.where(y == classes[1], 1.0, -1.0)
     if classes is not None:
         return np.searchsorted(np.array(classes), y)
-    return _suited(loss, site, _numbers(loss, site, y))
+    return _suited(family, site, _numbers(family.loss, site, y))
 
 
 def _numbers(loss: str, site: str, y: NDArray[Any]) -> NDArray[np.float64]:
@@ -51,21 +51,20 @@ def _numbers(loss: str, site: str, y: NDArray[Any]) -> NDArray[np.float64]:
     return numbers
 
 
-def _suited(loss: str, site: str, y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _suited(family: Family, site: str, y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Counts are not negative (a fraction is a rate, and allowed), amounts are positive."""
-    bad = {"poisson": y < 0, "gamma": y <= 0}.get(loss, np.zeros(len(y), bool))
+    bad = family.unsuited(y)
     if bad.any():
-        needs = "counts or rates >= 0" if loss == "poisson" else "amounts > 0"
         raise DataError(
-            f"site {site!r}: the {loss} loss needs {needs}, but the target is {y[bad][0]:g} in a row "
-            f"({bad.sum()} such); correct or drop those rows"
+            f"site {site!r}: the {family.loss} loss needs {family.response}, but the target is {y[bad][0]:g} "
+            f"in a row ({bad.sum()} such); correct or drop those rows"
         )
     return y
 
 
-def check_offset(loss: str, site: str, offset: NDArray[np.float64] | None) -> None:
+def check_offset(family: Family, site: str, offset: NDArray[np.float64] | None) -> None:
     """Refuse offsets whose exponential is no number: most likely an exposure without its logarithm."""
-    if offset is None or loss not in ("poisson", "gamma"):
+    if offset is None or not family.logarithmic:
         return
     largest = float(np.abs(offset).max(initial=0.0))
     if largest > LARGEST_OFFSET:

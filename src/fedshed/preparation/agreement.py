@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError, ProtocolError
 from fedshed._utils.names import closest
+from fedshed.objectives.families import family_of
 from fedshed.objectives.targets import common_classes
 from fedshed.preparation import formulas
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
@@ -178,4 +179,4 @@ def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
     if not study.classified:
         return None
     found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
-    return common_classes(study.loss, found)
+    return common_classes(family_of(study.loss), found)

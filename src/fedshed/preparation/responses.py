@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError
+from fedshed.objectives import family_of
 from fedshed.preparation.study import Study
 from fedshed.tables.frames import Column, level_text
 
@@ -85,10 +86,9 @@ def _numbers(name: str, column: Column) -> Numbers:
 
 
 def _suited(study: Study, y: Numbers) -> Numbers:
-    if study.loss == "poisson":
-        _refuse(study.target, y < 0, "a count or rate is at least 0", "is negative")
-    if study.loss == "gamma":
-        _refuse(study.target, y <= 0, "an amount of the gamma family is positive", "is 0 or negative")
+    family = family_of(study.loss)
+    found = "is 0 or negative" if family.positive else "is negative"
+    _refuse(study.target, family.unsuited(y), f"the {family.name} family needs {family.response}", found)
     return y
 
 

@@ -13,9 +13,8 @@ from msgspec.structs import force_setattr
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
-from fedshed.objectives.targets import CLASSIFIED
+from fedshed.objectives.families import family_of, known_families, loss_named
 
-Family: TypeAlias = Literal["linear", "least-squares", "logistic", "poisson", "gamma", "multinomial"]
 Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
 Level: TypeAlias = bool | int | float | str
 MOST_LEVELS = 100_000  # that `max_levels` may allow
@@ -31,7 +30,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     `standardize` it applies to the standardised coefficients.
     """
 
-    family: Family
+    family: str  # linear, logistic, poisson, gamma or multinomial
     target: str = ""  # may be left to the formula
     positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
@@ -59,12 +58,12 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     @property
     def loss(self) -> str:
         """The loss of `fedshed.optimize`."""
-        return "least-squares" if self.family == "linear" else self.family
+        return loss_named(self.family)
 
     @property
     def classified(self) -> bool:
         """Whether the target is a class."""
-        return self.loss in CLASSIFIED
+        return family_of(self.loss).classified
 
     @property
     def beside(self) -> tuple[str, ...]:
@@ -96,7 +95,7 @@ def _known_words(fields: dict[str, Any]) -> None:
     """Refuse fields that there are not, and words that a field does not know, with those that it does."""
     if unknown := sorted(set(map(str, fields)) - set(Study.__struct_fields__)):
         raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
-    for name, words in (("family", get_args(Family)), ("missing", get_args(Missing))):
+    for name, words in (("family", known_families()), ("missing", get_args(Missing))):
         if isinstance(said := fields.get(name, words[0]), str) and said not in words:
             raise ConfigError(f"{name} cannot be {said!r}{closest(said, words)}")
 
@@ -123,10 +122,12 @@ def _one_way_to_say_it(study: Study) -> None:
         )
     if study.offset is not None and study.exposure is not None:
         raise ConfigError("give offset or exposure, not both: the offset of an exposure is its logarithm")
-    if study.positive and study.family != "logistic":
-        raise ConfigError(f"positive is for the logistic family, not for {study.family}")
-    if study.loss == "multinomial" and (study.offset or study.exposure):
-        raise ConfigError("the multinomial family has no offset: one number would shift every class alike")
+    if study.positive and family_of(study.loss).classes != "two":
+        raise ConfigError(f"positive is for a family of two classes, not for {study.family}")
+    if family_of(study.loss).classes == "many" and (study.offset or study.exposure):
+        raise ConfigError(
+            f"the {study.family} family has no offset: one number would shift every class alike"
+        )
 
 
 def _no_column_twice(study: Study) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedshed.linalg.arrays import Scalars, Vector
-from fedshed.objectives import LOSSES
+from fedshed.objectives import family_of
 from fedshed.protocol.conversation import Agent, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 
@@ -30,7 +30,9 @@ class NullStart(Conversation, frozen=True, tag=True):
     def flow(self, problem: Problem) -> Flow[Vector]:
         """theta with the intercept, its last entry (of each contrast), at the null model; 0 elsewhere."""
         replies = yield from everyone([AskMoments()], problem)
-        levels = LOSSES[problem.loss].null_levels(sum(answer.sums for (answer,) in replies.values()))
+        levels = family_of(problem.loss).objective.null_levels(
+            sum(answer.sums for (answer,) in replies.values())
+        )
         theta = np.zeros((len(levels), problem.n // len(levels)))
         theta[:, -1] = levels
         return theta.ravel()

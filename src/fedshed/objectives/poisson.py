@@ -1,4 +1,4 @@
-"""Positive responses with a logarithmic link, mu = exp(z): Poisson and Gamma regression, both convex in z."""
+"""Counts with a logarithmic link, mu = exp(z): l(z, y) = exp(z) - y z, convex in z."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from scipy.special import gammaln, xlogy
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
+from fedshed.objectives.family import Family
 
 
 class Poisson(LinearModel):
@@ -61,51 +62,7 @@ class Poisson(LinearModel):
         return constants
 
 
-class Gamma(LinearModel):
-    """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), dispersion apart."""
-
-    labelled: ClassVar[bool] = False
-    rowwise: ClassVar[bool] = True
-    canonical: ClassVar[bool] = False
-
-    def null_moments(self) -> Scalars:
-        """The sums of y exp(-offset) and of weights."""
-        return np.array(
-            [self.total(self.y if self.offset is None else self.y * np.exp(-self.offset)), self.weight]
-        )
-
-    @staticmethod
-    def null_levels(sums: Scalars) -> Vector:
-        """The logarithm of the mean."""
-        levels: Vector = np.log(sums[:1] / sums[1])
-        return levels
-
-    def losses(self, z: Vector) -> Vector:
-        """y exp(-z) + z."""
-        losses: Vector = self.y * namespace(z).exp(-z) + z
-        return losses
-
-    def slopes(self, z: Vector) -> Vector:
-        """1 - y exp(-z)."""
-        slopes: Vector = 1.0 - self.y * namespace(z).exp(-z)
-        return slopes
-
-    def curvatures(self, z: Vector) -> Vector:
-        """y exp(-z)."""
-        curvatures: Vector = self.y * namespace(z).exp(-z)
-        return curvatures
-
-    def information(self, z: Vector) -> Vector:
-        """1: the logarithm is not the canonical link, so this is not the curvature."""
-        return np.ones_like(z)
-
-    def excess(self, z: Vector) -> Vector:
-        """exp(-t) - 1 + t with t = z - log y, which keeps its digits where the dispersion is small."""
-        t = z - np.log(self.y)
-        excess: Vector = np.expm1(-t) + t
-        return excess
-
-    def constants(self) -> Vector:
-        """-log y."""
-        constants: Vector = -np.log(self.y)
-        return constants
+FAMILY = Family(
+    name="poisson", loss="poisson", objective=Poisson, title="Poisson", link="log", least=0.0,
+    response="a count or rate >= 0", unit_dispersion=True,
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""What a family is, beside the mathematics of its loss: one record, in the file of its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fedshed.linalg.arrays import Vector
+from fedshed.objectives.base import LinearModel
+
+
+class Totals(Struct, frozen=True):
+    """A fit over all sites: what likelihoods and dispersions are made of."""
+
+    rows: int
+    weight: float
+    deviance: float
+    pearson: float | None
+    constant: float
+
+
+LogLikelihood: TypeAlias = Callable[[Totals, float | None], float | None]
+
+
+def saturated_less_half_the_deviance(fit: Totals, phi: float | None) -> float:
+    """log L = c(y) - D / 2, of a family without a dispersion."""
+    return fit.constant - fit.deviance / 2
+
+
+class Family(Struct, frozen=True):
+    """A response and its link; `FAMILIES` has all of them, by the name of their loss."""
+
+    name: str  # as a study calls it
+    loss: str  # as `optimize` calls it
+    objective: type[LinearModel]
+    title: str  # as a summary calls it
+    link: str
+    mean: Callable[[Vector], Vector] = np.exp  # of the linear predictor
+    classes: Literal["none", "two", "many"] = "none"
+    dispersed: bool = False  # its dispersion is estimated, as Pearson's chi2 / residual degrees of freedom
+    log_likelihood: LogLikelihood = saturated_less_half_the_deviance
+    least: float | None = None  # what the response must be: at least this,
+    positive: bool = False  # or above it
+    response: str = "a number"  # such a response in words
+    determination: Literal["R-squared", "Pseudo R2 (deviance)", "Pseudo R2 (McFadden)"] = (
+        "Pseudo R2 (McFadden)"
+    )
+    unit_dispersion: bool = (
+        False  # Pearson's chi2 / residual degrees of freedom should be 1, and is looked at
+    )
+    quadratic: bool = False  # the cost is, so that its digits cancel near the optimum
+
+    @property
+    def classified(self) -> bool:
+        """Whether the response is a class."""
+        return self.classes != "none"
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether an offset is the logarithm of an exposure."""
+        return self.link == "log"
+
+    def unsuited(self, y: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The rows whose response the family does not know."""
+        if self.least is None:
+            return np.zeros(len(y), dtype=bool)
+        return np.asarray(y <= self.least if self.positive else y < self.least)
+
+    def contrasts(self, classes: int) -> int:
+        """Linear predictors of a model of so many classes: K - 1 where there may be many, else 1."""
+        return classes - 1 if self.classes == "many" else 1
