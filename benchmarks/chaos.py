@@ -27,9 +27,9 @@ from msgspec import Struct
 import fedshed
 from fedshed import Federation
 from fedshed.algorithms import build
-from fedshed.algorithms.base import Known
+from fedshed.algorithms.base import SiteModel
 from fedshed.algorithms.newton import PackedHessian
-from fedshed.algorithms.shed_curvature import Held
+from fedshed.algorithms.shed_curvature import SharedCurvature
 from fedshed.exchange.agent import write_link
 from fedshed.exchange.hub import Hub
 from fedshed.exchange.processes import SiteProcess
@@ -40,7 +40,7 @@ from fedshed.linalg.arrays import pack
 from fedshed.linalg.rows import gram
 from fedshed.objectives import LinearModel, local_objectives
 from fedshed.solve.engine import Progress
-from fedshed.solve.watching import LOG, Observer, RunLog, Together
+from fedshed.solve.watching import LOG, Observer, ObserverGroup, RunLog
 
 SEEDS = range(20)
 SIZES = {"ajax": 12, "bern": 25, "cork": 60, "delft": 140, "essen": 400}
@@ -116,7 +116,7 @@ class Distrust(Observer):
         time.sleep(0.05)
 
 
-def flaws_of(objective: LinearModel, known: Known, exact: bool) -> Iterator[str]:
+def flaws_of(objective: LinearModel, known: SiteModel, exact: bool) -> Iterator[str]:
     """What is not so: a cost, a gradient, a Hessian, or eigenpairs that are not the first of one Hessian."""
     point, held = objective.at(known.w), known.curvature
     if not np.isclose(known.f, point.value, rtol=1e-12, atol=0):
@@ -125,7 +125,7 @@ def flaws_of(objective: LinearModel, known: Known, exact: bool) -> Iterator[str]
         return
     if not np.allclose(known.g, point.gradient, rtol=0, atol=1e-13):
         yield f"gradient {known.g} is {point.gradient}"
-    if isinstance(held, Held):
+    if isinstance(held, SharedCurvature):
         values, vectors = leading_eigenpairs(objective.at(held.theta_k).factor)
         overlap = np.abs(np.sum(held.vectors * vectors[: held.q], axis=1))
         if not np.allclose(held.values, values[: held.q], rtol=1e-9, atol=1e-15):
@@ -141,7 +141,9 @@ def master(folder: Path, seed: int) -> None:
     fed, name, path = federation(seed), algorithm_of(seed), folder / "checkpoint"
     tokens = msgspec.json.decode((folder / "tokens").read_bytes(), type=dict[str, bytes])
     exact = not build(name).lossy
-    watch = Together(RunLog(folder), Distrust(local_objectives(fed, "logistic"), exact, folder / "flaws"))
+    watch = ObserverGroup(
+        RunLog(folder), Distrust(local_objectives(fed, "logistic"), exact, folder / "flaws")
+    )
     options = {"watch": watch, "transport": lambda _: Hub(tokens, folder / "address", DEADLINE)}
     if path.exists():
         result = fedshed.resume(path, fed, **options)

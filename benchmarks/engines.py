@@ -22,7 +22,7 @@ from fedshed._utils.errors import DataError
 from fedshed.deployment import local
 from fedshed.deployment.flower_kit import FlowerKit
 from fedshed.deployment.new import write
-from fedshed.deployment.plan import Command, Engine, Kit, Plan
+from fedshed.deployment.plan import Command, Deployment, Engine, Kit
 
 PORT, RELAY = 29400, 29450
 
@@ -79,7 +79,7 @@ class Relayed(FlowerKit):
         return replace(command, argv=tuple(changed.get(part, part) for part in command.argv))
 
 
-def through_relay(root: Path, plan: Plan) -> Kit:
+def through_relay(root: Path, plan: Deployment) -> Kit:
     """The kit of a deployment whose sites go through the relay."""
     if plan.engine == "flower":
         return Relayed(plan)
@@ -108,7 +108,7 @@ def measure(engine: Engine) -> None:
         federation = None
     sites = federation.sites if federation else ("a", "b", "c")
     with TemporaryDirectory() as folder, relay(RELAY, PORT) as counted:
-        root, plan = Path(folder) / "study", Plan(engine, sites, port=PORT)
+        root, plan = Path(folder) / "study", Deployment(engine, sites, port=PORT)
         write(root, plan)
         if federation:
             heart(root, federation)

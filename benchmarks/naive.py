@@ -18,7 +18,7 @@ def one_by_one(sites: Mapping[str, Site]) -> InProcess:
     """Agents that are not evaluated together."""
     for site in sites.values():
         model: Any = site.objective
-        model.seat = None
+        model.slot = None
     return InProcess(sites)
 
 

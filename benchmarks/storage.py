@@ -16,7 +16,7 @@ from benchmarks.speed import PAGE, task
 from fedshed import Federation
 from fedshed.algorithms import Shed, ShedAggregate
 from fedshed.algorithms.base import Algorithm, State
-from fedshed.algorithms.shed_curvature import Held, curvature
+from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
 from fedshed.linalg.arrays import Matrix
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.optimize import build_problem
@@ -85,7 +85,7 @@ def nbytes(found: dict[int, Any]) -> int:
     return sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in found.values())
 
 
-def changes(problem: Problem, state: State[Held]) -> dict[str, float]:
+def changes(problem: Problem, state: State[SharedCurvature]) -> dict[str, float]:
     """max over g of the relative change of H_hat^-1 g, by the short rows and by float32."""
     mu = float(problem.l2.min())
     exact = _dense(problem, state)
@@ -99,12 +99,12 @@ def changes(problem: Problem, state: State[Held]) -> dict[str, float]:
     }
 
 
-def _each(state: State[Held], keep: Any) -> State[Held]:
+def _each(state: State[SharedCurvature], keep: Any) -> State[SharedCurvature]:
     known = {i: replace(a, curvature=keep(a.curvature)) for i, a in state.known.items()}
     return replace(state, known=known)
 
 
-def _dense(problem: Problem, state: State[Held]) -> Matrix:
+def _dense(problem: Problem, state: State[SharedCurvature]) -> Matrix:
     H = curvature(problem, state)
     return np.column_stack([H.matvec(e) for e in np.eye(problem.n)])
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedshed.experiments import Study
+from fedshed.experiments import ComparisonSpec
 from fedshed.experiments.sources import of_comparison
 from fedshed.report import Agent, Coefficient, Fit, Problem, Report, Rerun, Run
 from fedshed.solve.trace import Row
 
 NAMES = ("fib-shed", "gn-shed+", "newton", "lbfgs")
-STUDY = Study(agents=6, partition="two-class", l2=1e-3, algorithms=NAMES, max_iterations=40).resolved()
+STUDY = ComparisonSpec(
+    agents=6, partition="two-class", l2=1e-3, algorithms=NAMES, max_iterations=40
+).resolved()
 RERUN = Rerun("fedshed compare", 0, {"digits": "0123"}, {"fedshed": "0"})
 EVIL = "<script>document.title='owned'</script>&amp;<b>\"'</script x><!--<script \u2028"
 

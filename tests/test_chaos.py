@@ -7,8 +7,8 @@ import pytest
 from benchmarks.chaos import federation, flaws_of, run
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Known
-from fedshed.algorithms.shed_curvature import Held
+from fedshed.algorithms.base import SiteModel
+from fedshed.algorithms.shed_curvature import SharedCurvature
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 
@@ -30,8 +30,8 @@ def test_a_hole_or_a_silent_difference_would_be_found():
     theta = np.full(6, 0.3)
     point = objective.at(theta)
     values, vectors = leading_eigenpairs(point.factor)
-    held = Held(1, theta, values[:3], vectors[:3], float(values[3]), False, t=1)
-    known = Known(theta, point.value, point.gradient, held)
+    held = SharedCurvature(1, theta, values[:3], vectors[:3], float(values[3]), False, t=1)
+    known = SiteModel(theta, point.value, point.gradient, held)
     assert list(flaws_of(objective, known, exact=True)) == []
     hole = replace(held, values=values[[0, 1, 3]], vectors=vectors[[0, 1, 3]])
     for other in (

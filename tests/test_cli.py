@@ -20,7 +20,7 @@ from calls import call, strict_json
 from fedshed.algorithms import ALGORITHMS
 from fedshed.datasets import names
 from fedshed.datasets.examples import write_example
-from fedshed.experiments import Study
+from fedshed.experiments import ComparisonSpec
 from fedshed.solve.trace import COLUMNS
 
 SMALL = ("--agents", "4", "--algorithms", "fib-shed,fib-shed+,newton", "--max-iterations", "8")
@@ -272,7 +272,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(tmp_path, arguments, message):
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(Study, "run", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr(ComparisonSpec, "run", lambda *_: pytest.fail("the work began"))
     (tmp_path / "file").write_text("")
     result = call("compare", "--out", tmp_path / "file" / "folder")
     assert result.exit_code == 1
@@ -288,7 +288,7 @@ def test_an_error_that_is_not_the_users_is_exit_code_1(monkeypatch):
     def fail(*_):
         raise fedshed.ProtocolError("agent 'a' answered 1 of 2 parts")
 
-    monkeypatch.setattr(Study, "run", fail)
+    monkeypatch.setattr(ComparisonSpec, "run", fail)
     result = call("compare")
     assert (result.exit_code, result.stderr) == (1, "error: agent 'a' answered 1 of 2 parts\n")
 
@@ -297,7 +297,7 @@ def test_ctrl_c_is_a_short_message_and_exit_code_130(monkeypatch, tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Study, "run", interrupt)
+    monkeypatch.setattr(ComparisonSpec, "run", interrupt)
     result = call("compare", "--out", tmp_path / "new")
     assert (result.exit_code, result.stderr, result.stdout) == (130, "interrupted\n", "")
     assert not (tmp_path / "new").exists()

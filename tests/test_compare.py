@@ -17,7 +17,7 @@ from fedshed._utils.errors import ConfigError, DataError, SingularError
 from fedshed._utils.figure_style import LOOKS, look
 from fedshed.algorithms import ALGORITHMS, Newton, Shed
 from fedshed.datasets.loaders import DATASETS
-from fedshed.experiments import Study, compare
+from fedshed.experiments import ComparisonSpec, compare
 from fedshed.experiments.figure import FLOOR, PANELS, draw, save
 from fedshed.experiments.study import facts
 from fedshed.solve.trace import COLUMNS, Trace
@@ -167,7 +167,7 @@ def test_a_singular_problem_is_refused_with_a_remedy():
 
 
 def test_a_resolved_study_says_what_it_does():
-    study = Study(dataset="digits", agents=5).resolved()
+    study = ComparisonSpec(dataset="digits", agents=5).resolved()
     own = DATASETS["digits"]
     assert (study.agents, study.partition, study.target, study.loss) == (
         5,
@@ -181,7 +181,7 @@ def test_a_resolved_study_says_what_it_does():
 
 @pytest.mark.parametrize("loss", ["logistic", "least-squares"])
 def test_the_default_algorithms_suit_the_loss(federation, loss):
-    names = Study(loss=loss).resolved().algorithms
+    names = ComparisonSpec(loss=loss).resolved().algorithms
     assert list(compare(federation, names, loss=loss, max_iterations=1).results) == list(names)
 
 
@@ -200,20 +200,20 @@ def test_the_default_algorithms_suit_the_loss(federation, loss):
 )
 def test_a_study_refuses_what_it_cannot_do(options, error, message):
     with pytest.raises(error, match=message):
-        Study(**options).run()
+        ComparisonSpec(**options).run()
 
 
 def test_a_study_of_absent_data_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDSHED_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(DataError, match="FEDSHED_DATA"):
-        Study(dataset="w8a").run()
+        ComparisonSpec(dataset="w8a").run()
 
 
 def test_a_report_can_be_read_as_a_study_again():
-    study = Study(agents=4, algorithms=("newton",), budget="3", max_iterations=2).resolved()
+    study = ComparisonSpec(agents=4, algorithms=("newton",), budget="3", max_iterations=2).resolved()
     report = json.loads(msgspec.json.encode(facts(msgspec.structs.asdict(study), study.run())))
-    assert msgspec.convert(report["settings"], Study) == study
+    assert msgspec.convert(report["settings"], ComparisonSpec) == study
 
 
 # Traces and figure
@@ -430,7 +430,7 @@ def test_the_report_of_repeats_holds_every_trace(repeated, tmp_path):
 
 
 def test_a_study_of_repeats_deals_the_rows_anew():
-    study = Study(agents=4, algorithms=("newton",), repeats=2, seed=7, max_iterations=2).resolved()
+    study = ComparisonSpec(agents=4, algorithms=("newton",), repeats=2, seed=7, max_iterations=2).resolved()
     found = study.run()
     assert [trial.federation.fingerprint() for trial in found.trials] == [
         study.data(7).fingerprint(), study.data(8).fingerprint(),
@@ -439,4 +439,4 @@ def test_a_study_of_repeats_deals_the_rows_anew():
     assert "median of 2 partitions" in found.title
     for wrong in ({"repeats": 0}, {"repeats": 2, "dataset": "heart"}):
         with pytest.raises(ConfigError, match="repeats"):
-            Study(**wrong).resolved()
+            ComparisonSpec(**wrong).resolved()

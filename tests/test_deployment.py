@@ -29,7 +29,7 @@ from fedshed.deployment.config import SiteFile, Source, StudyFile, Uplink, read_
 from fedshed.deployment.example import write_tables
 from fedshed.deployment.master import conduct_study, serve
 from fedshed.deployment.node import Node
-from fedshed.deployment.plan import HERE, Command, Plan
+from fedshed.deployment.plan import HERE, Command, Deployment
 from fedshed.deployment.review import review
 from fedshed.exchange import InProcess, Stateless
 from fedshed.fitting.fit import fit
@@ -719,7 +719,7 @@ def test_a_command_typed_is_the_command_run(tmp_path):
 )
 def test_plans_that_cannot_work(plan):
     with pytest.raises(ConfigError):
-        Plan("flower", **plan)
+        Deployment("flower", **plan)
 
 
 def test_secrets_are_for_their_owner_only(tmp_path):

@@ -25,7 +25,7 @@ from fedshed.linalg.columns import Batched, narrowed
 from fedshed.linalg.device import LIBRARIES, by_eigh, by_svd, device_named
 from fedshed.linalg.rows import gram
 from fedshed.objectives import LeastSquares, LinearModel, Poisson, batch, local_objectives
-from fedshed.objectives.batch import placed
+from fedshed.objectives.batch import on_device
 from fedshed.tables import Table
 from made_rows import FAMILIES, response
 
@@ -55,17 +55,17 @@ def made(loss, count, N, n, seed=0, beside=False, sparse=()):
     return Federation.from_sites(tables)
 
 
-def on_device(tables):
+def models_on_device(tables):
     """Least-squares models of given rows, on the device: a Hessian X'X/N that does not depend on theta."""
     models = {str(i): LeastSquares(X, np.zeros(len(X))) for i, X in enumerate(tables)}
-    return list(placed(models, device_named(DEVICE)).values())
+    return list(on_device(models, device_named(DEVICE)).values())
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["plain", "weights and offsets"])
 @pytest.mark.parametrize("loss", ROWWISE)
 def test_costs_gradients_and_searches_are_those_of_the_cpu(loss, beside):
     here = local_objectives(made(loss, 5, 30, 7, beside=beside), loss)
-    there = placed(here, device_named(DEVICE))
+    there = on_device(here, device_named(DEVICE))
     rng = np.random.default_rng(1)
     theta, direction, etas = rng.normal(size=7) / 5, rng.normal(size=7), 0.5 ** np.arange(6)
     for i, model in here.items():
@@ -98,7 +98,7 @@ def test_eigenpairs_are_those_of_the_dense_textbook(count, N, n, rank, seed):
     for X in tables:
         X[:, rng.random(n) < 0.2] = 0.0
         X[:, rng.integers(n)] = X[:, rng.integers(n)]
-    for model in on_device(tables):
+    for model in models_on_device(tables):
         point = model.at(np.zeros(n))
         found, expected = (
             leading(point.narrow, n, Automatic()),
@@ -150,7 +150,7 @@ def test_repeated_eigenvalues(shape):
     """A Hessian with one eigenvalue many times: an orthonormal basis, in part and in whole."""
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(max(shape), min(shape))))[0]
     X = Q if shape[0] >= shape[1] else Q.T
-    for model in on_device([X, 3 * X]):
+    for model in models_on_device([X, 3 * X]):
         point = model.at(np.zeros(shape[1]))
         first, whole = (leading(point.narrow, count, Automatic()) for count in (2, shape[1]))
         joined = first.followed_by(whole)
@@ -161,7 +161,7 @@ def test_repeated_eigenvalues(shape):
 def test_what_an_agent_gets_does_not_depend_on_what_others_asked_for():
     rng = np.random.default_rng(0)
     tables = rng.normal(size=(3, 5, 8))
-    quiet, busy = on_device(tables), on_device(tables)
+    quiet, busy = models_on_device(tables), models_on_device(tables)
     for count in (1, 2, 5):
         busy[0].at(np.zeros(8)).narrow.pairs(count)
     for one, other in zip(quiet, busy, strict=True):
@@ -174,7 +174,7 @@ def test_what_an_agent_gets_does_not_depend_on_what_others_asked_for():
 
 @pytest.mark.parametrize("kernel", [Textbook(), Tridiagonal(), Subspace(), Lanczos()])
 def test_a_kernel_of_ones_own_gets_the_factor(kernel):
-    model = on_device([np.random.default_rng(0).normal(size=(80, 60)) * np.geomspace(1, 1e-4, 60)])[0]
+    model = models_on_device([np.random.default_rng(0).normal(size=(80, 60)) * np.geomspace(1, 1e-4, 60)])[0]
     point = model.at(np.zeros(60))
     assert isinstance(point.narrow, Batched)
     found, expected = leading(point.narrow, 4, kernel), leading(narrowed(point.factor), 4, kernel)
@@ -187,7 +187,7 @@ def test_an_agent_whose_numbers_overflow_does_not_spoil_the_others():
     X[1] *= 1e4
     models = {str(i): Poisson(x, np.ones(10)) for i, x in enumerate(X)}
     with np.errstate(all="ignore"):
-        points = [model.at(np.ones(4)) for model in placed(models, device_named(DEVICE)).values()]
+        points = [model.at(np.ones(4)) for model in on_device(models, device_named(DEVICE)).values()]
         with pytest.raises(FloatingPointError, match="not finite"):
             leading(points[1].narrow, 4, Automatic())
         for k in (0, 2):
@@ -266,7 +266,7 @@ def test_what_does_not_fit_stays_here_and_the_run_is_the_same(monkeypatch):
         tables[name] = Table(X, response("logistic", X.sum(axis=1), rng))
     federation = Federation.from_sites(tables)
     monkeypatch.setattr(batch, "BYTES", 4 * batch._bytes(10, 4))
-    moved = placed(local_objectives(federation, "logistic"), device_named(DEVICE))
+    moved = on_device(local_objectives(federation, "logistic"), device_named(DEVICE))
     there = [name for name, model in moved.items() if isinstance(model.at(np.zeros(4)).narrow, Batched)]
     assert there == ["odd", "s0", "s2", "s4"]
     here, mixed = (

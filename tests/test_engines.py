@@ -27,7 +27,7 @@ from fedshed.deployment.local import Programs, listening
 from fedshed.deployment.master import conduct_study
 from fedshed.deployment.new import write
 from fedshed.deployment.node import Node
-from fedshed.deployment.plan import Plan, read_plan
+from fedshed.deployment.plan import Deployment, read_plan
 from fedshed.exchange import InProcess
 from fedshed.fitting.fit import fit
 from fedshed.fitting.model import Model
@@ -53,9 +53,9 @@ def free_port() -> int:
                 return port
 
 
-def deployed(root: Path, engine: str, family: str = "linear") -> Plan:
+def deployed(root: Path, engine: str, family: str = "linear") -> Deployment:
     """The folder of `deploy new`, its study cut down to a few exchanges."""
-    plan = Plan(engine, SITES, port=free_port())  # type: ignore[arg-type]
+    plan = Deployment(engine, SITES, port=free_port())  # type: ignore[arg-type]
     write(root, plan)
     study = root / "master" / "study.toml"
     names = ", ".join(f'"{name}"' for name in COLUMNS)
@@ -339,6 +339,6 @@ def test_a_deployment_is_not_written_over_another(tmp_path):
     deployed(tmp_path, "nvflare")
     assert read_plan(tmp_path).engine == "nvflare"
     with pytest.raises(fedshed.ConfigError, match="not empty"):
-        write(tmp_path, Plan("flower", SITES))
+        write(tmp_path, Deployment("flower", SITES))
     for secret in (tmp_path / "sites").glob("*/startup/client.key"):
         assert secret.stat().st_mode & 0o077 == 0

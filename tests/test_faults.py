@@ -9,9 +9,9 @@ from msgspec.structs import replace
 import fedshed
 from conftest import federation_for, make_federation
 from fedshed.algorithms import build
-from fedshed.algorithms.base import Known, State, advance, cost
+from fedshed.algorithms.base import SiteModel, State, advance, cost
 from fedshed.algorithms.linesearch import TwoExchange
-from fedshed.algorithms.shed_curvature import Held
+from fedshed.algorithms.shed_curvature import SharedCurvature
 from fedshed.exchange import Faulty, InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg import leading_eigenpairs
@@ -182,9 +182,11 @@ def test_a_quorum_that_cannot_be_is_refused(wrong):
 # --- copies --------------------------------------------------------------------------------------------
 
 
-def held_of(pairs: int, n: int = 6) -> Held:
+def held_of(pairs: int, n: int = 6) -> SharedCurvature:
     eye = np.eye(n)
-    return Held(3, np.zeros(n), np.arange(n, n - pairs, -1.0), eye[:pairs], float(n - pairs), False, t=5)
+    return SharedCurvature(
+        3, np.zeros(n), np.arange(n, n - pairs, -1.0), eye[:pairs], float(n - pairs), False, t=5
+    )
 
 
 def pairs_of(start: int, count: int, k: int = 3, n: int = 6) -> Eigenpairs:
@@ -206,12 +208,12 @@ def test_pairs_extend_only_what_they_fit():
 # --- promise 5: the line search compares one function ------------------------------------------------
 
 
-def quadratic_state(answered: dict[str, bool]) -> tuple[Problem, State[Held]]:
+def quadratic_state(answered: dict[str, bool]) -> tuple[Problem, State[SharedCurvature]]:
     """Two agents with H_hat = I; where `answered` is false the last answer is from another point."""
     problem = Problem(np.zeros(6), {"a": 1.0, "b": 1.0}, "logistic")
     theta = np.ones(6)
-    held = Held(1, np.zeros(6), np.zeros(0), np.zeros((0, 6)), 1.0, False, t=1)
-    known = {i: Known(theta if answered[i] else theta + 1, 1.0, np.ones(6), held) for i in "ab"}
+    held = SharedCurvature(1, np.zeros(6), np.zeros(0), np.zeros((0, 6)), 1.0, False, t=1)
+    known = {i: SiteModel(theta if answered[i] else theta + 1, 1.0, np.ones(6), held) for i in "ab"}
     return problem, State(2, theta, known, (1.0,), updated=2)
 
 

@@ -332,7 +332,7 @@ def test_an_answer_of_another_kind_is_refused():
     objectives = local_objectives(federation, "logistic", intercept=True)
 
     class Echo(Inspection, frozen=True, tag=True):
-        def respond(self, agent, cache, part, mine):
+        def respond(self, agent, cache, part, own_part):
             return cache, Inspect(part.theta)
 
     class Echoing(LocalSites):

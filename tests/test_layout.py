@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -96,3 +98,19 @@ def test_files_on_a_page_exist(path):
     files = CODE.findall(path.read_text(encoding="utf-8"))
     places = (ROOT, ROOT / "src", ROOT / "src/fedshed")
     assert [file for file in files if not any((place / file).exists() for place in places)] == []
+
+
+EACH_ALONE = """
+import sys
+import fedshed
+for name in fedshed.__all__:
+    for module in [module for module in sys.modules if module.partition(".")[0] == "fedshed"]:
+        del sys.modules[module]
+    import fedshed
+    assert getattr(fedshed, name) is not None, name
+"""
+
+
+def test_every_public_name_can_be_had_first():
+    """Names are imported when they are used; none may need that another was used before."""
+    subprocess.run([sys.executable, "-c", EACH_ALONE], check=True)

@@ -310,7 +310,7 @@ def test_conjugate_gradients_with_a_near_factor_solve_as_exactly(stack, ratio):
     """Half of the rows, and another diagonal: what an older H_hat looks like."""
     U, diagonal, g = awkward_stack(*stack)
     H, half = U.T @ U + np.diag(diagonal), U[: len(U) // 2]
-    operator = LowRankPlusDiagonal(U, diagonal, near=lambda: cholesky_of(half, ratio * diagonal))
+    operator = LowRankPlusDiagonal(U, diagonal, preconditioner=lambda: cholesky_of(half, ratio * diagonal))
     p = operator._conjugate_gradients(g)
     scale = np.linalg.norm(g) + np.linalg.norm(H, 2) * np.linalg.norm(p)
     assert np.linalg.norm(g - H @ p) <= 1e-12 * scale
@@ -321,7 +321,7 @@ def test_many_columns_and_more_rows_are_solved_with_the_near_factor(monkeypatch)
     rng = np.random.default_rng(0)
     U, g, made = rng.normal(size=(90, 40)), rng.normal(size=40), []
     near = LowRankPlusDiagonal(
-        U, np.ones(40), near=lambda: made.append(1) or cholesky_of(U[:50], np.ones(40))
+        U, np.ones(40), preconditioner=lambda: made.append(1) or cholesky_of(U[:50], np.ones(40))
     )
     assert near.method == "pcg"
     np.testing.assert_allclose(near.matvec(near.solve(g)), g, atol=1e-10)

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 import fedshed
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.cli import app
-from fedshed.experiments import Study
+from fedshed.experiments import ComparisonSpec
 from fedshed.report import page
 from fedshed.ui.live import DONE, FAILED, PAUSED, RUNNING, STOPPED
 from fedshed.ui.log import Log
 
-SMALL = Study(agents=4, l2=1e-2, algorithms=("fib-shed", "newton"), max_iterations=200)
-LONG = Study(agents=4, l2=1e-6, algorithms=("agd",), tol=0.0, max_iterations=1_000_000)
+SMALL = ComparisonSpec(agents=4, l2=1e-2, algorithms=("fib-shed", "newton"), max_iterations=200)
+LONG = ComparisonSpec(agents=4, l2=1e-6, algorithms=("agd",), tol=0.0, max_iterations=1_000_000)
 
 
 def wait(condition, seconds=30.0):
@@ -80,12 +80,12 @@ def test_a_stopped_run_keeps_what_it_had_and_another_has_another_token(simulatio
 
 def test_what_cannot_run_is_refused_at_once_or_said_when_it_is_known(simulation, monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'fib-shed'"):
-        simulation.start(Study(algorithms=("fib-shd",)))
+        simulation.start(ComparisonSpec(algorithms=("fib-shd",)))
     with pytest.raises(ConfigError, match="rayleigh"):
-        simulation.start(Study(budget="raleigh"))
+        simulation.start(ComparisonSpec(budget="raleigh"))
     monkeypatch.setenv("FEDSHED_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    simulation.start(Study(dataset="w8a"))
+    simulation.start(ComparisonSpec(dataset="w8a"))
     simulation.join(30)
     assert simulation.status().state == FAILED
     assert "FEDSHED_DATA" in simulation.status().message

@@ -149,7 +149,7 @@ def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
     prediction = coding.predicted(copy, move)
     W, g = prediction.W + 0.3 * spd(n, seed + 2, 0.3), prediction.g + rng.normal(size=n)
     answer = coding.innovation(1.0, g, W, prediction, move, 0.1, np.inf)
-    new = coding.corrected(prediction, move, answer)
+    new = coding.corrected_copy(prediction, move, answer)
     assert np.abs(new.W - W).max() <= 0.06 * 1.001
     assert np.abs(new.g - g).max() <= 0.5 * 0.01 * 0.5 * 1.001
     assert answer.error == pytest.approx(np.sum((new.W - W) ** 2), rel=1e-6, abs=1e-12)
@@ -177,7 +177,7 @@ def test_malformed_streams_raise_nothing_but_the_codecs_error(data):
         lambda: coding.change_matrix(data, 3),
         lambda: coding.moved(coding.identity(np.zeros(3)), Move(1, b"", data, 1.0, True)),
         lambda: coding.decoded_first(coding.First(0.0, data, data, data), 3),
-        lambda: coding.corrected(
+        lambda: coding.corrected_copy(
             copy, Move(1, b"", b"", 1.0, True), coding.Innovation(0.0, data, 1.0, data, 0.0)
         ),
     ):

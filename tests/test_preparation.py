@@ -15,7 +15,7 @@ import fedshed
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.preparation import (
-    Plan,
+    DesignPlan,
     Preparer,
     Study,
     prepare,
@@ -477,7 +477,7 @@ def test_a_site_checks_a_formula_itself(frames):
 
     site = Preparer("bonn", frames["bonn"])
     study = Study(family="linear", target="age", formula="age ~ __import__('os')")
-    for part in (Describe(study), Build(Plan(study, ("visits",), {}))):
+    for part in (Describe(study), Build(DesignPlan(study, ("visits",), {}))):
         request = CODEC.encode_request(CODEC.encode_common(b"run", 1, [part]), None)
         (answer,) = CODEC.decode_reply(site.handle(request)).parts
         assert type(answer).__name__ == "Refused"
@@ -530,7 +530,7 @@ def test_nothing_but_counts_levels_and_sums_is_sent(frames):
 def test_a_plan_survives_json_and_predicts_row_by_row(frames):
     for study in (COUNTS, Study(family="poisson", formula=FORMULAS[1], exposure="years", standardize=True)):
         prepared = prepare(frames, study)
-        plan = Plan.from_json(prepared.plan.to_json())
+        plan = DesignPlan.from_json(prepared.plan.to_json())
         assert plan == prepared.plan
         for site, frame in frames.items():
             np.testing.assert_array_equal(plan.design(frame), prepared.federation.tables[site].X)

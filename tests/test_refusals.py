@@ -10,7 +10,7 @@ import fedshed
 from conftest import CASES, federation_for, make_federation
 from fedshed import Fused
 from fedshed.algorithms import build
-from fedshed.algorithms.base import Known
+from fedshed.algorithms.base import SiteModel
 from fedshed.exchange import InProcess
 from fedshed.exchange.convexity import cancelled, contradictions
 from fedshed.objectives import local_objectives
@@ -150,7 +150,7 @@ def test_a_start_near_an_almost_exact_fit_is_no_lie(noise, away):
 @pytest.mark.parametrize("size", [0.0, 1e-200, 1e100, 1e300])
 def test_what_cancels_is_a_number_whatever_a_site_says(f, size):
     with np.errstate(over="ignore"):  # as the wire has it
-        assert 0 <= cancelled(Known(np.full(3, size), f, np.full(3, size), None)) < np.inf
+        assert 0 <= cancelled(SiteModel(np.full(3, size), f, np.full(3, size), None)) < np.inf
 
 
 def test_a_late_reply_of_another_run_is_no_forgery():
@@ -186,7 +186,7 @@ def test_a_lie_is_found_and_the_truth_believed_at_any_size(size):
         search = Search(np.array([a]), np.array([b - a]), etas)
         costs = Costs(np.array([f(a + eta * (b - a)) for eta in etas]))
         for sign in (1.0, -7.0):
-            known = Known(np.array([a]), f(a), sign * np.array([slope(a)]), None)
+            known = SiteModel(np.array([a]), f(a), sign * np.array([slope(a)]), None)
             lie = sign * slope(a) * (b - a) > f(b) - f(a)  # a tangent that lies above the cost
             with np.errstate(over="ignore"):  # as the wire has it
                 found = contradictory(known, search, costs)
@@ -305,7 +305,7 @@ def test_what_a_site_says_of_honest_rows_is_never_a_contradiction():
     for _ in range(200):
         a, b = rng.normal(size=(2, 6)) * 10 ** rng.uniform(-6, 2)
         p, q, other = (objectives["large"].at(a), objectives["large"].at(b), objectives["small"].at(b))
-        known, here = Known(a, p.value, p.gradient, None), Update(1, b)
+        known, here = SiteModel(a, p.value, p.gradient, None), Update(1, b)
         assert not contradictory(known, here, Local(q.value, q.gradient, None), scale=1.0)
         caught += contradictory(known, here, Local(other.value, other.gradient, None), scale=1.0)
     assert caught > 50
@@ -327,7 +327,7 @@ def test_of_many_sites_looked_at_together_exactly_the_liars_are_named(points):
     known = {}
     for i in range(8):
         w, point = at[i % points]
-        known[f"s{i}"] = Known(w, point.value, point.gradient, None)
+        known[f"s{i}"] = SiteModel(w, point.value, point.gradient, None)
     parts = [Search(b, direction, etas), Update(2, b)]
     found = contradictions(known, parts, said, dict.fromkeys(said, 1.0), lossy=False)
     assert set(found) == {"s2", "s3"}

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedshed._utils.figure_style import look
-from fedshed.algorithms.base import Known, State
-from fedshed.algorithms.shed_curvature import Held
+from fedshed.algorithms.base import SiteModel, State
+from fedshed.algorithms.shed_curvature import SharedCurvature
 from fedshed.cli import app
-from fedshed.experiments import Study
+from fedshed.experiments import ComparisonSpec
 from fedshed.experiments.plan import Figure, Panel
 from fedshed.experiments.plan import Problem as PlanProblem
 from fedshed.experiments.plan import Run as PlanRun
@@ -149,7 +149,7 @@ def test_the_command_makes_the_same_study_again(monkeypatch, done):
         seen.append(study)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Study, "run", run)
+    monkeypatch.setattr(ComparisonSpec, "run", run)
     _, *words = STUDY.command().split()
     CliRunner().invoke(app, words)
     assert seen[0] == STUDY
@@ -195,8 +195,8 @@ def test_the_largest_report_stays_below_six_megabytes():
     recorder, names = Recorder(), [f"agent {i}" for i in range(1000)]
     for t in range(1, 201):
         values = np.geomspace(1, 1e-9, 799) * t
-        held = Held(t, np.zeros(0), values, np.zeros((0, 0)), 1e-9, True, t)
-        known = dict.fromkeys(names, Known(np.zeros(0), 0.0, np.zeros(0), held))
+        held = SharedCurvature(t, np.zeros(0), values, np.zeros((0, 0)), 1e-9, True, t)
+        known = dict.fromkeys(names, SiteModel(np.zeros(0), 0.0, np.zeros(0), held))
         recorder(Progress(State(t, np.zeros(0), known), rows=[None] * t))
     pairs, spectra = recorder.pairs(), recorder.spectra()
     assert pairs.values[0] == (799,) * 100

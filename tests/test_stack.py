@@ -45,7 +45,7 @@ def test_together_is_alone_bit_for_bit(loss, sparse, shape, beside, seed):
     federation = made(loss, *shape, seed, sparse, beside and loss != "gamma")
     objectives = local_objectives(federation, loss)
     together = stacked(objectives)
-    assert all(model.seat is not None for model in together.values())
+    assert all(model.slot is not None for model in together.values())
     rng = np.random.default_rng(seed)
     theta, direction, etas = rng.normal(size=shape[2]) / 9, rng.normal(size=shape[2]), 0.5 ** np.arange(8)
     for i, model in alone(objectives).items():
@@ -104,7 +104,7 @@ def test_large_tables_and_odd_ones_stay_alone(monkeypatch):
         "short": (rng.normal(size=(9, 3)), np.arange(9.0)),
     }
     together = stacked(local_objectives(Federation.from_sites(sites), "least-squares"))
-    assert [i for i, model in sorted(together.items()) if model.seat] == ["a", "b"]
+    assert [i for i, model in sorted(together.items()) if model.slot] == ["a", "b"]
 
 
 def test_what_is_shared_cannot_be_changed_and_views_are_no_promise():
@@ -127,6 +127,6 @@ def test_what_is_shared_cannot_be_changed_and_views_are_no_promise():
 def test_a_copy_of_a_model_is_evaluated_alone():
     model = next(iter(stacked(local_objectives(made("logistic", 4, 20, 3, 1), "logistic")).values()))
     other = deepcopy(model)
-    assert model.seat is not None
-    assert other.seat is None
+    assert model.slot is not None
+    assert other.slot is None
     assert other.at(np.ones(3)).value == model.at(np.ones(3)).value

@@ -12,8 +12,8 @@ import fedshed
 from conftest import make_federation
 from fedshed import ConfigError, Fused
 from fedshed.algorithms import QnShed, Shed
-from fedshed.algorithms.base import Known, State
-from fedshed.algorithms.shed_curvature import Held, curvature
+from fedshed.algorithms.base import SiteModel, State
+from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
 from fedshed.exchange import Faulty, InProcess
 from fedshed.linalg.short_rows import CHANGE, Short, weighted_gram
 from fedshed.protocol.codec import Decoder, encode
@@ -21,25 +21,25 @@ from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs
 
 
-def held_of(rng, n: int, q: int, smallest: float) -> Held:
+def held_of(rng, n: int, q: int, smallest: float) -> SharedCurvature:
     """q eigenpairs of a Hessian whose spectrum falls from 1 to `smallest`, and the eigenvalue after them."""
     values = np.geomspace(1.0, smallest, n)
     vectors = np.linalg.qr(rng.normal(size=(n, n)))[0]
-    return Held(1, np.zeros(n), values[:q], vectors[:q], float(values[min(q, n - 1)]), False, t=1)
+    return SharedCurvature(1, np.zeros(n), values[:q], vectors[:q], float(values[min(q, n - 1)]), False, t=1)
 
 
-def state_of(held: list[Held], mu: float) -> tuple[Problem, State[Held]]:
+def state_of(held: list[SharedCurvature], mu: float) -> tuple[Problem, State[SharedCurvature]]:
     n = held[0].vectors.shape[1]
     names = [f"{i:02}" for i in range(len(held))]
-    known = {i: Known(np.zeros(n), 0.0, np.zeros(n), h) for i, h in zip(names, held, strict=True)}
+    known = {i: SiteModel(np.zeros(n), 0.0, np.zeros(n), h) for i, h in zip(names, held, strict=True)}
     return Problem(np.full(n, mu), dict.fromkeys(names, 1.0), "logistic"), State(1, np.zeros(n), known)
 
 
-def nbytes(held: Held) -> int:
+def nbytes(held: SharedCurvature) -> int:
     return held.vectors.nbytes + (len(held.short.levels) + held.short.scales.nbytes if held.short else 0)
 
 
-def worst_change(held: list[Held], mu: float) -> float:
+def worst_change(held: list[SharedCurvature], mu: float) -> float:
     """The largest relative change of H_hat^-1 g over all g: the norm of H~^-1 (H~ - H)."""
     kept = [h.shortened(mu, orthogonal=True) for h in held]
     H, short = (curvature(*state_of(one, mu)) for one in (held, kept))
@@ -60,7 +60,7 @@ def test_no_direction_moves_by_1e_7_whatever_the_condition(n, agents, decades, r
     assert worst_change(held, 10.0**ridge) < CHANGE + 1e-15 * 10.0**-ridge  # and what rounding itself does
 
 
-def change(H, held: Held, rows) -> float:
+def change(H, held: SharedCurvature, rows) -> float:
     """How far the worst direction moves with these rows in place of the agent's."""
     moved = rows.T * held.excess @ rows - held.vectors.T * held.excess @ held.vectors
     return float(np.linalg.norm(np.linalg.solve(H, moved), 2))
@@ -119,7 +119,7 @@ def test_coded_rows_count_with_the_sum_of_their_errors():
     rng = np.random.default_rng(5)
     row = rng.normal(size=40)
     vectors = np.tile(row / np.linalg.norm(row), (39, 1))
-    held = Held(1, np.zeros(40), np.full(39, 1e-2), vectors, 0.0, False, t=1)
+    held = SharedCurvature(1, np.zeros(40), np.full(39, 1e-2), vectors, 0.0, False, t=1)
     short = held.shortened(1e-3, orthogonal=False)
     moved = short.rows.T * held.values @ short.rows - vectors.T * held.values @ vectors
     assert np.linalg.norm(moved, 2) <= CHANGE * 1e-3
@@ -129,7 +129,7 @@ def test_coded_rows_count_with_the_sum_of_their_errors():
 
 def test_a_state_with_short_rows_survives_its_encoding():
     short = held_of(np.random.default_rng(6), 12, 9, 1e-3).shortened(1e-2, orthogonal=True)
-    again = Decoder(Held, 12)(encode(short))
+    again = Decoder(SharedCurvature, 12)(encode(short))
     assert np.array_equal(again.rows, short.rows)
     assert again.short.levels == short.short.levels
     assert np.array_equal(Short().merged(np.eye(3)), np.eye(3))

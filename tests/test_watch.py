@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import fedshed
 from conftest import make_federation
 from fedshed.cli import app
-from fedshed.cli.watch import Told
+from fedshed.cli.watch import RunLogView
 from fedshed.exchange import Faulty, InProcess
-from fedshed.solve.watching import Begin, End, Line, Round, RunLog, Together, lines, seconds_left
+from fedshed.solve.watching import Begin, End, Line, ObserverGroup, Round, RunLog, lines, seconds_left
 
 L2 = 1e-3
 
@@ -94,7 +94,7 @@ def test_a_refusal_is_in_the_log_with_its_reason(tmp_path):
 def test_a_resumed_run_goes_on_in_the_same_log(logged, tmp_path):
     fedshed.resume(tmp_path / "ckpt", make_federation("logistic"), tol=1e-12, watch=RunLog(tmp_path))
     with (tmp_path / "run.jsonl").open("rb") as stream:
-        told = Told(stream)
+        told = RunLogView(stream)
     iterations = [one.iteration for one in told.rounds]
     assert iterations == sorted(set(iterations))  # rounds that were played again are shown once
     assert told.end is not None
@@ -151,7 +151,7 @@ def test_the_live_view_ends_with_the_run(logged, tmp_path, monkeypatch):
 
     monkeypatch.setattr(watch.time, "sleep", nap)
     with (tmp_path / "run.jsonl").open("rb") as stream:
-        told = Told(stream)
+        told = RunLogView(stream)
         watch._follow(told)
     assert len(naps) == 3
     assert told.end is not None
@@ -234,7 +234,7 @@ def test_tensorboard_and_mlflow_get_the_numbers_of_the_log(tmp_path, trackers):
 
     result = fedshed.optimize(
         make_federation("logistic"), algorithm="fib-shed", l2=L2,
-        watch=Together(RunLog(tmp_path), TensorBoard(tmp_path), MLflow()),
+        watch=ObserverGroup(RunLog(tmp_path), TensorBoard(tmp_path), MLflow()),
     )  # fmt: skip
     rounds: list[Line] = read(tmp_path)[1:-1]
     for k, one in enumerate(rounds):

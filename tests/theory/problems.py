@@ -23,7 +23,7 @@ from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.linesearch import FullStep, Step
 from fedshed.algorithms.renewal import Once
 from fedshed.algorithms.shed import Midpoint, Shed
-from fedshed.algorithms.shed_curvature import Held, curvature
+from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
 from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.arrays import Matrix, Vector
@@ -151,7 +151,7 @@ class Round:
     t: int
     theta: Vector
     g: Vector
-    held: Mapping[str, Held]
+    held: Mapping[str, SharedCurvature]
     lambdas: Mapping[str, Vector]  # of H^(i)(theta^k), recomputed here
     H_hat: Matrix
     eta: float

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed.algorithms.base import Known, State
+from fedshed.algorithms.base import SiteModel, State
 from fedshed.algorithms.linesearch import FullStep
 from fedshed.algorithms.renewal import History, Renewal
 from fedshed.algorithms.shed import Shed
@@ -92,7 +92,7 @@ class ShedAggregate(Shed, frozen=True, tag=True):
             if i in replies:
                 local, old = replies[i][0], known[i].curvature if i in known else None
                 share, pairs = self._share(problem, state, i), self.pairs_of(i, local)
-                known[i] = Known(state.theta, local.loss, local.gradient, old)
+                known[i] = SiteModel(state.theta, local.loss, local.gradient, old)
                 if pairs is not None and _fits(pairs, share):
                     taken[i] = pairs
                 elif share.more and old is not None:

@@ -33,7 +33,7 @@ class Curvature(Protocol):
 C = TypeVar("C", bound=Curvature | None)
 
 
-class Known(Struct, Generic[C], frozen=True):
+class SiteModel(Struct, Generic[C], frozen=True):
     """All the Master knows of one agent: f and g at w, the last point it answered at, and its curvature.
 
     Elsewhere the agent is its model m(theta) = f + g's + s'H_hat s / 2 with s = theta - w.
@@ -66,7 +66,7 @@ class State(Struct, Generic[C], frozen=True):
 
     t: int
     theta: Vector
-    known: dict[AgentId, Known[C]]
+    known: dict[AgentId, SiteModel[C]]
     norms: tuple[float, ...] = ()
     updated: int = 0  # the iteration whose update is in `known`
 
@@ -155,7 +155,7 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
         """What is worth keeping of an update at a trial point that was rejected: nothing, by default."""
         return state
 
-    def reminded(self, state: S) -> S:
+    def assume_forgotten(self, state: S) -> S:
         """The state that trusts no agent's memory, after a resume."""
         return state
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Algorithm, Info, Known, State, gradient
+from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.algorithms.newton import PackedHessian
@@ -55,7 +55,7 @@ class Estimate(PackedHessian, frozen=True, kw_only=True):
     vectors: Matrix
     lost: bool = False
 
-    def corrected(self, rate: float) -> Estimate:
+    def corrected_hessian(self, rate: float) -> Estimate:
         """With the correction applied: version + 1."""
         n = self.vectors.shape[1]
         packed = self.packed + pack((rate * self.vectors.T * self.values) @ self.vectors)
@@ -83,7 +83,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         known = dict(state.known)
         for i, (local,) in replies.items():
             old = known[i].curvature if i in known else None
-            known[i] = Known(state.theta, local.loss, local.gradient, self._estimate(old, local))
+            known[i] = SiteModel(state.theta, local.loss, local.gradient, self._estimate(old, local))
         return replace(state, known=known)
 
     def step(self, problem: Problem, state: State[Estimate]) -> Flow[tuple[State[Estimate], Info]]:
@@ -97,7 +97,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         rounds = 1 + self.line_search.rounds + (state.t == 1)
         return step.state, Info(step.eta, rounds, renewed=len(problem.agents), stopped=step.stopped)
 
-    def reminded(self, state: State[Estimate]) -> State[Estimate]:
+    def assume_forgotten(self, state: State[Estimate]) -> State[Estimate]:
         """Send the matrix with the next request: an agent may have forgotten it."""
         known = {i: replace(a, curvature=replace(a.curvature, lost=True)) for i, a in state.known.items()}
         return replace(state, known=known)
@@ -106,24 +106,24 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         if i not in state.known:
             return None
         estimate = state.known[i].curvature
-        new = estimate.corrected(self.rate)
+        new = estimate.corrected_hessian(self.rate)
         return Learnt(new.version, new.packed if problem.stateless or estimate.lost else None)
 
     def _estimate(self, old: Estimate | None, local: LocalHessian | Correction) -> Estimate:
         if isinstance(local, LocalHessian):
             return _unchanged(0, local.hessian, len(local.gradient))
         assert old is not None  # the first answer is a Hessian: see `refusal`
-        new = old.corrected(self.rate)
+        new = old.corrected_hessian(self.rate)
         if local.version != new.version:
             return replace(new, lost=True)
         return replace(new, values=local.values, vectors=local.vectors, lost=False)
 
-    def refusal(self, problem: Problem, part: Update, mine: Learnt | None, answer: Any) -> str | None:
+    def refusal(self, problem: Problem, part: Update, own_part: Learnt | None, answer: Any) -> str | None:
         """First a Hessian, then corrections of the version asked for (-1: the agent lost it)."""
-        if mine is None:
+        if own_part is None:
             return unlike(answer, LocalHessian)
-        if isinstance(answer, Correction) and answer.version not in (mine.version, -1):
-            return f"it corrects version {answer.version}; asked for was {mine.version}"
+        if isinstance(answer, Correction) and answer.version not in (own_part.version, -1):
+            return f"it corrects version {answer.version}; asked for was {own_part.version}"
         return unlike(answer, Correction)
 
     def sent(self, cache: Estimate | None, answer: Message) -> Estimate | None:
@@ -135,16 +135,16 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         return cache
 
     def respond(
-        self, agent: Agent, cache: Estimate | None, part: Update, mine: Learnt | None
+        self, agent: Agent, cache: Estimate | None, part: Update, own_part: Learnt | None
     ) -> tuple[Estimate | None, Message]:
         """The whole Hessian at the start; then the leading part of its difference to what was learnt."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
         H, n = gram(point.factor), agent.objective.dim
-        if mine is None:
+        if own_part is None:
             packed = pack(H)
             return _unchanged(0, packed, n), LocalHessian(point.value, point.gradient, packed)
-        estimate = _agreed(cache, mine, self.rate, n)
+        estimate = _agreed(cache, own_part, self.rate, n)
         if estimate is None:
             return cache, Correction(point.value, point.gradient, -1, np.zeros(0), np.zeros((0, n)))
         rank = self.channel.eigenpairs(part.t, agent.name, pair_bytes=8 * (n + 1))
@@ -158,14 +158,14 @@ def _unchanged(version: int, packed: Packed, n: int) -> Estimate:
     return Estimate(packed=packed, version=version, values=np.zeros(0), vectors=np.zeros((0, n)))
 
 
-def _agreed(cache: Estimate | None, mine: Learnt, rate: float, n: int) -> Estimate | None:
+def _agreed(cache: Estimate | None, own_part: Learnt, rate: float, n: int) -> Estimate | None:
     """The agent's copy at the Master's version: as it is, with the last correction, or as sent; else None."""
-    if cache is not None and cache.version == mine.version:
+    if cache is not None and cache.version == own_part.version:
         return cache
-    if cache is not None and cache.version + 1 == mine.version:
-        return cache.corrected(rate)
-    if mine.matrix is not None:
-        return _unchanged(mine.version, mine.matrix, n)
+    if cache is not None and cache.version + 1 == own_part.version:
+        return cache.corrected_hessian(rate)
+    if own_part.matrix is not None:
+        return _unchanged(own_part.version, own_part.matrix, n)
     return None
 
 

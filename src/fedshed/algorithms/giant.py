@@ -60,18 +60,18 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
         info = Info(step.eta, 2 + self.line_search.rounds, renewed=len(replies), stopped=step.stopped)
         return step.state, info
 
-    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+    def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """A direction for a Solve, a cost and a gradient for an Update."""
         return (
             unlike(answer, Direction)
             if isinstance(part, Solve)
-            else super().refusal(problem, part, mine, answer)
+            else super().refusal(problem, part, own_part, answer)
         )
 
-    def respond(self, agent: Agent, cache: None, part: Any, mine: Any) -> tuple[None, Message]:
+    def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
         """f_i and g_i, or the local Newton direction."""
         if not isinstance(part, Solve):
-            return super().respond(agent, cache, part, mine)
+            return super().respond(agent, cache, part, own_part)
         H = gram(agent.objective.at(part.theta).factor) + np.diag(np.broadcast_to(part.l2, part.g.shape))
         return None, Direction(self.local_direction(H, part.g), self.log_weight(H))
 

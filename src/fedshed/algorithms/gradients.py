@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Algorithm, Known, State
+from fedshed.algorithms.base import Algorithm, SiteModel, State
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Point
 from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
@@ -63,14 +63,14 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
                 scale = known[i].curvature if i in known else None
             else:
                 scale = Scale(np.atleast_1d(local.scale))
-            known[i] = Known(state.theta, local.loss, local.gradient, scale)
+            known[i] = SiteModel(state.theta, local.loss, local.gradient, scale)
         return replace(state, known=known)
 
-    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+    def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """The scale comes with the first answer, and only with it."""
         return unlike(answer, self.first if part.t == 1 else Local)
 
-    def respond(self, agent: Agent, cache: None, part: Any, mine: Any) -> tuple[None, Message]:
+    def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
         """f_i and g_i, and the scale at the start."""
         point = agent.objective.at(part.theta)
         return None, self.scaled(point) if part.t == 1 else Local(point.value, point.gradient, None)

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Algorithm, Info, Known, State, gradient
+from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Packed, Vector, pack, unpack
@@ -46,7 +46,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         """Each agent that answered is known exactly at theta^t."""
         known = dict(state.known)
         for i, (local,) in replies.items():
-            known[i] = Known(state.theta, local.loss, local.gradient, PackedHessian(local.hessian))
+            known[i] = SiteModel(state.theta, local.loss, local.gradient, PackedHessian(local.hessian))
         return replace(state, known=known)
 
     def step(self, problem: Problem, state: State[PackedHessian]) -> Flow[tuple[State[PackedHessian], Info]]:
@@ -64,7 +64,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         """H_t, when every agent answered at theta^t."""
         return None if state.silent(problem) or self.precision.lossy else _hessian(problem, state)
 
-    def respond(self, agent: Agent, cache: None, part: Update, mine: Any) -> tuple[None, LocalHessian]:
+    def respond(self, agent: Agent, cache: None, part: Update, own_part: Any) -> tuple[None, LocalHessian]:
         """f_i, g_i and H_i at theta^t."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)

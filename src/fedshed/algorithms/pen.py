@@ -19,7 +19,7 @@ from fedshed.algorithms import pen_coding as coding
 from fedshed.algorithms.base import (
     Algorithm,
     Info,
-    Known,
+    SiteModel,
     State,
     advance,
     cost,
@@ -100,7 +100,9 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     def absorb(self, problem: Problem, state: PenState, replies: Replies) -> PenState:
         """Copies from the first answers; the first move will go to the coordinates of the mean diagonal."""
         copies = {i: coding.decoded_first(replies[i][0], problem.n) for i in problem.agents}
-        known = {i: Known(state.theta, replies[i][0].loss, copies[i].g, copies[i]) for i in problem.agents}
+        known = {
+            i: SiteModel(state.theta, replies[i][0].loss, copies[i].g, copies[i]) for i in problem.agents
+        }
         diagonal = problem.l2.copy()
         for i in problem.agents:
             diagonal = diagonal + problem.p[i] * np.diag(copies[i].W)
@@ -180,8 +182,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         for i in problem.agents:
             (answer,) = replies[i]
             predicted = coding.predicted(state.known[i].curvature, move)
-            copy = coding.corrected(predicted, move, answer)
-            known[i] = Known(frame.theta, answer.loss, inverse @ copy.g, copy)
+            copy = coding.corrected_copy(predicted, move, answer)
+            known[i] = SiteModel(frame.theta, answer.loss, inverse @ copy.g, copy)
         noise = state.noise
         if move.curvature:
             noise = self._noise(problem, [replies[i][0].error for i in problem.agents])
@@ -209,12 +211,12 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         energy = sum(problem.p[i] ** 2 * e for i, e in zip(problem.agents, errors, strict=True))
         return 2 * float(np.sqrt(energy / problem.n))
 
-    def refusal(self, problem: Problem, part: Any, mine: Any, answer: Any) -> str | None:
+    def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """Each part has its own kind of answer, which can be decoded."""
         if isinstance(part, Update):
             return unlike(answer, Local)
         if isinstance(answer, Forgot) and isinstance(part, Move):
-            return None if mine.whole is None else "it forgot the copy that was sent with the request"
+            return None if own_part.whole is None else "it forgot the copy that was sent with the request"
         why = unlike(answer, First if isinstance(part, Start) else Innovation)
         return why or coding.undecodable(part, answer, problem.n)
 
@@ -230,17 +232,19 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         known = {i: replace(state.known[i], g=replies[i][0].gradient) for i in problem.agents}
         return replace(state, known=known)
 
-    def reminded(self, state: PenState) -> PenState:
+    def assume_forgotten(self, state: PenState) -> PenState:
         """Send every agent its copy with the next request."""
         return replace(state, lost=tuple(sorted(state.known)))
 
     # --- at an agent -----------------------------------------------------------------------------
 
-    def respond(self, agent: Agent, cache: Cache | None, part: Any, mine: Mine | None) -> tuple[Any, Message]:
+    def respond(
+        self, agent: Agent, cache: Cache | None, part: Any, own_part: Mine | None
+    ) -> tuple[Any, Message]:
         """The first answer, an exact gradient, or the innovation at the point of a move."""
         if isinstance(part, Move):
-            assert mine is not None
-            return self._innovation(agent, cache, part, mine)
+            assert own_part is not None
+            return self._innovation(agent, cache, part, own_part)
         point = agent.objective.at(part.theta)
         if isinstance(part, Update):
             return cache, Local(point.value, point.gradient, None)
@@ -249,9 +253,9 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         return Cache(coding.identity(part.theta), copy), first
 
     def _innovation(
-        self, agent: Agent, cache: Cache | None, move: Move, mine: Mine
+        self, agent: Agent, cache: Cache | None, move: Move, own_part: Mine
     ) -> tuple[Cache | None, Message]:
-        held = _recalled(cache, mine)
+        held = _recalled(cache, own_part)
         if held is None:
             return cache, Forgot()
         frame = coding.moved(coding.changed(held[0], move.change), move)
@@ -267,7 +271,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             self.step_size,
             self._bytes(agent, move),
         )
-        return Cache(frame, coding.corrected(predicted, move, answer), held), answer
+        return Cache(frame, coding.corrected_copy(predicted, move, answer), held), answer
 
     def _bytes(self, agent: Agent, move: Move) -> float:
         """What the link carries this time; a coarser step makes the message fit."""
@@ -277,14 +281,14 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         return float(self.channel.eigenpairs(move.t, agent.name, pair) * pair)
 
 
-def _recalled(cache: Cache | None, mine: Mine) -> tuple[Frame, Copy] | None:
+def _recalled(cache: Cache | None, own_part: Mine) -> tuple[Frame, Copy] | None:
     """The frame and copy the Master means: sent along, or the newest, or the one before the last answer."""
-    if mine.whole is not None:
-        whole = mine.whole
-        return Frame(whole.G, whole.theta), Copy(mine.digest, unpack(whole.W, len(whole.g)), whole.g)
-    if cache is not None and cache.copy.digest == mine.digest:
+    if own_part.whole is not None:
+        whole = own_part.whole
+        return Frame(whole.G, whole.theta), Copy(own_part.digest, unpack(whole.W, len(whole.g)), whole.g)
+    if cache is not None and cache.copy.digest == own_part.digest:
         return cache.frame, cache.copy
-    if cache is not None and cache.previous is not None and cache.previous[1].digest == mine.digest:
+    if cache is not None and cache.previous is not None and cache.previous[1].digest == own_part.digest:
         return cache.previous
     return None
 

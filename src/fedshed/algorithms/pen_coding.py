@@ -228,7 +228,7 @@ def innovation(
     return Innovation(loss, rest, c, coded, float(np.sum(np.square(missed))))
 
 
-def corrected(prediction: Copy, move: Move, answer: Innovation) -> Copy:
+def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     """The prediction with the decoded innovation: what both ends go on from."""
     n, W = len(prediction.g), prediction.W
     if move.curvature:
@@ -245,7 +245,7 @@ def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str |
             copy = decoded_first(answer, n)
         else:
             assert isinstance(part, Move)
-            copy = corrected(Copy(0, np.zeros((n, n)), np.zeros(n)), part, answer)
+            copy = corrected_copy(Copy(0, np.zeros((n, n)), np.zeros(n)), part, answer)
     except CodecError as error:
         return str(error)
     finite = np.isfinite(copy.W).all() and np.isfinite(copy.g).all()

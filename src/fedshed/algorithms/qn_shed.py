@@ -17,7 +17,7 @@ from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.linesearch import Fused, LineSearch
 from fedshed.algorithms.shed import Shed, Spectrum
-from fedshed.algorithms.shed_curvature import Held, Operator, curvature
+from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, curvature
 from fedshed.linalg import Automatic, Kernel
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem
@@ -34,7 +34,7 @@ class LocalWhole(Message, frozen=True):
     hessian: Packed
 
 
-class QnState(State[Held], frozen=True):
+class QnState(State[SharedCurvature], frozen=True):
     """The Master's state with its secants, oldest first, and the last point and gradient."""
 
     s: Matrix | None = None
@@ -72,7 +72,7 @@ class QnShed(Shed, frozen=True, tag=True):
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
 
-    def due(self, problem: Problem, state: State[Held], i: AgentId, held: Held) -> bool:
+    def due(self, problem: Problem, state: State[SharedCurvature], i: AgentId, held: SharedCurvature) -> bool:
         """As the policy says, and at once for a link that carries a whole Hessian in a round."""
         whole_in_a_round = held.complete and held.t == held.k
         return whole_in_a_round or super().due(problem, state, i, held)
@@ -88,26 +88,26 @@ class QnShed(Shed, frozen=True, tag=True):
         vectors = pairs.vectors / np.where(norms > 0, norms, 1.0)
         return Eigenpairs(pairs.k, pairs.start, pairs.values, vectors, pairs.rho, pairs.last)
 
-    def refusal(self, problem: Problem, part: Update, mine: Share, answer: Any) -> str | None:
+    def refusal(self, problem: Problem, part: Update, own_part: Share, answer: Any) -> str | None:
         """A whole Hessian must be the one asked for, as eigenpairs must."""
         if not isinstance(answer, LocalWhole):
-            return super().refusal(problem, part, mine, answer)
-        fits = mine.more and answer.k == mine.k
-        return None if fits else f"it sent the whole Hessian of k={answer.k}; asked for was k={mine.k}"
+            return super().refusal(problem, part, own_part, answer)
+        fits = own_part.more and answer.k == own_part.k
+        return None if fits else f"it sent the whole Hessian of k={answer.k}; asked for was k={own_part.k}"
 
     # --- at an agent -----------------------------------------------------------------------------
 
     def respond(
-        self, agent: Agent, cache: Spectrum | None, part: Update, mine: Share
+        self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Share
     ) -> tuple[Spectrum | None, Any]:
         """f_i, g_i and what the link carries; the packed Hessian where it costs less than the pairs left."""
-        cache, local = super().respond(agent, cache, part, mine)
+        cache, local = super().respond(agent, cache, part, own_part)
         n = agent.objective.dim
         if local.pairs is None or cache is None or len(local.pairs.values) <= (n + 1) / 2:
             return cache, local
         V, rho = cache.pairs.vectors, cache.pairs.values[cache.pairs.q]
         H = (V.T * (cache.pairs.values[: len(V)] - rho)) @ V + rho * np.eye(n)
-        return cache, LocalWhole(local.loss, local.gradient, mine.k, pack(H))
+        return cache, LocalWhole(local.loss, local.gradient, own_part.k, pack(H))
 
 
 def _taken_apart(local: LocalWhole) -> Eigenpairs:

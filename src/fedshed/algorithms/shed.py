@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed.algorithms.base import Algorithm, Info, Known, State, gradient
+from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.algorithms.renewal import Fibonacci, History, Renewal
-from fedshed.algorithms.shed_curvature import Held, Operator, curvature, held_after
+from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, curvature, held_after
 from fedshed.linalg import Automatic, Kernel, Leading, leading
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import FAMILIES, Point
@@ -61,7 +61,7 @@ class Spectrum(Struct, frozen=True):
     pairs: Leading
 
 
-class Shed(Algorithm[State[Held]], frozen=True, tag=True):
+class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
     """Algorithm 4 (and 1, 3 with their own parts): share eigenpairs a few at a time, renew sporadically."""
 
     renewal: Renewal = Fibonacci()
@@ -73,7 +73,7 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
 
     partial: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
-    state = State[Held]
+    state = State[SharedCurvature]
     cache = Spectrum
 
     def anchor(self, cache: Spectrum | None) -> Vector | None:
@@ -96,12 +96,14 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
 
     # --- at the Master ---------------------------------------------------------------------------
 
-    def ask(self, problem: Problem, state: State[Held]) -> Ask:
+    def ask(self, problem: Problem, state: State[SharedCurvature]) -> Ask:
         """f_i, g_i and the next eigenpairs at theta^t."""
         each = {i: self._share(problem, state, i) for i in problem.agents}
         return Ask((self.update(state),), each)
 
-    def absorb(self, problem: Problem, state: State[Held], replies: Replies) -> State[Held]:
+    def absorb(
+        self, problem: Problem, state: State[SharedCurvature], replies: Replies
+    ) -> State[SharedCurvature]:
         """Costs and gradients move to theta^t; new pairs extend or replace those held."""
         known = dict(state.known)
         for i in problem.agents:
@@ -109,12 +111,14 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
             if i in replies:
                 local = replies[i][0]
                 held = held_after(old.curvature if old else None, share, self.pairs_of(i, local), state)
-                known[i] = Known(state.theta, local.loss, local.gradient, self._stored(problem, held))
+                known[i] = SiteModel(state.theta, local.loss, local.gradient, self._stored(problem, held))
             elif old and share.k == state.t:
                 known[i] = replace(old, curvature=replace(old.curvature, owed=True))
         return replace(state, known=known)
 
-    def step(self, problem: Problem, state: State[Held]) -> Flow[tuple[State[Held], Info]]:
+    def step(
+        self, problem: Problem, state: State[SharedCurvature]
+    ) -> Flow[tuple[State[SharedCurvature], Info]]:
         """theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t."""
         g = gradient(problem, state)
         direction = -self.curvature(problem, state).solve(g)
@@ -123,13 +127,13 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
 
-    def curvature(self, problem: Problem, state: State[Held]) -> Operator:
+    def curvature(self, problem: Problem, state: State[SharedCurvature]) -> Operator:
         """H_hat_t."""
         return curvature(problem, state)
 
     def salvage(
-        self, problem: Problem, state: State[Held], trial: State[Held], replies: Replies
-    ) -> State[Held]:
+        self, problem: Problem, state: State[SharedCurvature], trial: State[SharedCurvature], replies: Replies
+    ) -> State[SharedCurvature]:
         """Pairs sent with a rejected trial count as the next round's; a Hessian taken there is discarded."""
         known = dict(state.known)
         for i, (local,) in replies.items():
@@ -140,12 +144,12 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
                 known[i] = replace(known[i], curvature=self._stored(problem, held))
         return replace(state, known=known)
 
-    def reminded(self, state: State[Held]) -> State[Held]:
+    def assume_forgotten(self, state: State[SharedCurvature]) -> State[SharedCurvature]:
         """Send theta_k with the next request: an agent may have forgotten it."""
         known = {i: replace(a, curvature=replace(a.curvature, lost=True)) for i, a in state.known.items()}
         return replace(state, known=known)
 
-    def exact_curvature(self, problem: Problem, state: State[Held]) -> Operator | None:
+    def exact_curvature(self, problem: Problem, state: State[SharedCurvature]) -> Operator | None:
         """H_hat_t itself, when every agent has sent all of its Hessian at theta^t, and exactly."""
         if self.precision.lossy:
             return None
@@ -153,12 +157,12 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         exact = all(h.complete and np.array_equal(h.theta_k, state.theta) for h in held)
         return curvature(problem, state) if exact else None
 
-    def due(self, problem: Problem, state: State[Held], i: AgentId, held: Held) -> bool:
+    def due(self, problem: Problem, state: State[SharedCurvature], i: AgentId, held: SharedCurvature) -> bool:
         """Is t in I_i?"""
         mismatch = getattr(state, "mismatch", 0.0)
         return self.renewal(History(state.t, problem.n, state.norms, held.k, mismatch), i)
 
-    def _stored(self, problem: Problem, held: Held) -> Held:
+    def _stored(self, problem: Problem, held: SharedCurvature) -> SharedCurvature:
         """The Master's copy as it is kept; coded vectors need not be orthogonal."""
         if self.storage == "full":
             return held
@@ -169,18 +173,18 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
         pairs: Eigenpairs | None = local.pairs
         return pairs
 
-    def refusal(self, problem: Problem, part: Update, mine: Share, answer: Any) -> str | None:
+    def refusal(self, problem: Problem, part: Update, own_part: Share, answer: Any) -> str | None:
         """Eigenpairs must be those asked for: of the Hessian of iteration k, after the pairs held."""
         pairs = getattr(answer, "pairs", None)
         if pairs is None:
-            first = mine.more and mine.k == part.t
+            first = own_part.more and own_part.k == part.t
             return "it sent no eigenpairs of its Hessian when it was first asked for them" if first else None
-        if not mine.more or (pairs.k, pairs.start) != (mine.k, mine.have):
-            asked = f"those after {mine.have} of k={mine.k}" if mine.more else "none"
+        if not own_part.more or (pairs.k, pairs.start) != (own_part.k, own_part.have):
+            asked = f"those after {own_part.have} of k={own_part.k}" if own_part.more else "none"
             return f"it sent the eigenpairs after {pairs.start} of k={pairs.k}; asked for were {asked}"
         return None
 
-    def _share(self, problem: Problem, state: State[Held], i: AgentId) -> Share:
+    def _share(self, problem: Problem, state: State[SharedCurvature], i: AgentId) -> Share:
         """Renew, or go on after the pairs held; an agent that missed a renewal renews as soon as it can."""
         held = state.known[i].curvature if i in state.known else None
         if held is None or (held.k < state.t and (held.owed or self.due(problem, state, i, held))):
@@ -192,45 +196,49 @@ class Shed(Algorithm[State[Held]], frozen=True, tag=True):
     # --- at an agent -----------------------------------------------------------------------------
 
     def respond(
-        self, agent: Agent, cache: Spectrum | None, part: Update, mine: Share
+        self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Share
     ) -> tuple[Spectrum | None, Local]:
         """U_t: the cost, the gradient, and as many of the next eigenpairs as the link carries."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
         pairs = None
-        if mine.more:
-            q = mine.have + self._carried(agent, part.t)
-            cache = self._recalled(agent, cache, part, mine, point, q)
-            pairs = self._pairs(cache, mine, q) if cache is not None else None
+        if own_part.more:
+            q = own_part.have + self._carried(agent, part.t)
+            cache = self._recalled(agent, cache, part, own_part, point, q)
+            pairs = self._pairs(cache, own_part, q) if cache is not None else None
         return cache, Local(point.value, point.gradient, pairs)
 
     def _carried(self, agent: Agent, t: int) -> int:
         """d_t^(i)."""
         return self.channel.eigenpairs(t, agent.name, pair_bytes=8 * (agent.objective.dim + 1))
 
-    def _pairs(self, spectrum: Spectrum, mine: Share, q: int) -> Eigenpairs:
+    def _pairs(self, spectrum: Spectrum, own_part: Share, q: int) -> Eigenpairs:
         """The pairs from `have` to q, or to the last there is."""
         pairs = spectrum.pairs
-        q = max(mine.have, min(q, pairs.q))
-        new = slice(mine.have, q)
+        q = max(own_part.have, min(q, pairs.q))
+        new = slice(own_part.have, q)
         rho, last = float(self.rho(pairs.spectrum, q)), pairs.complete and q >= pairs.q
-        return Eigenpairs(mine.k, mine.have, pairs.values[new], pairs.vectors[new], rho, last)
+        return Eigenpairs(own_part.k, own_part.have, pairs.values[new], pairs.vectors[new], rho, last)
 
     def _recalled(
-        self, agent: Agent, cache: Spectrum | None, part: Update, mine: Share, point: Point, q: int
+        self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Share, point: Point, q: int
     ) -> Spectrum | None:
         """The first q pairs of the Hessian of iteration k: cached, taken now, or rebuilt at its anchor.
 
         None if it is lost.
         """
-        theta = part.theta if mine.k == part.t else mine.anchor
-        if cache is None or cache.k != mine.k or not (theta is None or np.array_equal(cache.theta_k, theta)):
+        theta = part.theta if own_part.k == part.t else own_part.anchor
+        if (
+            cache is None
+            or cache.k != own_part.k
+            or not (theta is None or np.array_equal(cache.theta_k, theta))
+        ):
             if theta is None:
                 return None
-            if mine.k != part.t:
+            if own_part.k != part.t:
                 point = agent.objective.at(theta)
-            need = self.needed(agent, mine.k)
-            cache = Spectrum(mine.k, theta, leading(point.narrow, need, self.kernel))
+            need = self.needed(agent, own_part.k)
+            cache = Spectrum(own_part.k, theta, leading(point.narrow, need, self.kernel))
         return self._extended(agent, cache, q)
 
     def _extended(self, agent: Agent, cache: Spectrum, q: int) -> Spectrum:

@@ -20,7 +20,7 @@ from fedshed.protocol.messages import Eigenpairs, Share
 Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
 
 
-class Held(Struct, frozen=True):
+class SharedCurvature(Struct, frozen=True):
     """What the Master holds of one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
 
     H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I.
@@ -58,12 +58,12 @@ class Held(Struct, frozen=True):
         """lambda_j - rho, at least 0."""
         return np.maximum(self.values - self.rho, 0.0)
 
-    def first(self, q: int) -> Held:
+    def first(self, q: int) -> SharedCurvature:
         """As it was with q pairs."""
         rho = float(self.values[q]) if q < self.q else self.rho
         return replace(self, values=self.values[:q], vectors=self.rows[:q], rho=rho, short=None)
 
-    def extended(self, pairs: Eigenpairs, t: int) -> Held:
+    def extended(self, pairs: Eigenpairs, t: int) -> SharedCurvature:
         """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
         new = slice(self.q - pairs.start, None)
         anew = pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
@@ -82,7 +82,7 @@ class Held(Struct, frozen=True):
             lost=False,
         )
 
-    def shortened(self, mu: float, orthogonal: bool) -> Held:
+    def shortened(self, mu: float, orthogonal: bool) -> SharedCurvature:
         """With its new rows in four bytes a number where no direction moves by 1e-7, whatever follows.
 
         H_hat >= mu and lambda_j - rho <= lambda_j hold for any rho and any answers of the other agents.
@@ -94,16 +94,18 @@ class Held(Struct, frozen=True):
         return replace(self, vectors=whole, short=short)
 
 
-def curvature(problem: Problem, state: State[Held]) -> Operator:
+def curvature(problem: Problem, state: State[SharedCurvature]) -> Operator:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
     held = [state.known[i].curvature for i in problem.agents]
     if any(h.short for h in held) and sum(h.q for h in held) >= problem.n < MANY_COLUMNS:
         return _accumulated(problem, held)
     rows, diagonal = _stacked(problem, held)
-    return LowRankPlusDiagonal(rows, diagonal, problem.columns, near=lambda: _near(problem, held))
+    return LowRankPlusDiagonal(
+        rows, diagonal, problem.columns, preconditioner=lambda: _preconditioner(problem, held)
+    )
 
 
-def _stacked(problem: Problem, held: Sequence[Held]) -> tuple[Matrix, Vector]:
+def _stacked(problem: Problem, held: Sequence[SharedCurvature]) -> tuple[Matrix, Vector]:
     """U and d with H_hat = U'U + diag(d)."""
     shares = [problem.p[i] for i in problem.agents]
     rows = np.concatenate([h.rows for h in held])
@@ -112,7 +114,7 @@ def _stacked(problem: Problem, held: Sequence[Held]) -> tuple[Matrix, Vector]:
     return rows, rho + problem.l2
 
 
-def _accumulated(problem: Problem, held: Sequence[Held]) -> DensePlusRidge:
+def _accumulated(problem: Problem, held: Sequence[SharedCurvature]) -> DensePlusRidge:
     """The same n x n, a few agents at a time: a stack of all rows would take what short ones save."""
     shares = [problem.p[i] for i in problem.agents]
     gram = weighted_gram(((h.rows, p * h.excess) for p, h in zip(shares, held, strict=True)), problem.n)
@@ -120,7 +122,7 @@ def _accumulated(problem: Problem, held: Sequence[Held]) -> DensePlusRidge:
     return DensePlusRidge(gram, rho + problem.l2, problem.columns)
 
 
-def _near(problem: Problem, held: Sequence[Held]) -> Factor:
+def _preconditioner(problem: Problem, held: Sequence[SharedCurvature]) -> Factor:
     """The factor of H_hat with each agent's first 1, 2, 4, 8, ... pairs: a new one only when they double.
 
     It follows from the state alone, so a resumed run solves with the same one.
@@ -134,10 +136,14 @@ def _near(problem: Problem, held: Sequence[Held]) -> Factor:
     return factor
 
 
-def held_after(old: Held | None, share: Share, pairs: Eigenpairs | None, state: State[Held]) -> Held:
+def held_after(
+    old: SharedCurvature | None, share: Share, pairs: Eigenpairs | None, state: State[SharedCurvature]
+) -> SharedCurvature:
     """The Master's copy after a reply to `share`."""
     if pairs is not None and pairs.k == state.t == share.k and pairs.start == 0:
-        return Held(pairs.k, state.theta, pairs.values, pairs.vectors, pairs.rho, pairs.last, state.t)
+        return SharedCurvature(
+            pairs.k, state.theta, pairs.values, pairs.vectors, pairs.rho, pairs.last, state.t
+        )
     assert old is not None  # the first answer has pairs: see `refusal`
     if pairs is None:
         return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))

@@ -110,9 +110,9 @@ def _on_data_set(context: typer.Context, settings: dict[str, Any]) -> tuple[dict
     """The comparison on a named data set, and its settings as they were used."""
     from msgspec.structs import replace
 
-    from fedshed.experiments import Study
+    from fedshed.experiments import ComparisonSpec
 
-    study = Study(**settings).resolved()
+    study = ComparisonSpec(**settings).resolved()
     with _progress(len(study.algorithms or ()) * study.repeats, study.max_iterations) as (on_row, on_result):
         comparison = study.run(on_row, on_result)
     command = command_line(context)

@@ -31,10 +31,10 @@ def new(
     """Write a study with certificates, keys, an example's tables, and the commands for each machine."""
     _require(engine)
     from fedshed.deployment.new import write
-    from fedshed.deployment.plan import Plan
+    from fedshed.deployment.plan import Deployment
 
     named = tuple(name.strip() for name in sites.split(","))
-    written = write(folder, Plan(engine, named, host, port))  # type: ignore[arg-type]
+    written = write(folder, Deployment(engine, named, host, port))  # type: ignore[arg-type]
     typer.echo("\n".join(f"wrote {path}" for path in written))
     typer.echo(f"run it all on this machine: fedshed deploy local {folder}")
 

@@ -38,7 +38,7 @@ def watch(
             f"{folder} has no log of a run: {error.strerror}; run with watch=RunLog(folder)"
         ) from None
     with stream:
-        told = Told(stream)
+        told = RunLogView(stream)
         if as_json:
             print_json(told.summary())
         elif once or not sys.stdout.isatty():
@@ -47,7 +47,7 @@ def watch(
             _follow(told)
 
 
-class Told:
+class RunLogView:
     """What a log has told so far."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -88,7 +88,7 @@ class Told:
         return Group(_heading(self.study), _sites(self), _rounds(self.rounds), _standing(self))
 
 
-def _follow(told: Told) -> None:
+def _follow(told: RunLogView) -> None:
     from rich.live import Live
 
     with Live(told.view(), console=_console(), auto_refresh=False) as live:
@@ -127,7 +127,7 @@ def _table(*names: str) -> Any:
     return table
 
 
-def _sites(told: Told) -> Any:
+def _sites(told: RunLogView) -> Any:
     from rich.text import Text
 
     table = _table("site", "rows", "status", "last seen", "KB up", "KB down", "pairs", "note")
@@ -160,7 +160,7 @@ def _rounds(rounds: Sequence[Round]) -> Any:
     return table
 
 
-def _standing(told: Told) -> Any:
+def _standing(told: RunLogView) -> Any:
     from rich.text import Text
 
     from fedshed.solve.watching import seconds_left

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedshed._utils.files import write_atomically, write_secret
 from fedshed.deployment.certificates import Authority, node_key
-from fedshed.deployment.plan import HERE, Command, Plan
+from fedshed.deployment.plan import HERE, Command, Deployment
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 OFFLINE = "--disable-runtime-dependency-installation"  # else each run would install from the internet
@@ -29,7 +29,7 @@ clientapp = "fedshed.deployment.flower:client_app"
 class FlowerKit:
     """SuperLink at the Master, a SuperNode at each site."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Deployment) -> None:
         self._plan = plan
         self._address = f"{plan.host}:{plan.port}"
 

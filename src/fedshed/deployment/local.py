@@ -16,7 +16,7 @@ import msgspec
 
 from fedshed._utils.errors import ConfigError, Error
 from fedshed.deployment.master import Report
-from fedshed.deployment.plan import Command, Kit, Plan, read_plan
+from fedshed.deployment.plan import Command, Deployment, Kit, read_plan
 
 GRACE = 5.0  # seconds a program has to end by itself
 Say = Callable[[str], None]
@@ -127,14 +127,14 @@ def _retry(act: Callable[[], None], programs: Programs, times: int = 5) -> None:
             time.sleep(1.0)
 
 
-def listening(plan: Plan) -> bool:
+def listening(plan: Deployment) -> bool:
     """Whether the Master's port is open."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((plan.host, plan.port)) == 0
 
 
-def _check_free(plan: Plan) -> None:
+def _check_free(plan: Deployment) -> None:
     if listening(plan):
         raise ConfigError(f"something already listens at {plan.host}:{plan.port}; stop it or choose a --port")
 

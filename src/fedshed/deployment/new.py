@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
-from fedshed.deployment.plan import Plan
+from fedshed.deployment.plan import Deployment
 
 STUDY = """# The study, at the Master; docs/preparation.md has all that can be said of the model.
 sites = [{sites}]
@@ -46,7 +46,7 @@ max_scalars = 1_000_000      # numbers released in one study
 DEADLINE = {"flower": 120, "nvflare": 60}
 
 
-def write(root: Path, plan: Plan) -> list[Path]:
+def write(root: Path, plan: Deployment) -> list[Path]:
     """Everything: plan, study, sites, certificates, keys, the example's tables, and the commands."""
     if root.exists() and any(root.iterdir()):
         raise ConfigError(f"{root} is not empty; name a new folder")
@@ -68,7 +68,7 @@ def write(root: Path, plan: Plan) -> list[Path]:
     return [*written, write_atomically(root / "COMMANDS.md", commands(plan).encode())]
 
 
-def commands(plan: Plan) -> str:
+def commands(plan: Deployment) -> str:
     """What is typed on each machine, in order."""
     kit, engine = plan.kit, plan.engine
     steps = [

@@ -13,7 +13,7 @@ import msgspec
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
-from fedshed.deployment.plan import HERE, Command, Plan
+from fedshed.deployment.plan import HERE, Command, Deployment
 
 ORGANISATION, ADMIN = "fedshed", "admin@fedshed.org"
 MASTER, AGENT = "fedshed.deployment.nvflare.Master", "fedshed.deployment.nvflare.Agent"
@@ -38,7 +38,7 @@ BUILDERS = [
 class NVFlareKit:
     """Server at the Master, a client at each site; mutual TLS, a name in each certificate."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Deployment) -> None:
         self._plan = plan
 
     def write(self, root: Path) -> None:

@@ -15,7 +15,7 @@ Engine: TypeAlias = Literal["flower", "nvflare"]
 HERE = "{here}"  # in a command: the folder it is started in
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
     """What `deploy new` was asked for; kept as deployment.toml."""
 
     engine: Engine
@@ -98,6 +98,6 @@ class Kit(Protocol):
         ...
 
 
-def read_plan(root: Path) -> Plan:
+def read_plan(root: Path) -> Deployment:
     """The plan of the deployment in a folder."""
-    return load(root / "deployment.toml", Plan)
+    return load(root / "deployment.toml", Deployment)

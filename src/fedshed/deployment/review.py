@@ -21,7 +21,7 @@ from fedshed.exchange.wire import Traffic, Wire
 from fedshed.fitting.conduct import problem_of, with_one_exchange
 from fedshed.fitting.sites import HostedTables
 from fedshed.objectives.build import local_objective
-from fedshed.preparation import Plan, Study
+from fedshed.preparation import DesignPlan, Study
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe, rarest
 from fedshed.preparation.messages import Ready, Schema
@@ -79,7 +79,7 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
 
 
 def _rehearsed(
-    path: Path, site: SiteFile, plan: Plan, problem: Problem, algorithm: Algorithm[Any]
+    path: Path, site: SiteFile, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]
 ) -> list[Item]:
     """The node's answers; what is only rehearsed goes on no record."""
     with TemporaryDirectory() as aside:
@@ -89,7 +89,7 @@ def _rehearsed(
         return _played(hosted.play(plan, problem, algorithm), problem, algorithm)
 
 
-def _alone(study: Study, site: SiteFile, frame: Any) -> tuple[Schema, Plan, Ready, list[str]]:
+def _alone(study: Study, site: SiteFile, frame: Any) -> tuple[Schema, DesignPlan, Ready, list[str]]:
     """The plan as it would be if this site were the only one, and the rules of its policy that it breaks."""
     schema = describe(study, Frame(frame))
     plan = agree(study, {site.name: _with_two_classes(study, schema)})

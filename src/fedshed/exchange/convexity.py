@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.algorithms.base import Known
+from fedshed.algorithms.base import SiteModel
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId
-from fedshed.protocol.messages import Costs, Search, located
+from fedshed.protocol.messages import Costs, Search, with_trial_points
 
 SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported
 Said: TypeAlias = tuple[Any, tuple[Any, ...]]  # a part of a request, and what each site answered
@@ -31,7 +31,7 @@ class Claims(Struct, frozen=True):
 
 
 def contradictions(
-    known: Mapping[AgentId, Known[Any]],
+    known: Mapping[AgentId, SiteModel[Any]],
     parts: Sequence[Any],
     answers: Mapping[AgentId, Sequence[Any]],
     scale: Mapping[AgentId, float],
@@ -41,7 +41,7 @@ def contradictions(
     found: dict[AgentId, str] = {}
     for sites in _alike(known, answers):
         each = zip(*(answers[i] for i in sites), strict=True)
-        said: list[Said] = list(zip(located(parts), each, strict=True))
+        said: list[Said] = list(zip(with_trial_points(parts), each, strict=True))
         before = _known([known[i] for i in sites])
         sizes = np.array([scale[i] for i in sites])
         for f, low in _tested(before, said, sizes, lossy):
@@ -51,7 +51,7 @@ def contradictions(
 
 
 def _alike(
-    known: Mapping[AgentId, Known[Any]], answers: Mapping[AgentId, Sequence[Any]]
+    known: Mapping[AgentId, SiteModel[Any]], answers: Mapping[AgentId, Sequence[Any]]
 ) -> list[list[AgentId]]:
     """The sites in groups: last heard at the same point, and now with answers of the same kinds."""
     groups: dict[Any, list[AgentId]] = {}
@@ -62,7 +62,7 @@ def _alike(
     return list(groups.values())
 
 
-def _known(known: Sequence[Known[Any]]) -> Claims:
+def _known(known: Sequence[SiteModel[Any]]) -> Claims:
     return Claims(known[0].w, np.array([k.f for k in known]), np.array([k.g for k in known]))
 
 
@@ -117,7 +117,7 @@ def _contradicts(cost: float, before: float) -> str:
     return f"its costs and gradients contradict each other (cost {cost:.6g}, before {before:.6g})"
 
 
-def cancelled(known: Known[Any]) -> float:
+def cancelled(known: SiteModel[Any]) -> float:
     """What cancels in the residuals of least squares, lambda_1 ||theta||^2 / 2, or less.
 
     A start near the optimum of rows that fit almost exactly has tiny costs, and rounding that is not:

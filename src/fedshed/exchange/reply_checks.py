@@ -25,7 +25,9 @@ OF_A_SEARCH = (Costs, Undefined)  # tuples: a union is made anew whenever it is 
 NO_UPDATE = (Costs, Search, Update, Share)
 
 
-def unusable(conversation: Conversation, problem: Problem, ask: Ask, mine: Any, reply: Reply) -> str | None:
+def unusable(
+    conversation: Conversation, problem: Problem, ask: Ask, own_part: Any, reply: Reply
+) -> str | None:
     """Why this reply to `ask` cannot be used, if it cannot."""
     if not 0 <= reply.hessians <= MOST_HESSIANS:
         return f"it says it computed {reply.hessians} Hessians for one request"
@@ -38,7 +40,7 @@ def unusable(conversation: Conversation, problem: Problem, ask: Ask, mine: Any, 
             return why
         if isinstance(answer, OF_A_SEARCH):
             continue
-        if why := conversation.refusal(problem, part, mine, answer) or _too_large(part, answer):
+        if why := conversation.refusal(problem, part, own_part, answer) or _too_large(part, answer):
             return why
     return None
 

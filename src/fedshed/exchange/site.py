@@ -85,12 +85,12 @@ class Site:
         slopes = _or_infinite(self.objective.slopes_along(*along)) if search.slopes else None
         return Costs(_or_infinite(self.objective.along(*along)), slopes)
 
-    def _answer(self, cache: Any, part: Any, mine: Any, trial: bool) -> tuple[Any, Message]:
+    def _answer(self, cache: Any, part: Any, own_part: Any, trial: bool) -> tuple[Any, Message]:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
         if getattr(part, "theta", part) is None:
             raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
         try:
-            return self.conversation.respond(self._agent, cache, part, mine)
+            return self.conversation.respond(self._agent, cache, part, own_part)
         except (ValueError, ArithmeticError, SingularError, CodecError) as error:
             if trial:
                 return cache, Undefined()

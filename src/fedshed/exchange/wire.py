@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
-from fedshed.algorithms.base import Known
+from fedshed.algorithms.base import SiteModel
 from fedshed.exchange import Transport
 from fedshed.exchange.convexity import cancelled, contradictions
 from fedshed.exchange.reply_checks import MOST_HESSIANS, unusable
@@ -82,11 +82,11 @@ class Wire:
         self._heard: set[tuple[AgentId, int]] = set()
         # the largest cost of each site, which rounding is relative to
         self._scale = dict.fromkeys(problem.agents, scale)
-        self._known: Mapping[AgentId, Known[Any]] = {}
+        self._known: Mapping[AgentId, SiteModel[Any]] = {}
         self.traffic, self.refusals = traffic, list[Refusal]()
         self.sites = {i: replace(sites.get(i, Contact()), silent=0) for i in problem.agents}
 
-    def play(self, flow: Flow[R], known: Mapping[AgentId, Known[Any]] = NOBODY) -> R:
+    def play(self, flow: Flow[R], known: Mapping[AgentId, SiteModel[Any]] = NOBODY) -> R:
         """Run a flow to its end: each Ask it yields is answered; `known` is what the sites said before."""
         self._known = known
         replies: Replies | None = None

@@ -2,6 +2,6 @@
 
 from fedshed.experiments.compare import compare
 from fedshed.experiments.comparison import Comparison, Summary, Trial
-from fedshed.experiments.study import Study
+from fedshed.experiments.study import ComparisonSpec
 
-__all__ = ["Comparison", "Study", "Summary", "Trial", "compare"]
+__all__ = ["Comparison", "ComparisonSpec", "Summary", "Trial", "compare"]

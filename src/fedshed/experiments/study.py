@@ -25,7 +25,7 @@ from fedshed.tables import Federation
 LINE_SEARCHES: Mapping[str, LineSearch] = {"two-exchange": TwoExchange(), "fused": Fused()}
 
 
-class Study(Struct, frozen=True, kw_only=True):
+class ComparisonSpec(Struct, frozen=True, kw_only=True):
     """Which algorithms on which data with which settings; None is the data set's or the algorithm's own."""
 
     dataset: str = "digits"
@@ -43,7 +43,7 @@ class Study(Struct, frozen=True, kw_only=True):
     seed: int = 0
     repeats: int = 1  # partitions of the rows, by seed, seed + 1, ...
 
-    def resolved(self) -> Study:
+    def resolved(self) -> ComparisonSpec:
         """The same study, with the data set's own settings and the loss's algorithms written out."""
         own = DATASETS[_known("data set", self.dataset, DATASETS)]
         as_budget(self.budget), as_line_search(self.line_search)  # refused now, before the data is loaded

@@ -25,7 +25,7 @@ from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class
 from fedshed.inference.infer import Evidence
 from fedshed.objectives import coefficient_names, family_of
-from fedshed.preparation import Plan, Study, negotiate
+from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.messages import Ready
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Problem
@@ -78,7 +78,7 @@ def conduct(
     return Conducted(assemble_model(plan, result, inference, agreed, spent, told), result)
 
 
-def problem_of(plan: Plan, ready: dict[str, Ready], stateless: bool) -> Problem:
+def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Problem:
     """The problem as the Master sees it."""
     contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
     columns = coefficient_names(plan.names, plan.intercept, contrasts)
@@ -94,7 +94,7 @@ def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 
 
 def _fit(
-    study: Study, plan: Plan, problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal,
+    study: Study, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal,
     checkpoint: Path | None, watch: Watch | None,
 ) -> Result:  # fmt: skip
     """The run, from the model without columns or from where it was cut off."""
@@ -105,7 +105,7 @@ def _fit(
         data = blake2b(encode((study, problem)), digest_size=16).hexdigest()
         if checkpoint.exists():
             _, _, progress = checkpoints.load(checkpoint, data, algorithm)
-            progress = replace(progress, state=algorithm.reminded(progress.state))
+            progress = replace(progress, state=algorithm.assume_forgotten(progress.state))
         saver = Checkpoint(checkpoint, algorithm, Settings(problem.loss, problem.l2, False, goal), data)
     with sites.open(fit_stage(algorithm)) as transport:
         checks.reachable(transport, problem.agents)
@@ -131,12 +131,12 @@ def _checked(
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 
-def assemble_model(plan: Plan, result: Result, inference: Inference, *others: Traffic) -> Model:
+def assemble_model(plan: DesignPlan, result: Result, inference: Inference, *others: Traffic) -> Model:
     """The model of a fit and what was inferred from it."""
     return Model(plan, original_scale(plan, inference), _account(result, *others), result.trace)
 
 
-def original_scale(plan: Plan, inference: Inference) -> Inference:
+def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
     """The estimates as the reader knows them: in the units of the table, and of each class."""
     A, names = plan.to_original()
     if plan.classes is None or family_of(plan.study.loss).classes == "two":

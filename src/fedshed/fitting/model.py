@@ -18,7 +18,7 @@ from fedshed._utils.version import __version__
 from fedshed.inference import Inference, Summary
 from fedshed.linalg.arrays import Matrix
 from fedshed.objectives import family_of
-from fedshed.preparation import Plan
+from fedshed.preparation import DesignPlan
 from fedshed.solve.trace import Trace
 
 SCHEMA = 1  # of the JSON file; a reader refuses one it does not know
@@ -41,7 +41,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
     fedshed_model: int
     fedshed_version: str
-    plan: Plan
+    plan: DesignPlan
     inference: Inference
     run: Run
 
@@ -59,7 +59,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 class Model:
     """The plan from a table to a design, the estimates on the original scale, and how they were found."""
 
-    def __init__(self, plan: Plan, inference: Inference, run: Run, trace: Trace | None = None) -> None:
+    def __init__(self, plan: DesignPlan, inference: Inference, run: Run, trace: Trace | None = None) -> None:
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
 from fedshed.fitting.stages import PROTOCOL, Greeting, Play, Prepare, StageSession, same_protocol
-from fedshed.preparation import Plan, Preparer
+from fedshed.preparation import DesignPlan, Preparer
 from fedshed.protocol.codec import raw
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
@@ -41,7 +41,7 @@ class TableSites(Protocol):
         """A transport to sites that take part in the preparation."""
         ...
 
-    def play(self, plan: Plan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
         """The sites with the rows of a plan, for the fit and what comes before and after it."""
         ...
 
@@ -77,12 +77,12 @@ class LocalTables:
         """The sites in the preparation."""
         return opened(self._connect(self._preparers))
 
-    def federation(self, plan: Plan, name: str = "data") -> Federation:
+    def federation(self, plan: DesignPlan, name: str = "data") -> Federation:
         """The tables as the plan has them."""
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         return Federation(rows, plan.names, name)
 
-    def play(self, plan: Plan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
         objectives, _ = build_problem(self.federation(plan), plan.study.loss, plan.l2(), plan.intercept)
         checks.unique_optimum(objectives, problem.l2, problem.columns)
@@ -120,7 +120,7 @@ class HostedTables:
         """The stage of the preparation."""
         return nullcontext(self._session(Prepare(PROTOCOL)).part())
 
-    def play(self, plan: Plan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
         """The stage of the fit; a site builds its rows without the design's names."""
         for site, greeting in self._greetings().items():
             _is_itself(site, greeting)

@@ -13,7 +13,7 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.channels import ByteRate
 from fedshed.exchange import Transport
 from fedshed.exchange.wire import MOST_WORDS, printable
-from fedshed.preparation import Plan
+from fedshed.preparation import DesignPlan
 from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Declined
 
@@ -33,7 +33,7 @@ class Play(Struct, frozen=True, array_like=True, tag=1):
     Its parts are those of `fedshed.solve.stages`.
     """
 
-    plan: Plan
+    plan: DesignPlan
     algorithm: msgspec.Raw
 
 

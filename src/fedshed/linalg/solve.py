@@ -97,8 +97,8 @@ class DensePlusRidge:
 class LowRankPlusDiagonal:
     """U'U + diag(d) for a stack of rows U, n x n only where U has as many rows as columns.
 
-    `near` gives the Cholesky factor of a matrix like this one: where n is large it costs less to iterate with
-    it than to make this one dense.
+    `preconditioner` gives the Cholesky factor of a matrix like this one: where n is large it costs less to
+    iterate with it than to make this one dense.
     """
 
     def __init__(
@@ -106,9 +106,10 @@ class LowRankPlusDiagonal:
         U: Matrix,
         diagonal: Vector,
         columns: Sequence[str] = (),
-        near: Callable[[], Factor] | None = None,
+        preconditioner: Callable[[], Factor] | None = None,
     ) -> None:
-        self._U, self._diagonal, self._columns, self._near = U, diagonal, columns, near
+        self._U, self._diagonal, self._columns = U, diagonal, columns
+        self._preconditioner = preconditioner
 
     def matvec(self, s: Vector) -> Vector:
         """(U'U + diag(d)) s."""
@@ -129,7 +130,7 @@ class LowRankPlusDiagonal:
             return "dense"
         if len(self._U) < n:
             return "woodbury"
-        return "pcg" if self._near is not None and n >= MANY_COLUMNS else "dense"
+        return "pcg" if self._preconditioner is not None and n >= MANY_COLUMNS else "dense"
 
     @cached_property
     def _size(self) -> float:
@@ -151,13 +152,13 @@ class LowRankPlusDiagonal:
         return self.dense().solve(g)
 
     def _conjugate_gradients(self, g: Vector) -> Vector:
-        """Conjugate gradients preconditioned by the near factor; dense if they do not end."""
+        """Conjugate gradients preconditioned by that factor; dense if they do not end."""
         from scipy.sparse.linalg import LinearOperator, cg
 
-        assert self._near is not None
-        near, shape = self._near(), (len(g), len(g))
+        assert self._preconditioner is not None
+        factor, shape = self._preconditioner(), (len(g), len(g))
         H = LinearOperator(shape, matvec=self.matvec, dtype=float)
-        M = LinearOperator(shape, matvec=lambda r: cho_solve(near, r, check_finite=False), dtype=float)
+        M = LinearOperator(shape, matvec=lambda r: cho_solve(factor, r, check_finite=False), dtype=float)
         p = M @ g
         for _ in range(REFINEMENTS):  # what is small enough depends on the solution
             p, unfinished = cg(H, g, x0=p, rtol=0.0, atol=self._small(g, p), maxiter=ITERATIONS, M=M)

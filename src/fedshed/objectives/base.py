@@ -16,7 +16,7 @@ from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
 
 if TYPE_CHECKING:
-    from fedshed.objectives.stack import Seat
+    from fedshed.objectives.stack import StackSlot
 
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
 KEPT_TWICE = 1 << 18  # entries of a table up to which its narrow form is kept too
@@ -110,7 +110,7 @@ class LinearModel:
     canonical: ClassVar[bool] = True  # the link is, so the expected information is the Hessian
     can_recede: ClassVar[bool] = False  # the loss of a row may fall for ever, as its margin grows
     rowwise: ClassVar[bool] = False  # losses and derivatives act on each margin alone, whatever their shape
-    seat: Seat | None = None  # its place among models that are evaluated together
+    slot: StackSlot | None = None  # its place among models that are evaluated together
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class LinearModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is evaluated alone."""
-        return {name: value for name, value in self.__dict__.items() if name != "seat"}
+        return {name: value for name, value in self.__dict__.items() if name != "slot"}
 
     def null(self) -> Self:
         """The same responses, weights and offsets with an intercept as the only column."""
@@ -134,12 +134,12 @@ class LinearModel:
 
     def at(self, theta: Vector) -> LinearPoint:
         """The cost at theta: one product with X, shared by value, gradient and curvature."""
-        together = self.seat.at(self, theta) if self.seat else None
+        together = self.slot.at(self, theta) if self.slot else None
         return together or LinearPoint(self, self.margins(theta))
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Costs along a direction: two products with X, then O(N) a step size."""
-        if self.seat and (together := self.seat.along(theta, direction, etas)) is not None:
+        if self.slot and (together := self.slot.along(theta, direction, etas)) is not None:
             return together
         z, u = self.margins(theta), self.linear(direction)
         if z.ndim == 1 and len(z) <= SHORT:
@@ -148,7 +148,7 @@ class LinearModel:
 
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Slopes along a direction, as cheap as costs: the mean of l'(z + eta u) u."""
-        if self.seat and (together := self.seat.slopes_along(theta, direction, etas)) is not None:
+        if self.slot and (together := self.slot.slopes_along(theta, direction, etas)) is not None:
             return together
         z, u = self.margins(theta), self.linear(direction)
         if z.ndim == 1 and len(z) <= SHORT:
@@ -233,7 +233,7 @@ class LinearModel:
     def _on(self, X: Rows) -> Self:
         """The same model of some rows."""
         other = copy(self)
-        other.X, other.seat = X, None
+        other.X, other.slot = X, None
         return other
 
     def rows(self, chosen: NDArray[np.intp]) -> Self:

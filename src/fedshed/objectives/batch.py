@@ -24,7 +24,7 @@ BYTES = 1 << 28  # of a stack, and of a table that is moved at all; an eigensolv
 STEPS = 32  # step sizes of a search, each with a number for every row
 
 
-def placed(objectives: Mapping[str, LinearModel], device: Device) -> dict[str, LinearModel]:
+def on_device(objectives: Mapping[str, LinearModel], device: Device) -> dict[str, LinearModel]:
     """The same models, those of dense tables on the device; sparse, multinomial and huge ones stay here."""
     groups: dict[Any, list[str]] = {}
     for name, model in objectives.items():

@@ -19,7 +19,7 @@ from fedshed.linalg.arrays import HOST, Host, Matrix, Scalars, Vector
 from fedshed.linalg.rows import Rows
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
-from fedshed.objectives.together import Together
+from fedshed.objectives.together import SharedEvaluation
 
 LIGHT = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
 ROWS = 1 << 13  # rows of a stack: so many numbers stay in a core's cache, and need no fresh memory
@@ -73,9 +73,9 @@ class Stack:
         self._offset = None if first.offset is None else self._joined([m.offset for m in models])
         self._weight = device.asarray(np.array([m.weight for m in models]))
         alone = device is HOST  # who asks first may compute alone where that gives the same bits
-        self.at = Together(self.joint, alone)
-        self.costs_along = Together(self._costs_along, alone)
-        self.slopes_along = Together(self._slopes_along, alone)
+        self.at = SharedEvaluation(self.joint, alone)
+        self.costs_along = SharedEvaluation(self._costs_along, alone)
+        self.slopes_along = SharedEvaluation(self._slopes_along, alone)
         views = self.rows.views(tables)
         self.models = [
             self._seated(place, m, X) for place, (m, X) in enumerate(zip(models, views, strict=True))
@@ -83,9 +83,9 @@ class Stack:
 
     def _seated(self, place: int, model: LinearModel, X: Rows) -> LinearModel:
         """The model with its rows in the stack."""
-        seated = type(model)(X, model.y, model.weights, model.offset)
-        seated.seat = Seat(self, place)
-        return seated
+        placed = type(model)(X, model.y, model.weights, model.offset)
+        placed.slot = StackSlot(self, place)
+        return placed
 
     def _joined(self, arrays: list[Any]) -> Array:
         return self._device.asarray(np.stack(arrays))
@@ -137,7 +137,7 @@ class Stack:
         return values / each if self._weights is None else values * (self._weights / each)
 
 
-class Seat:
+class StackSlot:
     """A model's place in a stack: what was computed for all, or None where nobody else has asked yet."""
 
     def __init__(self, stack: Stack, place: int) -> None:

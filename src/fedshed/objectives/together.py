@@ -15,7 +15,7 @@ from fedshed.linalg.arrays import Vector
 T = TypeVar("T")
 
 
-class Together(Generic[T]):
+class SharedEvaluation(Generic[T]):
     """A function of vectors that many ask for alike: the second who asks has it computed for all.
 
     So nothing is computed for all that only one wants, unless nobody may compute `alone`.  The last two

@@ -1,12 +1,12 @@
 """Preparation: sites agree on columns, levels, classes and scales before any gradient moves."""
 
-from fedshed.preparation.plan import Plan
+from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.protocol import Prepared, negotiate, prepare
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study, read_study, study_of
 
 __all__ = [
-    "Plan",
+    "DesignPlan",
     "Prepared",
     "Preparer",
     "Study",

@@ -15,7 +15,7 @@ from fedshed.objectives.targets import common_classes
 from fedshed.preparation import formulas
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
-from fedshed.preparation.plan import Label, Plan
+from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.study import Study
 from fedshed.tables.frames import LONGEST, in_order, level_text
 
@@ -24,7 +24,7 @@ LONGEST_REASON = 1000  # characters of a sentence from a site
 _SAID = {"number": "numbers", "category": "text", "boolean": "booleans"}
 
 
-def agree(study: Study, schemas: Schemas) -> Plan:
+def agree(study: Study, schemas: Schemas) -> DesignPlan:
     """The plan that suits every site's table; order of sites and columns does not matter."""
     fields = {site: {field.name: field for field in schemas[site].fields} for site in sorted(schemas)}
     columns = _common_columns(study, fields)
@@ -39,13 +39,13 @@ def agree(study: Study, schemas: Schemas) -> Plan:
     _no_identifiers(study, schemas, {c: [mine[c] for mine in fields.values()] for c in categories})
     levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
     _known_references(study, categories)
-    intercept = study.intercept if study.formula is None else formulas.of(study).intercept
+    intercept = study.intercept if study.formula is None else formulas.formula_of(study).intercept
     if not columns and not intercept:
         raise ConfigError("no column is left for the model; name at least one, or let it have an intercept")
-    return Plan(study, columns, levels, _classes(study, schemas), intercept)
+    return DesignPlan(study, columns, levels, _classes(study, schemas), intercept)
 
 
-def with_names(plan: Plan, ready: Mapping[str, Ready]) -> Plan:
+def with_names(plan: DesignPlan, ready: Mapping[str, Ready]) -> DesignPlan:
     """The plan with the names of the design's columns, which all sites must have alike."""
     first, *others = sorted(ready)
     for site in others:
@@ -68,7 +68,7 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
                     f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has; add it, drop it at "
                     "the others, or name the columns to use"
                 )
-    chosen = formulas.of(study).columns if study.formula is not None else study.columns
+    chosen = formulas.formula_of(study).columns if study.formula is not None else study.columns
     if lacks := [column for column in (*study.beside, *(chosen or ())) if column not in fields[first]]:
         raise DataError(f"the sites lack column {lacks[0]!r}, which the study names; correct its name")
     return chosen if chosen is not None else tuple(c for c in fields[first] if c not in study.beside)
@@ -126,7 +126,7 @@ def _check_excluded(study: Study, schemas: Schemas) -> None:
 
 
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
-    computed = sorted(formulas.of(study).numbers) if study.formula is not None else []
+    computed = sorted(formulas.formula_of(study).numbers) if study.formula is not None else []
     for column in (*study.beside, *computed):
         if fields[column].kind != "number" and not (column == study.target and study.classified):
             role = f"the target of the {study.family} family" if column == study.target else "it"

@@ -56,7 +56,7 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
     if study.columns is not None:
         return study.columns
     if study.formula is not None:
-        return formulas.of(study).columns
+        return formulas.formula_of(study).columns
     special = {*study.beside, study.site, *study.exclude}
     found = tuple(name for name in frame.names if name not in special)
     if len(found) > MOST_COLUMNS:
@@ -77,7 +77,7 @@ def _typed(study: Study, name: str, frame: Frame) -> Column:
 
 def is_category(study: Study, name: str) -> bool:
     """Whether the study itself calls a column a category."""
-    in_formula = formulas.of(study).categories if study.formula else ()
+    in_formula = formulas.formula_of(study).categories if study.formula else ()
     return name in study.categories or name in in_formula or name == study.site
 
 

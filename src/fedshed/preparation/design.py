@@ -14,7 +14,7 @@ from fedshed.preparation import formulas
 from fedshed.tables.frames import Column
 
 if TYPE_CHECKING:
-    from fedshed.preparation.plan import Plan
+    from fedshed.preparation.plan import DesignPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Design:
     terms: tuple[str, ...]
 
 
-def build(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
+def build(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
     """The design of a site's rows, by the formula or column by column, all its numbers finite."""
     design = _by_formula(plan, read, rows) if plan.study.formula is not None else _by_column(plan, read, rows)
     if plan.names and design.names != plan.names:
@@ -41,14 +41,14 @@ def build(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
     return design
 
 
-def _by_formula(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
-    parsed = formulas.of(plan.study)
+def _by_formula(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
+    parsed = formulas.formula_of(plan.study)
     plain = {name: numbers(name, read[name]) for name in plan.columns if name not in plan.levels}
     coded = {name: (codes(name, read[name], levels), levels) for name, levels in plan.levels.items()}
     return Design(*formulas.evaluate(parsed, plain, coded, rows))
 
 
-def names(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def names(plan: DesignPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The columns of the design (`age`, `region[north]`), and the column of the table each comes from."""
     pairs = [
         (f"{column}[{level}]", column) if column in plan.levels else (column, column)
@@ -58,7 +58,7 @@ def names(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(name for name, _ in pairs), tuple(term for _, term in pairs)
 
 
-def _by_column(plan: Plan, read: Mapping[str, Column], rows: int) -> Design:
+def _by_column(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
     columns, terms = names(plan)
     X = np.zeros((rows, len(columns)))
     j = 0

@@ -51,7 +51,7 @@ def parse(formula: str, intercept: bool = True) -> Parsed:
     return Parsed(terms, columns, categories, numbers, literal)
 
 
-def of(study: Study) -> Parsed:
+def formula_of(study: Study) -> Parsed:
     """The formula of a study that has one; its terms may not be made of target, weight or offset."""
     parsed = parse(study.formula or "", study.intercept)
     if both := [name for name in parsed.columns if name in study.beside]:

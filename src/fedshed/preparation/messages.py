@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fedshed.linalg.arrays import Scalars
-from fedshed.preparation.plan import Label, Plan
+from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.study import Study
 from fedshed.protocol.codec import Codec
 from fedshed.protocol.messages import Message
@@ -21,20 +21,20 @@ class Describe(Message, frozen=True):
 class Build(Message, frozen=True):
     """Asks a site to build its design as agreed, and to check it."""
 
-    plan: Plan
+    plan: DesignPlan
 
 
 class Spread(Message, frozen=True):
     """Asks for the sums of x - m and (x - m)^2 over the rows, by design column, m being the means."""
 
-    plan: Plan
+    plan: DesignPlan
     means: Scalars
 
 
 class Constants(Message, frozen=True):
     """Asks for the value of design columns that do not vary at any site."""
 
-    plan: Plan
+    plan: DesignPlan
     columns: tuple[int, ...]
 
 

@@ -22,7 +22,7 @@ from fedshed.tables.stored import Table
 Label: TypeAlias = bool | int | float | str
 
 
-class Plan(Struct, frozen=True):
+class DesignPlan(Struct, frozen=True):
     """What the sites agreed on, in plain data: it encodes as JSON, and is all that a prediction needs.
 
     `levels` of each category begin with its reference; `names` are the columns of the design and `terms` the
@@ -115,7 +115,7 @@ class Plan(Struct, frozen=True):
         return msgspec.json.encode(self)
 
     @classmethod
-    def from_json(cls, data: bytes | str) -> Plan:
+    def from_json(cls, data: bytes | str) -> DesignPlan:
         """A plan that was written as JSON."""
         try:
             return msgspec.json.decode(data, type=cls)

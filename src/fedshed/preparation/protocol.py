@@ -26,7 +26,7 @@ from fedshed.preparation.messages import (
     Spread,
     Values,
 )
-from fedshed.preparation.plan import Plan
+from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
 from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
@@ -42,10 +42,10 @@ class Preparation(Conversation, frozen=True):
 
     messages = MESSAGES
 
-    def play(self, study: Study, problem: Problem) -> Flow[tuple[Plan, dict[str, Ready]]]:
+    def play(self, study: Study, problem: Problem) -> Flow[tuple[DesignPlan, dict[str, Ready]]]:
         """The plan, and what each site said of its table."""
         if study.formula is not None:
-            formulas.of(study)  # a formula that cannot be used is nobody's table's fault
+            formulas.formula_of(study)  # a formula that cannot be used is nobody's table's fault
         schemas = yield from self._answers(Describe(study), Schema, problem)
         plan = agree(study, schemas)
         ready = yield from self._answers(Build(plan), Ready, problem)
@@ -58,7 +58,7 @@ class Preparation(Conversation, frozen=True):
         plan = scaling.standardised(plan, ready, means, spread, same)
         return plan, (yield from self._answers(Build(plan), Ready, problem))
 
-    def _constants(self, plan: Plan, ready: Mapping[str, Ready], problem: Problem) -> Flow[set[int]]:
+    def _constants(self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem) -> Flow[set[int]]:
         """The design columns that are the same everywhere; only those that vary nowhere need be asked for."""
         columns = tuple(sorted(set.intersection(*(set(each.constant) for each in ready.values()))))
         if not columns:
@@ -85,7 +85,7 @@ class Prepared:
     """Tables that fit together: the federation, the plan they follow, and what it cost to agree."""
 
     federation: Federation
-    plan: Plan
+    plan: DesignPlan
     sites: Mapping[str, Ready]  # rows, rows dropped and weight of each
     traffic: Traffic
 
@@ -114,7 +114,7 @@ def prepare(
 
 def negotiate(
     study: Study, transport: Transport, agents: Sequence[str] | None = None
-) -> tuple[Plan, dict[str, Ready], Traffic]:
+) -> tuple[DesignPlan, dict[str, Ready], Traffic]:
     """The Master's part, over any transport: the plan, what each site said of its table, and the traffic."""
     problem = Problem(np.zeros(1), dict.fromkeys(agents or transport.agents(), 1.0), study.loss)
     checks.reachable(transport, problem.agents)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.messages import Deviations, Ready, Values
-from fedshed.preparation.plan import Plan
+from fedshed.preparation.plan import DesignPlan
 from fedshed.tables.stored import Table
 
 
@@ -46,8 +46,12 @@ def means(ready: Mapping[str, Ready], width: int) -> Scalars:
 
 
 def standardised(
-    plan: Plan, ready: Mapping[str, Ready], about: Scalars, found: Mapping[str, Deviations], same: set[int]
-) -> Plan:
+    plan: DesignPlan,
+    ready: Mapping[str, Ready],
+    about: Scalars,
+    found: Mapping[str, Deviations],
+    same: set[int],
+) -> DesignPlan:
     """The plan with centres m and scales s; s = 1 where a column is the same everywhere.
 
     s is the standard deviation over all rows (divided by N, not N - 1).  Without an intercept nothing is
@@ -62,7 +66,7 @@ def standardised(
     return replace(plan, centres=tuple(centres.tolist()), scales=tuple(scales.tolist()))
 
 
-def same_everywhere(plan: Plan, columns: tuple[int, ...], found: Mapping[str, Values]) -> set[int]:
+def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> set[int]:
     """Those of `columns`, constant at each site, that are so over all; refused unless they are penalised."""
     rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
     same = {j for j, values in zip(columns, rows.T, strict=True) if (values == values[0]).all()}

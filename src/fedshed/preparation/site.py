@@ -12,7 +12,7 @@ from fedshed.preparation import scaling
 from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design
 from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Ready, Refused, Spread, Values
-from fedshed.preparation.plan import Plan
+from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.study import Study
 from fedshed.protocol.codec import Reply
 from fedshed.protocol.messages import Message
@@ -28,7 +28,7 @@ class Preparer:
 
     def __init__(self, name: str, frame: Any, study: Study | None = None) -> None:
         self.name, self.frame, self._study = name, Frame(frame), study
-        self._built: tuple[Plan, Table, Design] | None = None
+        self._built: tuple[DesignPlan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request."""
@@ -36,7 +36,7 @@ class Preparer:
         answers: list[Any] = [self._answer(part) for part in request.parts]
         return CODEC.encode_reply(Reply(request.run, request.number, 0, answers))
 
-    def table(self, plan: Plan) -> Table:
+    def table(self, plan: DesignPlan) -> Table:
         """This site's rows as the plan has them."""
         return self._build(plan)[0]
 
@@ -44,7 +44,7 @@ class Preparer:
         """Lose what was built, as a restarted process would."""
         self._built = None
 
-    def _build(self, plan: Plan) -> tuple[Table, Design]:
+    def _build(self, plan: DesignPlan) -> tuple[Table, Design]:
         unnamed = replace(plan, names=(), terms=())  # names come after the design, and do not change it
         if self._built is None or self._built[0] != unnamed:
             self._built = unnamed, *plan.build(self.frame)
@@ -72,7 +72,7 @@ class Preparer:
             return self._values(part)
         raise DataError(f"does not know how to answer {type(part).__name__}")
 
-    def _ready(self, plan: Plan) -> Ready:
+    def _ready(self, plan: DesignPlan) -> Ready:
         table, design = self._build(plan)
         rows = len(table.y)
         return Ready(

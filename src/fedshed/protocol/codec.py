@@ -17,7 +17,7 @@ import numpy as np
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.protocol.conversation import Conversation
-from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, located
+from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, with_trial_points
 from fedshed.protocol.precision import Exact, Precision
 
 T = TypeVar("T")
@@ -149,7 +149,9 @@ class Codec:
             return msgspec.structs.replace(last, mine=self._mine(data[len(common) :]))
         request = Request(*self._request(data))
         accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
-        request = msgspec.structs.replace(request, located=located(request.parts), accuracy=accuracy)
+        request = msgspec.structs.replace(
+            request, located=with_trial_points(request.parts), accuracy=accuracy
+        )
         mine = encode(request.mine)
         if data.endswith(mine):
             self._last = data[: -len(mine)], request

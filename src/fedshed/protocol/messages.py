@@ -68,7 +68,7 @@ class Update(Message, frozen=True):
     accuracy: float = 0.0  # of each entry of the gradient, where the algorithm's precision allows one
 
 
-def located(parts: Sequence[Any]) -> list[Any]:
+def with_trial_points(parts: Sequence[Any]) -> list[Any]:
     """The parts of a request, with the trial point of the search before it for one without theta."""
     trial: Vector | None = None
     found = []

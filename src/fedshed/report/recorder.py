@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.algorithms.shed_curvature import Held
+from fedshed.algorithms.shed_curvature import SharedCurvature
 from fedshed.linalg.arrays import Scalars
 from fedshed.report.downsample import spread
 from fedshed.report.model import Grid, Spectrum
@@ -40,7 +40,7 @@ class Recorder:
         """Take down the state after an iteration; an algorithm that holds no eigenpairs leaves no record."""
         known = progress.state.known
         held = {i: known[i].curvature for i in sorted(known)}
-        if not held or not all(isinstance(one, Held) for one in held.values()):
+        if not held or not all(isinstance(one, SharedCurvature) for one in held.values()):
             return
         if not self._agents:
             self._agents = tuple(held)

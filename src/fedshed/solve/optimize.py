@@ -19,7 +19,7 @@ from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.device import device_named
 from fedshed.objectives import LinearModel, coefficient_names, local_objectives, stacked
-from fedshed.objectives.batch import placed
+from fedshed.objectives.batch import on_device
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Precision
 from fedshed.solve import checkpoint as checkpoints
@@ -123,7 +123,7 @@ def resume(
     wanted = {name: getattr(old, name) if new is None else new for name, new in changed.items()}
     goal = checks.goal(f_star=old.f_star, gap_tol=old.gap_tol, sites=len(federation.sites), **wanted)
     objectives, problem = build_problem(federation, settings.loss, settings.l2, settings.intercept, device)
-    progress = replace(progress, state=chosen.reminded(progress.state))
+    progress = replace(progress, state=chosen.assume_forgotten(progress.state))
     saver = Checkpoint(path, chosen, replace(settings, goal=goal), data)
     sites = LocalSites(objectives, transport or InProcess)
     return _solve(chosen, problem, objectives, sites, progress, goal, saver, watch)
@@ -145,7 +145,7 @@ def build_problem(
     """The local objectives, and the problem the Master sees; l2 is one number, or one for each column."""
     checks.flag(intercept, "intercept")
     local = local_objectives(checks.federation_of(federation), loss, intercept)
-    objectives = stacked(local) if device is None else placed(local, device_named(device))
+    objectives = stacked(local) if device is None else on_device(local, device_named(device))
     width, n = federation.dim + intercept, next(iter(objectives.values())).dim
     columns = coefficient_names(federation.columns, intercept, n // width)
     entries = width if np.size(l2) < n else n  # of theta itself, or of each contrast alike

@@ -41,7 +41,7 @@ def ridge(l2: Any, n: int, intercept: bool) -> Vector:
     return values
 
 
-def suited(
+def checked_algorithm(
     algorithm: str | Algorithm[Any],
     budget: Budget,
     line_search: LineSearch | None,
@@ -89,7 +89,7 @@ def choose_algorithm(
         budget = None
     else:
         why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
-    return suited(algorithm, budget, line_search, seed, problem), why
+    return checked_algorithm(algorithm, budget, line_search, seed, problem), why
 
 
 def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:

@@ -94,7 +94,7 @@ class Observer:
         """After the last exchange; not called where the run was interrupted."""
 
 
-class Together(Observer):
+class ObserverGroup(Observer):
     """Several observers of one run."""
 
     def __init__(self, *observers: Observer) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from fedshed._utils.errors import ConfigError, Error
 from fedshed.algorithms.base import Algorithm
-from fedshed.experiments import Study
+from fedshed.experiments import ComparisonSpec
 from fedshed.experiments.sources import agents_of, drawn
 from fedshed.report import Agent, Problem, Recorder, Report, Rerun, Run, versions
 from fedshed.solve.engine import Progress
@@ -57,7 +57,7 @@ class Simulation:
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, Row]] = []
-        self.study = Study().resolved()
+        self.study = ComparisonSpec().resolved()
         self._status = Status(READY, "choose what to compare, then start")
         self._lock = threading.Lock()
         self._go, self._stop = threading.Event(), threading.Event()
@@ -75,7 +75,7 @@ class Simulation:
 
     # --- commands --------------------------------------------------------------------------------
 
-    def start(self, study: Study) -> Status:
+    def start(self, study: ComparisonSpec) -> Status:
         """Begin a comparison; what is wrong with its settings is said at once."""
         study = study.resolved()
         algorithms = study.prepared()

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from fedshed._utils.errors import Error
-from fedshed.experiments import Study
+from fedshed.experiments import ComparisonSpec
 from fedshed.report import page, payload
 from fedshed.report.page import COLUMNS
 from fedshed.ui.live import Simulation, Source, Status
@@ -122,7 +122,7 @@ class Site:
             if len(body) > MOST_BODY:
                 raise HTTPException(413, "the settings are too long")
         try:
-            status = simulation.start(msgspec.json.decode(body, type=Study))
+            status = simulation.start(msgspec.json.decode(body, type=ComparisonSpec))
         except (Error, msgspec.MsgspecError) as error:
             raise HTTPException(400, str(error)) from error
         return _json(status)
