@@ -1,6 +1,6 @@
-"""What the Master holds: eigenvectors in full, in four bytes a number, or only sums (docs/performance.md).
+"""What the Master holds: eigenvectors in full, or only sums (docs/performance.md).
 
-Each run is a process of its own; the change of a direction is that of the worst right-hand side there is.
+Each run is a process of its own.
 """
 
 from __future__ import annotations
@@ -9,22 +9,16 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
-from threadpoolctl import threadpool_limits
 
 import fedshed
 from benchmarks.speed import PAGE, task
 from fedshed import Federation
 from fedshed.algorithms import Shed, ShedAggregate
-from fedshed.algorithms.base import Algorithm, State
-from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
-from fedshed.linalg.arrays import Matrix
-from fedshed.protocol.conversation import Problem
-from fedshed.solve.optimize import build_problem
+from fedshed.algorithms.base import Algorithm
 
 START, END = "<!-- held -->", "<!-- /held -->"
 ALGORITHMS: dict[str, Algorithm[Any]] = {
     "full": Shed(),
-    "short": Shed(storage="short"),
     "aggregate": ShedAggregate(),
 }
 PROBLEMS = {
@@ -51,21 +45,16 @@ def held(name: str, l2: str, kind: str) -> dict[str, Any]:
     federation, algorithm = rows_of(name), ALGORITHMS[kind]
     if name == "made":
         algorithm = replace(algorithm, channel=fedshed.Constant(99))
-    states: list[Any] = [None]
     most = 0
 
     def watch(progress: Any) -> None:
         nonlocal most
         size = nbytes({id(part): part for part in parts(progress.state)})
-        most, states[0] = (size, progress.state) if size > most else (most, states[0])
+        most = max(most, size)
 
     options = {"l2": float(l2), "tol": 1e-9, "max_iterations": 6 if name == "made" else 500}
     result, cost = measured(lambda: fedshed.optimize(federation, algorithm=algorithm, watch=watch, **options))
     outcome = {**cost, "state": most / 1e6, "iterations": result.trace[-1].iteration}
-    if kind == "full":
-        _, problem = build_problem(federation, "logistic", float(l2), False)
-        with threadpool_limits(1):
-            outcome |= changes(problem, states[0])
     return outcome
 
 
@@ -85,45 +74,19 @@ def nbytes(found: dict[int, Any]) -> int:
     return sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in found.values())
 
 
-def changes(problem: Problem, state: State[SharedCurvature]) -> dict[str, float]:
-    """max over g of the relative change of H_hat^-1 g, by the short rows and by float32."""
-    mu = float(problem.l2.min())
-    exact = _dense(problem, state)
-    kept = {
-        "change": lambda h: h.shortened(mu, orthogonal=True),
-        "float32": lambda h: replace(h, vectors=h.vectors.astype(np.float32).astype(float)),
-    }
-    return {
-        name: float(np.linalg.norm(np.linalg.solve(exact, _dense(problem, _each(state, keep)) - exact), 2))
-        for name, keep in kept.items()
-    }
-
-
-def _each(state: State[SharedCurvature], keep: Any) -> State[SharedCurvature]:
-    known = {i: replace(a, curvature=keep(a.curvature)) for i, a in state.known.items()}
-    return replace(state, known=known)
-
-
-def _dense(problem: Problem, state: State[SharedCurvature]) -> Matrix:
-    H = curvature(problem, state)
-    return np.column_stack([H.matvec(e) for e in np.eye(problem.n)])
-
-
 def table() -> list[str]:
     """A line for each way to keep the pairs, and what each costs."""
     lines = [
-        "| problem | kept | MB in the Master's state | iterations | CPU-s | a direction moves by at most |",
-        "|---|---|---|---|---|---|",
+        "| problem | kept | MB in the Master's state | iterations | CPU-s |",
+        "|---|---|---|---|---|",
     ]
     for what, (name, l2) in PROBLEMS.items():
         cost = {kind: task("held", name, l2, kind) for kind in ALGORITHMS}
-        moved = {"short": f"{cost['full']['change']:.0e} (float32: {cost['full']['float32']:.0e})"}
         lines += [
-            f"| {what} | {kind} | {c['state']:.1f} | {c['iterations']} | {c['cpu']:.1f} "
-            f"| {moved.get(kind, '')} |"
+            f"| {what} | {kind} | {c['state']:.1f} | {c['iterations']} | {c['cpu']:.1f} |"
             for kind, c in cost.items()
         ]
-        print(*lines[-3:], sep="\n", flush=True)
+        print(*lines[-2:], sep="\n", flush=True)
     return lines
 
 

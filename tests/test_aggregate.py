@@ -222,7 +222,6 @@ class ByName:
     [
         ({"renewal": ByName()}, "renew together, which ByName.*or Shed"),
         ({"line_search": FullStep()}, "TwoExchange"),
-        ({"storage": "short"}, "keeps no vectors"),
     ],
 )
 def test_what_it_cannot_do_is_refused_with_the_remedy(wrong, why):

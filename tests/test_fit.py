@@ -339,7 +339,7 @@ def test_perfect_separation_is_reported_as_such_and_a_ridge_is_a_way_out(family,
     ("family", "y", "sentence"),
     [
         ("logistic", "yes", "1 class over all sites .yes.; check the target"),
-        ("gamma", 0.0, "an amount of the gamma family is positive; correct or drop"),
+        ("gamma", 0.0, "the gamma family needs an amount > 0; correct or drop"),
         ("poisson", "many", "must be numbers; convert it or choose another"),
     ],
 )

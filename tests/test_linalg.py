@@ -25,6 +25,7 @@ from fedshed.linalg import (
 )
 from fedshed.linalg.arrays import pack, unpack
 from fedshed.linalg.columns import Narrow, columns_of, narrowed
+from fedshed.linalg.rows import weighted_gram
 from fedshed.linalg.solve import cholesky_of
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
@@ -343,3 +344,12 @@ def test_a_singular_curvature_names_the_collinear_columns():
     X[:, 3] = X[:, 1]
     with pytest.raises(SingularError, match=r"b, d are collinear.*l2 > 0"):
         DensePlusRidge(X.T @ X, np.zeros(4), ["a", "b", "c", "d"]).solve(np.ones(4))
+
+
+@settings(deadline=None, max_examples=30)
+@given(blocks=st.lists(st.integers(0, 9), max_size=12), n=st.integers(1, 4), seed=st.integers(0, 99))
+def test_the_gram_matrix_of_blocks_is_that_of_their_stack(blocks, n, seed):
+    rng = np.random.default_rng(seed)
+    pairs = [(rng.normal(size=(rows, n)), rng.random(rows)) for rows in blocks]
+    expected = sum((V.T * w @ V for V, w in pairs), np.zeros((n, n)))
+    np.testing.assert_allclose(weighted_gram(pairs, n), expected, atol=1e-13)

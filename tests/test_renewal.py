@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from fedshed import optimize
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.renewal import (
-    CurvatureMismatch,
     EveryRound,
     Fibonacci,
     GradientNorm,
@@ -234,17 +233,3 @@ def test_a_run_renews_where_the_policy_says(policy):
     counts = result.trace.column("renewed")  # row t is written after iteration t
     assert set(counts) <= {0.0, 3.0}
     assert np.flatnonzero(counts).tolist() == renewals(policy, 5, len(counts) - 1, norms_of(result))
-
-
-def test_a_curvature_mismatch_renews_and_agreement_does_not():
-    """|log(s'y / s'H_hat s)| above the limit, at least `apart` and at most n iterations after the last."""
-    policy = CurvatureMismatch(limit=1.0, apart=3)
-
-    def history(t, last, mismatch):
-        return History(t, 50, (), last, mismatch)
-
-    assert policy(history(1, 0, 0.0), "a")
-    assert policy(history(9, 2, -1.5), "a")
-    assert not policy(history(9, 2, 0.5), "a")
-    assert not policy(history(4, 2, 1.5), "a")
-    assert policy(history(60, 2, 0.0), "a")

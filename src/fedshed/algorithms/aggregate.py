@@ -27,7 +27,7 @@ from fedshed.algorithms.renewal import History, Renewal
 from fedshed.algorithms.shed import Shed
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.linalg.short_rows import weighted_gram
+from fedshed.linalg.rows import weighted_gram
 from fedshed.protocol.conversation import AgentId, Problem, Replies
 from fedshed.protocol.messages import Eigenpairs, Share
 
@@ -68,7 +68,6 @@ class ShedAggregate(Shed, frozen=True, tag=True):
     state: ClassVar[Any] = Aggregate
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not isinstance(self.renewal, Renewal):
             raise ConfigError(
                 f"the aggregate needs all agents to renew together, which {type(self.renewal).__name__} does "
@@ -76,8 +75,6 @@ class ShedAggregate(Shed, frozen=True, tag=True):
             )
         if isinstance(self.line_search, FullStep):
             raise ConfigError("the aggregate may lie below the Hessian; it needs TwoExchange() or Fused()")
-        if self.storage != "full":
-            raise ConfigError("the aggregate keeps no vectors; leave storage out")
 
     def start(self, problem: Problem, theta: Vector) -> Any:
         """Nothing is known, nothing is summed."""

@@ -17,7 +17,7 @@ from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.linesearch import Fused, LineSearch
 from fedshed.algorithms.shed import Shed, Spectrum
-from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, curvature
+from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
 from fedshed.linalg import Automatic, Kernel
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem
@@ -40,7 +40,6 @@ class QnState(State[SharedCurvature], frozen=True):
     s: Matrix | None = None
     y: Matrix | None = None
     last: tuple[Vector, Vector] | None = None
-    mismatch: float = 0.0  # log of s'y over s'H_hat s for the last step
 
 
 class QnShed(Shed, frozen=True, tag=True):
@@ -61,12 +60,10 @@ class QnShed(Shed, frozen=True, tag=True):
         """A quasi-Newton step; Newton's own where every agent sent its whole Hessian at theta^t."""
         g = gradient(problem, state)
         s, y = remembered(state.s, state.y, state.last, state.theta, g, self.memory)
-        H = curvature(problem, state)
-        solve = H.solve
+        solve = curvature(problem, state).solve
         exact = self.exact_curvature(problem, state) is not None
         direction = -solve(g) if exact else -two_loop(g, s, y, solve, scaled=False)
-        mismatch = _mismatch(s, y, H) if len(s) else 0.0
-        state = replace(state, s=s, y=y, last=(state.theta, g), mismatch=mismatch)
+        state = replace(state, s=s, y=y, last=(state.theta, g))
         step = yield from self.line_search(self, problem, state, g, direction)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
@@ -115,8 +112,3 @@ def _taken_apart(local: LocalWhole) -> Eigenpairs:
     values, columns = np.linalg.eigh(unpack(local.hessian, n))
     values = np.maximum(values[::-1], 0.0)
     return Eigenpairs(local.k, 0, values[: n - 1], columns.T[::-1][: n - 1], float(values[-1]), last=True)
-
-
-def _mismatch(s: Matrix, y: Matrix, H: Operator) -> float:
-    """How far the curvature along the last step is from what H_hat says, on a log scale."""
-    return float(np.log((s[-1] @ y[-1]) / (s[-1] @ H.matvec(s[-1]))))

@@ -21,7 +21,6 @@ class History(Struct, frozen=True):
     n: int
     norms: tuple[float, ...]
     last: int  # 0: never
-    mismatch: float = 0.0  # log of s'y over s'H_hat s for the last step, where the algorithm knows it
 
 
 class Once(Struct, frozen=True, tag=True):
@@ -86,28 +85,6 @@ class GradientNorm(Struct, frozen=True, tag=True):
         return len(norms) >= 3 and norms[-2] - norms[-1] < self.b * (norms[-3] - norms[-2])
 
 
-class CurvatureMismatch(Struct, frozen=True, tag=True):
-    """Renew when the last step met another curvature than H_hat says: |log(s'y / s'H_hat s)| > limit.
-
-    At least `apart` iterations lie between two renewals, at most n.
-    """
-
-    limit: float = 1.0
-    apart: int = 3
-
-    def __post_init__(self) -> None:
-        if not (0 < self.limit < math.inf and self.apart >= 1):
-            raise ConfigError(
-                f"CurvatureMismatch needs a limit > 0 and apart >= 1, not {self.limit}, {self.apart}"
-            )
-
-    def __call__(self, history: History, agent: str) -> bool:
-        """Is t in I?"""
-        waited = history.t - history.last
-        missed = waited >= self.apart and abs(history.mismatch) > self.limit
-        return history.last == 0 or waited >= history.n or missed
-
-
 class GradientNormAsPrinted(Struct, frozen=True, tag=True):
     """||g_t|| - ||g_{t-1}|| < b (||g_{t-1}|| - ||g_{t-2}||), as printed: fires on *good* progress."""
 
@@ -136,6 +113,4 @@ def fibonacci_set(n: int, t: int) -> frozenset[int]:
     return _fibonacci(n, 1 << t.bit_length())
 
 
-Renewal: TypeAlias = (
-    Once | EveryRound | Periodic | Fibonacci | GradientNorm | GradientNormAsPrinted | CurvatureMismatch
-)
+Renewal: TypeAlias = Once | EveryRound | Periodic | Fibonacci | GradientNorm | GradientNormAsPrinted

@@ -6,19 +6,18 @@ how rho is chosen, and how the step size is found.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.algorithms.renewal import Fibonacci, History, Renewal
-from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, curvature, held_after
-from fedshed.linalg import Automatic, Kernel, Leading, leading
+from fedshed.algorithms.shed_curvature import SharedCurvature, curvature, held_after
+from fedshed.linalg import Automatic, DensePlusRidge, Kernel, Leading, LowRankPlusDiagonal, leading
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import FAMILIES, Point
 from fedshed.protocol.conversation import (
@@ -53,6 +52,9 @@ class Midpoint(Struct, frozen=True, tag=True):
 Rho: TypeAlias = NextEigenvalue | Midpoint
 
 
+Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
+
+
 class Spectrum(Struct, frozen=True):
     """An agent's cache: the eigenpairs of its Hessian of iteration k drawn so far, taken at theta^k."""
 
@@ -69,7 +71,6 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()
     rho: Rho = NextEigenvalue()
     kernel: Kernel = Automatic()  # how an agent computes its eigenpairs
-    storage: Literal["full", "short"] = "full"  # of the vectors at the Master: short takes half the memory
 
     partial: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
@@ -83,10 +84,6 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
     def kernel_used(self, cache: Spectrum | None) -> str | None:
         """The kernel that drew an agent's eigenpairs."""
         return None if cache is None else cache.pairs.kernel
-
-    def __post_init__(self) -> None:
-        if self.storage not in ("full", "short"):
-            raise ConfigError(f'storage must be "full" or "short", not {self.storage!r}')
 
     @property
     def losses(self) -> tuple[str, ...] | None:
@@ -111,7 +108,7 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
             if i in replies:
                 local = replies[i][0]
                 held = held_after(old.curvature if old else None, share, self.pairs_of(i, local), state)
-                known[i] = SiteModel(state.theta, local.loss, local.gradient, self._stored(problem, held))
+                known[i] = SiteModel(state.theta, local.loss, local.gradient, held)
             elif old and share.k == state.t:
                 known[i] = replace(old, curvature=replace(old.curvature, owed=True))
         return replace(state, known=known)
@@ -141,7 +138,7 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
             pairs = self.pairs_of(i, local)
             if pairs is not None and share.k != trial.t:
                 held = known[i].curvature.extended(pairs, trial.t)
-                known[i] = replace(known[i], curvature=self._stored(problem, held))
+                known[i] = replace(known[i], curvature=held)
         return replace(state, known=known)
 
     def assume_forgotten(self, state: State[SharedCurvature]) -> State[SharedCurvature]:
@@ -159,14 +156,7 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
 
     def due(self, problem: Problem, state: State[SharedCurvature], i: AgentId, held: SharedCurvature) -> bool:
         """Is t in I_i?"""
-        mismatch = getattr(state, "mismatch", 0.0)
-        return self.renewal(History(state.t, problem.n, state.norms, held.k, mismatch), i)
-
-    def _stored(self, problem: Problem, held: SharedCurvature) -> SharedCurvature:
-        """The Master's copy as it is kept; coded vectors need not be orthogonal."""
-        if self.storage == "full":
-            return held
-        return held.shortened(float(problem.l2.min()), orthogonal=not self.precision.lossy)
+        return self.renewal(History(state.t, problem.n, state.norms, held.k), i)
 
     def pairs_of(self, i: AgentId, local: Any) -> Eigenpairs | None:
         """The eigenpairs of an answer."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import State
-from fedshed.linalg import DensePlusRidge, LowRankPlusDiagonal
+from fedshed.linalg import LowRankPlusDiagonal
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
-from fedshed.linalg.short_rows import Short, weighted_gram
-from fedshed.linalg.solve import MANY_COLUMNS, Factor, cholesky_of
+from fedshed.linalg.solve import Factor, cholesky_of
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs, Share
-
-Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
 
 
 class SharedCurvature(Struct, frozen=True):
@@ -35,7 +31,6 @@ class SharedCurvature(Struct, frozen=True):
     t: int  # the last iteration whose pairs are in
     lost: bool = False  # the agent forgot this Hessian and needs theta_k
     owed: bool = False  # a renewal was due but did not arrive
-    short: Short | None = None  # the rows kept in four bytes a number; `vectors` are then the others
 
     @property
     def q(self) -> int:
@@ -44,14 +39,8 @@ class SharedCurvature(Struct, frozen=True):
 
     def matvec(self, s: Vector) -> Vector:
         """H_hat s."""
-        rows = self.rows
-        product: Vector = self.rho * s + (self.excess * (rows @ s)) @ rows
+        product: Vector = self.rho * s + (self.excess * (self.vectors @ s)) @ self.vectors
         return product
-
-    @property
-    def rows(self) -> Matrix:
-        """v_1, ..., v_q, however they are stored."""
-        return self.vectors if self.short is None else self.short.merged(self.vectors)
 
     @property
     def excess(self) -> Vector:
@@ -61,7 +50,7 @@ class SharedCurvature(Struct, frozen=True):
     def first(self, q: int) -> SharedCurvature:
         """As it was with q pairs."""
         rho = float(self.values[q]) if q < self.q else self.rho
-        return replace(self, values=self.values[:q], vectors=self.rows[:q], rho=rho, short=None)
+        return replace(self, values=self.values[:q], vectors=self.vectors[:q], rho=rho)
 
     def extended(self, pairs: Eigenpairs, t: int) -> SharedCurvature:
         """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
@@ -69,7 +58,7 @@ class SharedCurvature(Struct, frozen=True):
         anew = pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
         if anew:  # all of them: no mixture
             return replace(self, values=pairs.values, vectors=pairs.vectors, rho=pairs.rho,
-                           complete=pairs.last, t=t, lost=False, short=None)  # fmt: skip
+                           complete=pairs.last, t=t, lost=False)  # fmt: skip
         if pairs.k != self.k or pairs.start > self.q or pairs.start + len(pairs.values) < self.q:
             return replace(self, lost=True)  # another Hessian, a hole, or an answer from the past
         return replace(
@@ -82,23 +71,10 @@ class SharedCurvature(Struct, frozen=True):
             lost=False,
         )
 
-    def shortened(self, mu: float, orthogonal: bool) -> SharedCurvature:
-        """With its new rows in four bytes a number where no direction moves by 1e-7, whatever follows.
 
-        H_hat >= mu and lambda_j - rho <= lambda_j hold for any rho and any answers of the other agents.
-        """
-        old = self.short or Short()
-        if mu == 0 or len(old.scales) == self.q:
-            return self
-        short, whole = old.joined(self.vectors, self.values, mu, orthogonal)
-        return replace(self, vectors=whole, short=short)
-
-
-def curvature(problem: Problem, state: State[SharedCurvature]) -> Operator:
+def curvature(problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
     held = [state.known[i].curvature for i in problem.agents]
-    if any(h.short for h in held) and sum(h.q for h in held) >= problem.n < MANY_COLUMNS:
-        return _accumulated(problem, held)
     rows, diagonal = _stacked(problem, held)
     return LowRankPlusDiagonal(
         rows, diagonal, problem.columns, preconditioner=lambda: _preconditioner(problem, held)
@@ -108,18 +84,10 @@ def curvature(problem: Problem, state: State[SharedCurvature]) -> Operator:
 def _stacked(problem: Problem, held: Sequence[SharedCurvature]) -> tuple[Matrix, Vector]:
     """U and d with H_hat = U'U + diag(d)."""
     shares = [problem.p[i] for i in problem.agents]
-    rows = np.concatenate([h.rows for h in held])
+    rows = np.concatenate([h.vectors for h in held])
     rows *= np.concatenate([np.sqrt(p * h.excess) for p, h in zip(shares, held, strict=True)])[:, None]
     rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
     return rows, rho + problem.l2
-
-
-def _accumulated(problem: Problem, held: Sequence[SharedCurvature]) -> DensePlusRidge:
-    """The same n x n, a few agents at a time: a stack of all rows would take what short ones save."""
-    shares = [problem.p[i] for i in problem.agents]
-    gram = weighted_gram(((h.rows, p * h.excess) for p, h in zip(shares, held, strict=True)), problem.n)
-    rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
-    return DensePlusRidge(gram, rho + problem.l2, problem.columns)
 
 
 def _preconditioner(problem: Problem, held: Sequence[SharedCurvature]) -> Factor:
@@ -129,10 +97,10 @@ def _preconditioner(problem: Problem, held: Sequence[SharedCurvature]) -> Factor
     """
     counts = [1 << h.q.bit_length() - 1 if h.q else 0 for h in held]
     key = tuple((h.k, q) for h, q in zip(held, counts, strict=True))
-    if problem.memo.get("near", (None,))[0] != key:
+    if problem.memo.get("preconditioner", (None,))[0] != key:
         first = [h.first(q) for h, q in zip(held, counts, strict=True)]
-        problem.memo["near"] = key, cholesky_of(*_stacked(problem, first))
-    factor: Factor = problem.memo["near"][1]
+        problem.memo["preconditioner"] = key, cholesky_of(*_stacked(problem, first))
+    factor: Factor = problem.memo["preconditioner"][1]
     return factor
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.linalg.arrays import Matrix
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.tall import Tall
 
 FEW = 8  # columns of a sparse table that are as well dense
@@ -27,3 +28,23 @@ def chosen_columns(X: Rows, chosen: NDArray[np.intp]) -> Rows:
     pick = np.zeros((X.shape[1], len(chosen)))
     pick[chosen, np.arange(len(chosen))] = 1.0
     return np.asarray(X @ pick)
+
+
+def weighted_gram(blocks: Iterable[tuple[Matrix, Vector]], n: int) -> Matrix:
+    """sum V' diag(w) V over blocks (V, w), w >= 0; a few n rows are stacked at a time, never all."""
+    total = np.zeros((n, n))
+    for U in _stacks(blocks, 4 * n):
+        total += U.T @ U
+    return total
+
+
+def _stacks(blocks: Iterable[tuple[Matrix, Vector]], size: int) -> Iterator[Matrix]:
+    """The rows sqrt(w_j) v_j, stacked until there are `size` of them."""
+    waiting: list[Matrix] = []
+    for V, w in blocks:
+        waiting.append(V * np.sqrt(w)[:, None])
+        if sum(map(len, waiting)) >= size:
+            yield np.concatenate(waiting)
+            waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
