@@ -8,7 +8,6 @@ unnoticed, so note the last hash elsewhere now and then.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -80,14 +80,14 @@ class Audit:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """While this lasts no other process writes here."""
-        self._open = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            _lock(self._open)
-            self._take_in(self._open)
-            yield
-        finally:
-            os.close(self._open)  # which unlocks it too
-            self._open = None
+        with FileLock(f"{self._path}.lock", mode=0o600):
+            self._open = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                self._take_in(self._open)
+                yield
+            finally:
+                os.close(self._open)
+                self._open = None
 
     def released(self, study: str) -> int:
         """Scalars released in a study so far."""
@@ -129,11 +129,3 @@ class Audit:
         if os.read(descriptor, 1) != b"\n":
             size += os.write(descriptor, b"\n")
         self._size = size
-
-
-def _lock(descriptor: int) -> None:
-    """Wait until no other process holds the file."""
-    if sys.platform != "win32":
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
