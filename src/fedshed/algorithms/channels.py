@@ -19,7 +19,19 @@ def _whole(value: object) -> bool:
 
 
 class Constant(Struct, frozen=True, tag=True):
-    """d_t = pairs, for every agent and round."""
+    """d_t = pairs, for every agent and round.
+
+    Parameters
+    ----------
+    pairs : int
+        Eigenpairs per round.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.Constant(3).eigenpairs(t=1, agent="north", pair_bytes=80)
+    3
+    """
 
     pairs: int = 1
 
@@ -33,7 +45,22 @@ class Constant(Struct, frozen=True, tag=True):
 
 
 class Rayleigh(Struct, frozen=True, tag=True):
-    """d_gamma = floor(d_0 log2(1 + gamma Gamma)) with gamma ~ Exp(1): mean 3.81, unbounded."""
+    """A fading link: d = floor(d_0 log2(1 + gamma Gamma)), gamma ~ Exp(1); mean 3.81 (Section 6.3).
+
+    Parameters
+    ----------
+    d0, gain : float
+        d_0 and Gamma.
+    seed : int, optional
+        Default: the seed of the run. Draws depend on (seed, agent, t) only.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> link = fedshed.Rayleigh(seed=0)
+    >>> link.eigenpairs(1, "north", 80) == link.eigenpairs(1, "north", 80)
+    True
+    """
 
     d0: float = 2.0
     gain: float = 5.0
@@ -53,7 +80,21 @@ class Rayleigh(Struct, frozen=True, tag=True):
 
 
 class ByteRate(Struct, frozen=True, tag=True):
-    """As many pairs as a link of so many bytes per second carries in the time a round may take."""
+    """As many pairs as a link of so many bytes per second carries in the time that a round may take.
+
+    Parameters
+    ----------
+    bytes_per_second : float
+        The rate.
+    seconds : float
+        The time of a round.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.ByteRate(1000.0).eigenpairs(t=1, agent="north", pair_bytes=80)
+    12
+    """
 
     bytes_per_second: float
     seconds: float = 1.0
@@ -70,7 +111,20 @@ class ByteRate(Struct, frozen=True, tag=True):
 
 
 class Recorded(Struct, frozen=True, tag=True):
-    """Pairs an agent's link carried in recorded rounds, played again from the start when they end."""
+    """The pairs that links carried in recorded rounds, played again from the start when they end.
+
+    Parameters
+    ----------
+    pairs : dict
+        For each agent the eigenpairs of rounds 1, 2, ...
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> link = fedshed.Recorded({"north": (1, 5)})
+    >>> link.eigenpairs(1, "north", 80), link.eigenpairs(2, "north", 80), link.eigenpairs(3, "north", 80)
+    (1, 5, 1)
+    """
 
     pairs: dict[str, tuple[int, ...]]
 
@@ -87,7 +141,22 @@ class Recorded(Struct, frozen=True, tag=True):
 
 
 class PerAgent(Struct, frozen=True, tag=True):
-    """A channel of its own for some agents, and one for all others."""
+    """Some agents have their own channel; all others share one.
+
+    Parameters
+    ----------
+    channels : dict
+        The channel of each such agent.
+    default : Channel
+        The channel of the others.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> links = fedshed.PerAgent({"north": fedshed.Constant(8)})
+    >>> links.eigenpairs(1, "north", 80), links.eigenpairs(1, "south", 80)
+    (8, 1)
+    """
 
     channels: dict[str, Constant | Rayleigh | ByteRate | Recorded]
     default: Constant | Rayleigh | ByteRate | Recorded = Constant(1)

@@ -39,7 +39,14 @@ class Step(Struct, frozen=True):
 
 
 class FullStep(Struct, frozen=True, tag=True):
-    """eta = 1 without asking (Algorithm 1)."""
+    """eta = 1 without asking (Algorithm 1): for least squares.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.ALGORITHMS["shed-ls"].algorithm.line_search == fedshed.FullStep()
+    True
+    """
 
     rounds: ClassVar[int] = 0
 
@@ -130,11 +137,50 @@ def _slack(f0: float) -> float:
 
 
 class TwoExchange(_Armijo, frozen=True, tag=True):
-    """The paper's pattern: one exchange for the update, one for the costs."""
+    """Armijo backtracking as in the paper: one exchange for the update, one for the costs.
+
+    Parameters
+    ----------
+    alpha : float
+        The share of the linear decrease that is asked for.
+    beta : float
+        The factor between two step sizes.
+    candidates : int
+        Step sizes whose costs are asked for at a time.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> result = fedshed.optimize(federation, l2=1e-2, algorithm="newton", line_search=fedshed.TwoExchange())
+    >>> result.trace[-1].exchanges
+    13
+    """
 
 
 class Fused(_Armijo, frozen=True, tag=True):
-    """One exchange for the costs and for the update at eta = 1; what a rejected trial brought is salvaged."""
+    """Armijo backtracking in one exchange: the costs, and the update at eta = 1.
+
+    The iterates are those of `TwoExchange`, bit for bit; a round whose full step is accepted costs one
+    exchange. What a rejected trial brought is kept as far as it can be used.
+
+    Parameters
+    ----------
+    alpha : float
+        The share of the linear decrease that is asked for.
+    beta : float
+        The factor between two step sizes.
+    candidates : int
+        Step sizes whose costs are asked for at a time.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> result = fedshed.optimize(federation, l2=1e-2, algorithm="newton", line_search=fedshed.Fused())
+    >>> result.trace[-1].exchanges
+    7
+    """
 
     fused: ClassVar[bool] = True
 

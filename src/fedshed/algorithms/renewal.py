@@ -24,7 +24,14 @@ class History(Struct, frozen=True):
 
 
 class Once(Struct, frozen=True, tag=True):
-    """I = {1} (Algorithm 1)."""
+    """I = {1} (Algorithm 1).
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import History, Once
+    >>> [Once()(History(t, 5, (), 1), "north") for t in (1, 2, 3)]
+    [True, False, False]
+    """
 
     def __call__(self, history: History, agent: str) -> bool:
         """Is t in I?"""
@@ -32,7 +39,14 @@ class Once(Struct, frozen=True, tag=True):
 
 
 class EveryRound(Struct, frozen=True, tag=True):
-    """I = {1, 2, 3, ...} (Mont-Dec, and Newton)."""
+    """I = {1, 2, 3, ...} (Mont-Dec, and Newton).
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import EveryRound, History
+    >>> [EveryRound()(History(t, 5, (), 1), "north") for t in (1, 2, 3)]
+    [True, True, True]
+    """
 
     def __call__(self, history: History, agent: str) -> bool:
         """Is t in I?"""
@@ -40,7 +54,19 @@ class EveryRound(Struct, frozen=True, tag=True):
 
 
 class Periodic(Struct, frozen=True, tag=True):
-    """I = {1, T, 2T, ...} (Algorithm 3); by default T = n - 1."""
+    """I = {1, T, 2T, ...} (Algorithm 3).
+
+    Parameters
+    ----------
+    every : int, optional
+        T. Default: n - 1.
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import History, Periodic
+    >>> [t for t in range(1, 10) if Periodic(4)(History(t, 5, (), 1), "north")]
+    [1, 4, 8]
+    """
 
     every: int | None = None
 
@@ -54,7 +80,14 @@ class Periodic(Struct, frozen=True, tag=True):
 
 
 class Fibonacci(Struct, frozen=True, tag=True):
-    """I = {C_j}, C_j = F_1 + ... + F_j; once C_j >= n - 1 the next is C_j + n - 1 (Section 5.1)."""
+    """I = {C_j}, C_j = F_1 + ... + F_j; once C_j >= n - 1 the next is C_j + n - 1 (Section 5.1).
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import Fibonacci, History
+    >>> [t for t in range(1, 30) if Fibonacci()(History(t, 10, (), 1), "north")]
+    [1, 2, 4, 7, 12, 21]
+    """
 
     def __call__(self, history: History, agent: str) -> bool:
         """Is t in I?"""
@@ -64,7 +97,18 @@ class Fibonacci(Struct, frozen=True, tag=True):
 class GradientNorm(Struct, frozen=True, tag=True):
     """Renew when ||g|| stalls: its last decrease is below b times the one before (docs/paper.md 3).
 
-    At least `apart` iterations lie between two renewals, at most n.
+    Parameters
+    ----------
+    b : float
+        The share of the decrease before.
+    apart : int
+        At least so many iterations lie between two renewals, and at most n.
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import GradientNorm, History
+    >>> [GradientNorm()(History(9, 50, norms, 4), "north") for norms in ((4.0, 2.0, 1.0), (4.0, 2.0, 1.9))]
+    [False, True]
     """
 
     b: float = 0.3
@@ -86,7 +130,20 @@ class GradientNorm(Struct, frozen=True, tag=True):
 
 
 class GradientNormAsPrinted(Struct, frozen=True, tag=True):
-    """||g_t|| - ||g_{t-1}|| < b (||g_{t-1}|| - ||g_{t-2}||), as printed: fires on *good* progress."""
+    """||g_t|| - ||g_{t-1}|| < b (||g_{t-1}|| - ||g_{t-2}||), as printed: fires on *good* progress.
+
+    Parameters
+    ----------
+    b : float
+        As in `GradientNorm`, which is what the text of the paper means.
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import GradientNormAsPrinted, History
+    >>> history = History(9, 50, (4.0, 3.0, 0.1), 4)
+    >>> print(GradientNormAsPrinted()(history, "north"))
+    True
+    """
 
     b: float = 0.3
 

@@ -162,6 +162,40 @@ class FederatedLinearRegression(_FederatedRegressor):
     """Linear regression: minimises mean (x'coef + intercept - y)^2 / 2 + l2 |coef|^2 / 2.
 
     As scikit-learn's Ridge(alpha = l2 W); with l2 = 0 LinearRegression.
+
+    Parameters
+    ----------
+    l2 : float or array
+        The ridge on the mean loss; the intercept is not penalised.
+    fit_intercept : bool
+        Whether to fit an intercept.
+    algorithm, budget, tol, seed
+        As in `fedshed.optimize`.
+    max_iter : int
+        Stop after so many iterations.
+    inference : bool or "auto"
+        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
+        coefficients.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        The estimates.
+    result_ : Result
+        The run, with its trace.
+    converged_ : bool
+        Whether they are those of the pooled rows; `reason_` says why the run ended.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedshed
+    >>> rng = np.random.default_rng(0)
+    >>> X, sites = rng.normal(size=(60, 2)), np.repeat(["north", "south", "west"], 20)
+    >>> y = X @ [1.0, -2.0] + 0.1 * rng.normal(size=60)
+    >>> model = fedshed.FederatedLinearRegression(l2=0.0).fit(X, y, sites=sites)
+    >>> model.coef_.round(1).tolist()
+    [1.0, -2.0]
     """
 
     _loss = "least-squares"
@@ -196,13 +230,82 @@ class FederatedPoissonRegressor(_LogLinear):
     """Poisson regression with a logarithmic link, as scikit-learn's PoissonRegressor(alpha = l2).
 
     Exposure: give counts with offset = log(exposure), or rates with sample_weight = exposure.
+
+    Parameters
+    ----------
+    l2 : float or array
+        The ridge on the mean loss; the intercept is not penalised.
+    fit_intercept : bool
+        Whether to fit an intercept.
+    algorithm, budget, tol, seed
+        As in `fedshed.optimize`.
+    max_iter : int
+        Stop after so many iterations.
+    inference : bool or "auto"
+        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
+        coefficients.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        The estimates.
+    result_ : Result
+        The run, with its trace.
+    converged_ : bool
+        Whether they are those of the pooled rows; `reason_` says why the run ended.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedshed
+    >>> rng = np.random.default_rng(0)
+    >>> X, sites = rng.normal(size=(60, 2)), np.repeat(["north", "south", "west"], 20)
+    >>> y = rng.poisson(np.exp(X @ [0.5, -0.5]))
+    >>> model = fedshed.FederatedPoissonRegressor(l2=0.0).fit(X, y, sites=sites)
+    >>> model.converged_, model.predict(X).shape
+    (True, (60,))
     """
 
     _loss, _power = "poisson", 1
 
 
 class FederatedGammaRegressor(_LogLinear):
-    """Gamma regression with a logarithmic link, as scikit-learn's GammaRegressor(alpha = l2)."""
+    """Gamma regression with a logarithmic link, as scikit-learn's GammaRegressor(alpha = l2).
+
+    Parameters
+    ----------
+    l2 : float or array
+        The ridge on the mean loss; the intercept is not penalised.
+    fit_intercept : bool
+        Whether to fit an intercept.
+    algorithm, budget, tol, seed
+        As in `fedshed.optimize`.
+    max_iter : int
+        Stop after so many iterations.
+    inference : bool or "auto"
+        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
+        coefficients.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        The estimates.
+    result_ : Result
+        The run, with its trace.
+    converged_ : bool
+        Whether they are those of the pooled rows; `reason_` says why the run ended.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedshed
+    >>> rng = np.random.default_rng(0)
+    >>> X, sites = rng.normal(size=(60, 2)), np.repeat(["north", "south", "west"], 20)
+    >>> y = rng.gamma(2.0, np.exp(X @ [0.5, -0.5]) / 2)
+    >>> model = fedshed.FederatedGammaRegressor(l2=0.0).fit(X, y, sites=sites)
+    >>> model.converged_
+    True
+    """
 
     _loss, _power = "gamma", 2
 
@@ -211,6 +314,40 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
     """Logistic regression, multinomial for more than two classes, as LogisticRegression(C = 1 / (l2 W)).
 
     The coefficients of several classes sum to 0 over the classes, the intercepts too.
+
+    Parameters
+    ----------
+    l2 : float or array
+        The ridge on the mean loss; the intercept is not penalised.
+    fit_intercept : bool
+        Whether to fit an intercept.
+    algorithm, budget, tol, seed
+        As in `fedshed.optimize`.
+    max_iter : int
+        Stop after so many iterations.
+    inference : bool or "auto"
+        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
+        coefficients.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        The estimates.
+    result_ : Result
+        The run, with its trace.
+    converged_ : bool
+        Whether they are those of the pooled rows; `reason_` says why the run ended.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedshed
+    >>> rng = np.random.default_rng(0)
+    >>> X, sites = rng.normal(size=(60, 2)), np.repeat(["north", "south", "west"], 20)
+    >>> y = np.where(X @ [1.0, -1.0] + rng.logistic(size=60) > 0, "ill", "well")
+    >>> model = fedshed.FederatedLogisticRegression(l2=1e-3).fit(X, y, sites=sites)
+    >>> model.classes_.tolist(), model.predict_proba(X).shape
+    (['ill', 'well'], (60, 2))
     """
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:

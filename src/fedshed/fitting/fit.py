@@ -71,7 +71,7 @@ def fit(
     >>> tables = {"north": north, "south": {"x": [0.4, 1.2], "y": [1.2, 2.4]}}
     >>> model = fedshed.fit(tables, fedshed.Study(family="linear", target="y"))
     >>> model.converged, round(model.coefficients["x"], 2)
-    (True, 1.4)
+    (True, 1.41)
     """
     if transport is not None:
         warnings.warn("transport= of fit is now called over=", DeprecationWarning, stacklevel=2)

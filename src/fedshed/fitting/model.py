@@ -57,7 +57,16 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Model:
-    """The plan from a table to a design, the estimates on the original scale, and how they were found."""
+    """The plan from a table to a design, the estimates on the original scale, and how they were found.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> tables = {"north": {"x": [0.1, 0.9, 1.7], "y": [1.0, 1.9, 3.2]}}
+    >>> model = fedshed.fit(tables, fedshed.Study(family="linear", target="y"))
+    >>> model.predict({"x": [1.0]}).round(2).item()
+    2.17
+    """
 
     def __init__(self, plan: DesignPlan, inference: Inference, run: Run, trace: Trace | None = None) -> None:
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace

@@ -28,6 +28,13 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     read as such.  `site` may be named among columns or in the formula: every site then has its own intercept.
     `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
     `standardize` it applies to the standardised coefficients.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> study = fedshed.Study(family="logistic", formula="ill ~ age + C(ward)", missing="drop")
+    >>> study.target, study.loss
+    ('ill', 'logistic')
     """
 
     family: str  # linear, logistic, poisson, gamma or multinomial

@@ -22,7 +22,14 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 class Exact(Struct, frozen=True, tag=True):
-    """float64."""
+    """Arrays travel in float64.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.Exact().lossy
+    False
+    """
 
     lossy: ClassVar[bool] = False
 
@@ -125,7 +132,26 @@ class _Lossy(Struct, frozen=True, kw_only=True):
 
 
 class Bits(_Lossy, frozen=True, tag=True):
-    """Eigenvectors and Hessians in so many bits an entry, with one scale for each row."""
+    """Eigenvectors and Hessians in so many bits per entry, with one scale per row.
+
+    Parameters
+    ----------
+    bits : int
+        From 1 to 16.
+    gradient : float
+        Gradients come in steps of this share of the last gradient norm; 0: in float64.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> exact, coded = (
+    ...     fedshed.optimize(federation, l2=1e-2, algorithm="newton", precision=precision)
+    ...     for precision in (fedshed.Exact(), fedshed.Bits(bits=8))
+    ... )
+    >>> coded.converged, coded.trace[-1].uplink_bytes < exact.trace[-1].uplink_bytes / 3
+    (True, True)
+    """
 
     bits: int = 8
 
@@ -146,7 +172,20 @@ class Bits(_Lossy, frozen=True, tag=True):
 class EntropyCoded(_Lossy, frozen=True, tag=True):
     """Eigenvectors and Hessians in uniform steps of `step` times their root mean square, entropy coded.
 
-    With equal steps on rows of unequal size this is reverse water-filling: the small get fewer bits.
+    With equal steps on rows of unequal size this is reverse water-filling: small entries get fewer bits.
+
+    Parameters
+    ----------
+    step : float
+        In units of the root mean square, from 1e-6 to 10.
+    gradient : float
+        Gradients come in steps of this share of the last gradient norm; 0: in float64.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.ALGORITHMS["qn-shed"].algorithm.precision == fedshed.EntropyCoded()
+    True
     """
 
     step: float = 0.35

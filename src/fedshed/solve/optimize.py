@@ -60,23 +60,69 @@ def optimize(
 ) -> Result:
     """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 over the sites, p_i = N_i / N.
 
-    `loss` is least-squares, logistic, poisson, gamma or multinomial (theta then holds K - 1 contrasts of the
-    K classes, one after the other: `fedshed.objectives.contrasts`).  `l2` is one number or one for each
-    column; an intercept is the last coefficient, and is not penalised by a single number.
-    `algorithm` is a name (see `fedshed algorithms`), an Algorithm, or "auto", which chooses from n, the
-    number of sites and the budget, and says why in `result.algorithm`. `precision` is how an agent's arrays
-    travel (`Exact()`, `Bits(bits=8)`, `EntropyCoded()`). `theta0` is the start (default: 0); "null" starts
-    at the intercept of the model without columns, for one exchange of a few sums more. `tol` is on the norm
-    of the global gradient, `gap_tol` on f - f_star. `transport` makes a transport from the sites (default:
-    all in this process). `device` is where agents of this process compute, such as "torch:cuda", for
-    simulations of very many: the same to rounding, but that approximate eigenpairs are exact there
-    (docs/performance.md). `checkpoint` names a file from which
-    `resume` goes on; `watch` is called after every round: a function, or an `Observer` such as
-    `RunLog(folder)` for `fedshed watch folder`.
+    Parameters
+    ----------
+    federation : Federation
+        The rows of each site.
+    loss : str
+        least-squares, logistic, poisson, gamma or multinomial; theta then holds K - 1 contrasts of the K
+        classes, one after the other (`fedshed.objectives.contrasts`).
+    l2 : float or array
+        The ridge: one number, or one for each column.
+    intercept : bool
+        Whether to add an intercept, as the last coefficient; a single number `l2` does not penalise it.
+    algorithm : str or Algorithm
+        A name (see `fedshed algorithms`), an instance, or "auto", which chooses from n, the number of sites
+        and the budget, and says why in `result.algorithm`.
+    budget : int or Channel, optional
+        Eigenpairs per round and site. Default: the algorithm's own. An algorithm of fixed message size
+        refuses one.
+    line_search : LineSearch, optional
+        `TwoExchange()` or `Fused()`. Default: the algorithm's own.
+    precision : Precision, optional
+        How an agent's arrays travel: `Exact()`, `Bits(bits=8)`, `EntropyCoded()`. Default: the algorithm's.
+    theta0 : array or "null", optional
+        The start; "null" is the intercept of the model without columns, for one more exchange of a few sums.
+        Default: 0.
+    max_iterations : int
+        Stop after so many iterations.
+    tol : float
+        Converged when the norm of the global gradient is at most this.
+    f_star, gap_tol : float, optional
+        The optimum, for the column `gap` of the trace, and the gap f - f_star at which to stop.
+    seed : int
+        For what is drawn at random, such as links that fade.
+    quorum, patience : int
+        A round goes on once `quorum` sites have answered, with the Master's model of the others where the
+        algorithm has one. A site without a usable answer in `patience` exchanges in a row ends the run, which
+        is then not converged (docs/faults.md).
+    transport : callable, optional
+        Makes a transport from the sites. Default: all in this process.
+    device : str, optional
+        Where agents of this process compute, such as "torch:cuda", for simulations of very many: the same to
+        rounding, except that approximate eigenpairs are exact there (docs/performance.md).
+    checkpoint : path, optional
+        A file from which `resume` goes on.
+    watch : callable, optional
+        Called with the progress after every round; `RunLog(folder)` writes it for `fedshed watch folder`.
 
-    A site that does not answer in time counts with the Master's model of it where the algorithm has one, as
-    long as `quorum` sites answer; else it is asked again.  One that gives no usable answer in `patience`
-    exchanges in a row ends the run, which is then not converged (docs/faults.md).
+    Returns
+    -------
+    Result
+        theta, whether and why it ended, how far it can be off, and the trace.
+
+    Raises
+    ------
+    ConfigError, DataError, SingularError
+        Before anything is sent, with what to do.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> result = fedshed.optimize(federation, l2=1e-2, algorithm="newton")
+    >>> result.converged, result.trace[-1].exchanges
+    (True, 13)
     """
     objectives, problem = build_problem(federation, loss, l2, intercept, device)
     goal = checks.goal(tol, max_iterations, f_star, gap_tol, quorum, patience, len(federation.sites))
@@ -114,7 +160,32 @@ def resume(
 ) -> Result:
     """Go on from a checkpoint: the same iterates, bit for bit, as a run that was never stopped.
 
-    A run on a device goes on with the same bits on the same device.
+    Parameters
+    ----------
+    path : path
+        The file that `optimize(..., checkpoint=path)` wrote.
+    federation : Federation
+        The same rows as before; others are refused.
+    algorithm : Algorithm, optional
+        Needed only for one that is not part of fedshed.
+    max_iterations, tol, quorum, patience : optional
+        New values; by default those that the run began with.
+    transport, device, watch
+        As in `optimize`. A run on a device goes on with the same bits on the same device.
+
+    Returns
+    -------
+    Result
+        Of the whole run, with all rows of its trace.
+
+    Examples
+    --------
+    >>> import fedshed, tempfile, pathlib
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "checkpoint"
+    >>> cut = fedshed.optimize(federation, l2=1e-2, max_iterations=3, checkpoint=path)
+    >>> fedshed.resume(path, federation, max_iterations=500).converged
+    True
     """
     data = federation.fingerprint()
     chosen, settings, progress = checkpoints.load(path, data, algorithm)
@@ -132,7 +203,28 @@ def resume(
 def optimum(
     federation: Federation, *, loss: str = "logistic", l2: float | Vector = 1e-5, intercept: bool = False
 ) -> tuple[Vector, float]:
-    """theta* and f* of the pooled rows: what every algorithm must reach."""
+    """theta* and f* of the pooled rows: what every algorithm must reach.
+
+    Parameters
+    ----------
+    federation : Federation
+        The rows.
+    loss, l2, intercept
+        As in `optimize`.
+
+    Returns
+    -------
+    tuple of array and float
+        theta* and f*, from Newton's method on all rows at once.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> theta, f = fedshed.optimum(federation, l2=1e-2)
+    >>> len(theta), round(f, 3)
+    (64, 0.213)
+    """
     objectives, problem = build_problem(federation, loss, l2, intercept)
     checks.unique_optimum(objectives, problem.l2, problem.columns)
     with threadpool_limits(1):

@@ -28,7 +28,17 @@ _LOG = logging.getLogger("fedshed")
 
 
 class Result(Struct, frozen=True):
-    """What a run gives: theta, whether and why it ended, how far it can be off, and its trace."""
+    """What a run gives: theta, whether and why it ended, how far it can be off, and its trace.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> result = fedshed.optimize(fedshed.datasets.load("digits", agents=4), l2=1e-2, algorithm="newton")
+    >>> result.reason
+    'the gradient norm is at most tol'
+    >>> result.certificate.bound < 1e-15
+    True
+    """
 
     theta: Vector
     converged: bool

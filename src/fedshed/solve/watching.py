@@ -117,7 +117,22 @@ class ObserverGroup(Observer):
 
 
 class RunLog(Observer):
-    """Writes FOLDER/run.jsonl, which `fedshed watch FOLDER` shows while the run goes on and afterwards."""
+    """Writes FOLDER/run.jsonl, which `fedshed watch FOLDER` shows while the run goes on and afterwards.
+
+    Parameters
+    ----------
+    folder : path
+        Where to write it; a log that is there is added to.
+
+    Examples
+    --------
+    >>> import fedshed, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> result = fedshed.optimize(federation, l2=1e-2, algorithm="newton", watch=fedshed.RunLog(folder))
+    >>> len((folder / "run.jsonl").read_text().splitlines()) == len(result.trace) + 1
+    True
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / LOG

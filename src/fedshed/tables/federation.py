@@ -44,9 +44,30 @@ class Federation:
         columns: Sequence[str] | None = None,
         name: str = "data",
     ) -> Federation:
-        """One table with a site label per row (None: a single site "all"); X dense, sparse or a DataFrame.
+        """One table with a site label per row.
 
-        A sample weight counts its row so many times; an offset is added to the row's x'theta (log exposure).
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The columns.
+        y : array
+            The target.
+        sites : array, optional
+            The site of each row. Default: a single site "all".
+        sample_weight : array, optional
+            A weight counts its row so many times.
+        offset : array, optional
+            Added to the row's x'theta, such as the logarithm of an exposure.
+        columns : sequence of str, optional
+            Names of the columns. Default: those of a DataFrame, else x0, x1, ...
+        name : str
+            For titles.
+
+        Examples
+        --------
+        >>> import fedshed
+        >>> fedshed.Federation.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["a", "a", "b"]).rows
+        {'a': 2, 'b': 1}
         """
         rows = checks.raw("data", X, y, sample_weight, offset)
         if not len(rows.y):
@@ -66,7 +87,23 @@ class Federation:
     def from_sites(
         cls, sites: Mapping[Any, Any], *, columns: Sequence[str] | None = None, name: str = "data"
     ) -> Federation:
-        """One (X, y) or Table per site; DataFrames are brought into one order of columns."""
+        """One (X, y) or Table per site; DataFrames are brought into one order of columns.
+
+        Parameters
+        ----------
+        sites : mapping
+            For each name a pair (X, y), or a `Table` with weights and offsets.
+        columns : sequence of str, optional
+            Names of the columns.
+        name : str
+            For titles.
+
+        Examples
+        --------
+        >>> import fedshed
+        >>> fedshed.Federation.from_sites({"a": ([[1.0], [2.0]], [0, 1]), "b": ([[3.0]], [1])}).dim
+        1
+        """
         if not isinstance(sites, Mapping):
             raise DataError(f"sites must map each name to a pair (X, y), not be a {type(sites).__name__}")
         names = _site_names(sites)
