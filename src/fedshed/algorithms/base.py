@@ -11,7 +11,7 @@ checkpoint is their encoding and a failed round changes nothing.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
@@ -30,6 +30,16 @@ class Curvature(Protocol):
         ...
 
 
+@runtime_checkable
+class OfPairs(Protocol):
+    """Curvature that is made of eigenpairs."""
+
+    @property
+    def q(self) -> int:
+        """How many of them are held."""
+        ...
+
+
 C = TypeVar("C", bound=Curvature | None)
 
 
@@ -43,6 +53,11 @@ class SiteModel(Struct, Generic[C], frozen=True):
     f: float
     g: Vector
     curvature: C
+
+    @property
+    def pairs(self) -> int | None:
+        """Eigenpairs held of the agent, where its curvature is made of them."""
+        return self.curvature.q if isinstance(self.curvature, OfPairs) else None
 
     def at(self, theta: Vector) -> bool:
         """Whether f and g are exact at theta."""

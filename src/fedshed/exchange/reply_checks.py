@@ -17,6 +17,7 @@ from fedshed.protocol.messages import (
     Share,
     Undefined,
     Update,
+    at_trial_point,
     numeric_fields,
 )
 
@@ -48,7 +49,7 @@ def unusable(
 def _unfit(part: Any, answer: Any) -> str | None:
     """Each part has an answer of its kind: costs to a search, one for each step size."""
     if isinstance(answer, Undefined):
-        fits = getattr(part, "theta", part) is None  # only at a trial point
+        fits = at_trial_point(part)
     elif isinstance(part, Search):
         fits = isinstance(answer, Costs) and _complete(part, answer)
     else:
@@ -63,7 +64,7 @@ def _complete(search: Search, costs: Costs) -> bool:
 
 def _too_large(part: Any, answer: Message) -> str | None:
     """Numbers whose squares overflow can be had at a trial point, which is then rejected; elsewhere not."""
-    if getattr(part, "theta", part) is None:
+    if at_trial_point(part):
         return None
     for name in numeric_fields(type(answer)):
         value = getattr(answer, name)

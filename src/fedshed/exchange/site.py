@@ -14,7 +14,7 @@ from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
-from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined
+from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, at_trial_point
 
 
 class UnanswerableError(ProtocolError):
@@ -87,7 +87,7 @@ class Site:
 
     def _answer(self, cache: Any, part: Any, own_part: Any, trial: bool) -> tuple[Any, Message]:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
-        if getattr(part, "theta", part) is None:
+        if at_trial_point(part):
             raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
         try:
             return self.conversation.respond(self._agent, cache, part, own_part)

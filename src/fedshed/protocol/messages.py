@@ -68,6 +68,11 @@ class Update(Message, frozen=True):
     accuracy: float = 0.0  # of each entry of the gradient, where the algorithm's precision allows one
 
 
+def at_trial_point(part: Any) -> bool:
+    """Whether a part asks about the full step of the search before it: it carries no theta."""
+    return getattr(part, "theta", part) is None
+
+
 def with_trial_points(parts: Sequence[Any]) -> list[Any]:
     """The parts of a request, with the trial point of the search before it for one without theta."""
     trial: Vector | None = None
@@ -77,7 +82,7 @@ def with_trial_points(parts: Sequence[Any]) -> list[Any]:
             with np.errstate(over="ignore"):  # a point too far away is for the search to reject
                 trial = part.theta + part.direction
             trial.flags.writeable = False
-        missing = trial is not None and getattr(part, "theta", part) is None
+        missing = trial is not None and at_trial_point(part)
         found.append(replace(part, theta=trial) if missing else part)
     return found
 

@@ -15,6 +15,7 @@ from fedshed._utils.errors import CodecError
 from fedshed._utils.files import append_whole, in_words
 
 if TYPE_CHECKING:
+    from fedshed.algorithms.base import SiteModel
     from fedshed.exchange.wire import Contact
     from fedshed.solve.engine import Progress
     from fedshed.solve.run import Result
@@ -178,11 +179,11 @@ def news(study: Begin, progress: Progress) -> Round:
     )  # fmt: skip
 
 
-def _site(contact: Contact, known: Any) -> SiteNews:
+def _site(contact: Contact, known: SiteModel[Any] | None) -> SiteNews:
     status = "answered" if contact.silent == 0 else "refused" if contact.why else "absent"
     return SiteNews(
         status, contact.last, contact.silent, contact.uplink_bytes, contact.downlink_bytes,
-        getattr(getattr(known, "curvature", None), "q", None), contact.why,
+        None if known is None else known.pairs, contact.why,
     )  # fmt: skip
 
 
