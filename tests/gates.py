@@ -185,7 +185,7 @@ def _interpreter(version: str) -> str | None:
 
 def _tested(python: Path, names: tuple[str, ...]) -> None:
     """These tests, of the package as installed; warnings of other packages among themselves do not matter."""
-    files = [f"tests/{name}.py" for name in names]
+    files = [next((ROOT / "tests").rglob(f"{name}.py")) for name in names]
     quiet = (
         "-W",
         "ignore::DeprecationWarning",

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import fedshed
 from fedshed.cli import app
-from test_live import SMALL, wait
+from live_runs import SMALL, wait
 
 pytestmark = pytest.mark.browser
 KEY = "the-key"

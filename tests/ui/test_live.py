@@ -17,16 +17,9 @@ from fedshed.experiments import ComparisonSpec
 from fedshed.report import page
 from fedshed.ui.live import DONE, FAILED, PAUSED, RUNNING, STOPPED
 from fedshed.ui.log import Log
+from live_runs import SMALL, wait
 
-SMALL = ComparisonSpec(agents=4, l2=1e-2, algorithms=("fib-shed", "newton"), max_iterations=200)
 LONG = ComparisonSpec(agents=4, l2=1e-6, algorithms=("agd",), tol=0.0, max_iterations=1_000_000)
-
-
-def wait(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 # Simulations

@@ -189,7 +189,7 @@ fedshed.optimize(make_federation("logistic"), algorithm="fib-shed", l2=1e-3, tol
 
 
 def master(*arguments):
-    tests = str(Path(__file__).parent)
+    tests = str(Path(__file__).parents[1])
     path = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-c", MASTER, *map(str, arguments)],

@@ -21,7 +21,7 @@ from fedshed.algorithms.base import Info, advance, gradient
 from fedshed.objectives import FAMILIES
 from pages import blocks
 
-PAGE = Path(__file__).parent.parent / "docs/extend.md"
+PAGE = Path(__file__).parents[2] / "docs/extend.md"
 
 
 def page_module(name):
