@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+import fedshed
 from fedshed import Federation, optimize
+from fedshed.exchange.sites import LocalSites
 from fedshed.objectives.multinomial import contrasts
+from fedshed.solve.inspection import newton_step
+from fedshed.solve.optimize import build_problem
+from fedshed.solve.separation import separating
+from fedshed.solve.stages import decreases_without_bound, inspect
 
 LOSSES = ("logistic", "poisson", "multinomial")
 
@@ -109,3 +115,30 @@ def test_where_pen_can_no_longer_code_its_hessian_the_run_ends_and_separation_is
     assert result.reason.startswith("separated: ")
     assert all("cannot answer" in refusal.why for refusal in result.refusals)
     assert result.refusals
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_slopes_tell_separated_data_as_the_linear_program_does(seed):
+    """Small random tables, with weights, odd units and rare events: the two tests never disagree."""
+    rng = np.random.default_rng(seed)
+    loss = ("logistic", "poisson", "multinomial")[seed % 3]
+    rows, columns = int(rng.integers(8, 60)), int(rng.integers(1, 4))
+    X = rng.normal(size=(rows, columns)) * 10.0 ** rng.uniform(-3, 3, size=columns)
+    z = (X / X.std(axis=0)) @ rng.normal(size=columns) * rng.uniform(0.5, 4)
+    y = {
+        "logistic": lambda: np.where(z + rng.logistic(size=rows) * rng.uniform(0, 1) > 0, 1.0, 0.0),
+        "poisson": lambda: rng.poisson(np.exp(z - rng.uniform(0, 3))).astype(float),
+        "multinomial": lambda: np.digitize(z + rng.logistic(size=rows) * rng.uniform(0, 1), [-0.5, 0.5]),
+    }[loss]()
+    if len(np.unique(y)) < (3 if loss == "multinomial" else 2):
+        y[:3] = [0, 1, 2]
+    federation = Federation.from_arrays(X, y, np.arange(rows) % 3)
+    result = fedshed.optimize(
+        federation, loss=loss, l2=0.0, intercept=True, algorithm="newton", theta0="null", max_iterations=200
+    )
+    objectives, problem = build_problem(federation, loss, 0.0, True)
+    sites = LocalSites(objectives)
+    inspected, traffic = inspect(sites, problem, result.theta)
+    H, step = newton_step(problem, result.theta, inspected)
+    found, _ = decreases_without_bound(sites, problem, result.theta, step, H, traffic)
+    assert found == bool(separating(objectives, problem, result.theta)), result.reason

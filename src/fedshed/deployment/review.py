@@ -116,7 +116,6 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
         *_items("each round", fit),
         Item("each round", "costs along the step", candidates, 8 * candidates),
         *_items("at the end", inspect),
-        Item("at the end", "how many rows a Newton step would move (0, unless the data are separated)", 1, 8),
     ]
 
 

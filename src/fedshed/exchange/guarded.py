@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from fedshed._utils.errors import DisclosureError, Error
 from fedshed.exchange.site import Site
 from fedshed.privacy.policy import Gate, objections, scalars
@@ -16,10 +14,10 @@ from fedshed.protocol.messages import Message
 class Guarded:
     """A site behind its gate: over any transport it answers as the site would, or not at all."""
 
-    def __init__(self, site: Site, gate: Gate, columns: Sequence[str] = ()) -> None:
+    def __init__(self, site: Site, gate: Gate) -> None:
         self._site, self._gate = site, gate
         self._codec = codec_of(site.conversation, site.objective.dim)
-        self._objections = objections(gate.policy, site.objective, columns)
+        self._objections = objections(gate.policy, site.objective)
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply, if the policy allows it."""
@@ -28,10 +26,7 @@ class Guarded:
             if self._objections:
                 return self._gate.release(what, b"", 0, self._objections)
             reply = self._site.handle(payload)
-            answered = self._codec.decode_reply(reply)
-            parts = [part.censored(self._gate.policy.min_rows_per_level) for part in answered.parts]
-            if any(new is not old for new, old in zip(parts, answered.parts, strict=True)):
-                reply = self._codec.encode_reply(replace(answered, parts=parts))
+            parts = self._codec.decode_reply(reply).parts
             return self._gate.release(f"{what} -> {_kinds(parts)}", reply, sum(map(scalars, parts)))
         except DisclosureError as error:
             raise DisclosureError(f"site {self._site.name!r}: {error}") from None

@@ -152,9 +152,6 @@ class _HessianCounter:
     def null_moments(self) -> Scalars:
         return self._objective.null_moments()
 
-    def rows_moved(self, direction: Vector, least: float) -> int:
-        return self._objective.rows_moved(direction, least)
-
 
 class _CountedPoint:
     def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:

@@ -45,7 +45,7 @@ class LocalSites:
     """Sites whose objectives are in this process; `connect` makes a transport from what answers for them."""
 
     def __init__(self, objectives: Mapping[str, LinearModel], connect: Connect = InProcess) -> None:
-        self._objectives, self._connect = objectives, connect
+        self.objectives, self._connect = objectives, connect
         self._open: dict[str, Site] = {}
 
     @property
@@ -58,7 +58,7 @@ class LocalSites:
 
     def open(self, stage: Stage) -> AbstractContextManager[Transport]:
         """One site for each objective, or for its null model."""
-        models = {i: model.null() if stage.null else model for i, model in self._objectives.items()}
+        models = {i: model.null() if stage.null else model for i, model in self.objectives.items()}
         codec = codec_of(stage.conversation, next(iter(models.values())).dim)
         self._open = {i: Site(i, model, stage.conversation, codec) for i, model in models.items()}
         return opened(self._connect(self._open))

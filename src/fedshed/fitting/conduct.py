@@ -15,10 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
+from fedshed._utils.errors import Error
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.linesearch import Fused, LineSearch, TwoExchange
-from fedshed.exchange.sites import Sites
+from fedshed.algorithms.linesearch import Fused, TwoExchange
+from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Model, Run
 from fedshed.fitting.sites import TableSites
@@ -36,7 +37,7 @@ from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import newton_step
 from fedshed.solve.run import Result, Watch, conclude, run
-from fedshed.solve.separation import along, separated
+from fedshed.solve.separation import along, separated, separating
 from fedshed.solve.stages import decreases_without_bound, fit_stage, null_start
 
 
@@ -49,8 +50,8 @@ class Conducted(Struct, frozen=True):
 
 def conduct(
     study: Study, tables: TableSites, goal: Goal, *, algorithm: str | Algorithm[Any] = "auto",
-    budget: Budget = None, line_search: LineSearch | None = None, fused: bool = False, seed: int = 0,
-    checkpoint: Path | None = None, watch: Watch | None = None,
+    budget: Budget = None, fused: bool = False, seed: int = 0, checkpoint: Path | None = None,
+    watch: Watch | None = None,
 ) -> Conducted:  # fmt: skip
     """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint.
 
@@ -58,20 +59,24 @@ def conduct(
     """
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
         with tables.prepare() as transport:
-            plan, ready, agreed = negotiate(study, transport, tables.names)
-        problem = problem_of(plan, ready, tables.stateless)
+            stateless = transport.stateless
+            plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
+        problem = problem_of(plan, ready, stateless)
         links = tables.budget() if budget is None else budget
-        chosen, why = checks.choose_algorithm(algorithm, links, line_search, seed, problem, tables.stateless)
+        chosen, why = checks.choose_algorithm(algorithm, links, None, seed, problem, stateless)
         chosen = with_one_exchange(chosen) if fused else chosen
         sites = tables.play(plan, problem, chosen)
-        result = _fit(study, plan, problem, chosen, sites, goal, checkpoint, watch)
-        result = replace(result, algorithm=why)
+        result = replace(_fit(study, plan, problem, chosen, sites, goal, checkpoint, watch), algorithm=why)
         if any(contact.silent >= goal.patience for contact in result.sites.values()):
             conclude(result, watch)
             raise SilenceError(result.reason)  # a checkpoint stays: the study can be started again
-        evidence = gather(sites, problem, result.theta)
-        inference = infer_from(problem, result.theta, evidence)
-        result, spent = _checked(problem, result, evidence, inference, sites)
+        try:
+            evidence = gather(sites, problem, result.theta, goal.patience)
+            inference = infer_from(problem, result.theta, evidence)
+            result, spent = _checked(problem, result, evidence, inference, sites, goal)
+        except Error as error:
+            conclude(replace(result, converged=False, reason=str(error)), watch)
+            raise
         conclude(result, watch)
     told = Traffic(downlink_bytes=tables.told())
     inference = replace(inference, traffic=spent)
@@ -98,15 +103,17 @@ def _fit(
     checkpoint: Path | None, watch: Watch | None,
 ) -> Result:  # fmt: skip
     """The run, from the model without columns or from where it was cut off."""
-    theta, spent = null_start(sites, problem) if plan.intercept else (np.zeros(problem.n), Traffic())
-    progress = Progress(algorithm.start(problem, theta), spent, rows=[])
-    saver = None
-    if checkpoint is not None:
-        data = blake2b(encode((study, problem)), digest_size=16).hexdigest()
-        if checkpoint.exists():
-            _, _, progress = checkpoints.load(checkpoint, data, algorithm)
-            progress = replace(progress, state=algorithm.assume_forgotten(progress.state))
-        saver = Checkpoint(checkpoint, algorithm, Settings(problem.loss, problem.l2, False, goal), data)
+    data = blake2b(encode((study, problem)), digest_size=16).hexdigest()
+    settings = Settings(problem.loss, problem.l2, False, goal)
+    saver = None if checkpoint is None else Checkpoint(checkpoint, algorithm, settings, data)
+    if checkpoint is not None and checkpoint.exists():
+        _, _, progress = checkpoints.load(checkpoint, data, algorithm)
+        progress = replace(progress, state=algorithm.assume_forgotten(progress.state))
+    else:
+        theta, spent = np.zeros(problem.n), Traffic()
+        if plan.intercept:
+            theta, spent = null_start(sites, problem, goal.patience)
+        progress = Progress(algorithm.start(problem, theta), spent, rows=[])
     with sites.open(fit_stage(algorithm)) as transport:
         checks.reachable(transport, problem.agents)
         problem = replace(problem, stateless=transport.stateless)
@@ -114,20 +121,23 @@ def _fit(
 
 
 def _checked(
-    problem: Problem, result: Result, evidence: Evidence, inference: Inference, sites: Sites
+    problem: Problem, result: Result, evidence: Evidence, inference: Inference, sites: Sites, goal: Goal
 ) -> tuple[Result, Traffic]:
     """Whether a run ended at the one optimum, as exact curvature shows; without a ridge there may be none."""
-    spent = evidence.traffic
-    if not settled(result.converged, result.reason):
-        return result, spent
-    why = inference.shortfall if result.converged else None
-    if not problem.l2.all():
+    spent, why, names = evidence.traffic, None, tuple[str, ...]()
+    ended = settled(result.converged, result.reason)
+    free = not problem.l2.all()
+    if free and isinstance(sites, LocalSites):  # the rows are at hand: a linear program decides
+        names = separating(sites.objectives, problem, result.theta)
+    elif free and ended:
         H, step = newton_step(problem, result.theta, evidence.sites)
-        unbounded = False
         if family_of(problem.loss).objective.can_recede:
-            unbounded, spent = decreases_without_bound(sites, problem, result.theta, step, spent)
-        names = along(step, H, problem.columns) if unbounded else ()
-        why = separated(names) if names else checks.collinear_columns(H, problem.columns) or why
+            unbounded, spent = decreases_without_bound(
+                sites, problem, result.theta, step, H, spent, goal.patience
+            )
+            names = along(step, H, problem.columns) if unbounded else ()
+        why = checks.collinear_columns(H, problem.columns)
+    why = separated(names) if names else why or (inference.shortfall if result.converged else None)
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
 from fedshed.exchange import InProcess
+from fedshed.exchange.processes import Processes, ProcessGroup
 from fedshed.exchange.sites import Connect
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.model import Model
@@ -75,13 +77,15 @@ def fit(
     """
     if transport is not None:
         warnings.warn("transport= of fit is now called over=", DeprecationWarning, stacklevel=2)
-        over = transport
+        over = transport if over is None else over
     goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
-    where: AbstractContextManager[TableSites] = (
-        over.start(tables)
-        if isinstance(over, ProcessSites)
-        else nullcontext(LocalTables(tables, over or InProcess))
-    )
+    where: AbstractContextManager[TableSites]
+    if isinstance(over, ProcessSites):
+        where = over.start(tables)
+    elif not callable(over or InProcess) or over in (ProcessSites, ProcessGroup, Processes):
+        raise ConfigError("over is ProcessSites(), or what makes a transport from sites, such as Stateless")
+    else:
+        where = nullcontext(LocalTables(tables, over or InProcess))
     with where as sites:
         done = conduct(study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, watch=watch)
     return done.model

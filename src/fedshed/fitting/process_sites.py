@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fedshed._utils.errors import ConfigError, Error
+from fedshed._utils.errors import ConfigError, DataError, Error
 from fedshed._utils.files import write_atomically
 from fedshed.exchange.agent import main
 from fedshed.exchange.processes import ProcessGroup
@@ -27,7 +27,7 @@ class ProcessSites(Struct, frozen=True):
     Parameters
     ----------
     deadline : float
-        Seconds that a site may take for an answer; what comes later is used in a later exchange.
+        Seconds that a site may take for an answer; one that comes later is not used.
     start_within : float
         Seconds in which all processes must have started.
 
@@ -48,6 +48,8 @@ class ProcessSites(Struct, frozen=True):
     @contextmanager
     def start(self, tables: Mapping[str, Any]) -> Iterator[HostedTables]:
         """The sites with their tables; their processes end with the block."""
+        if not tables:
+            raise DataError("a study needs at least one site; give a table for each")
         frozen = {str(site): freeze(arrow_table(str(site), table)) for site, table in tables.items()}
 
         def write(name: str, folder: Path) -> None:
@@ -74,8 +76,9 @@ class TableHost(Host):
         """The reply to an envelope; what goes wrong is said to the Master."""
         try:
             return super().handle(data)
-        except Error as error:
-            return encode(Refusal(str(error)))
+        except Exception as error:
+            words = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+            return encode(Refusal(words))
 
 
 def _read(folder: Path) -> Any:

@@ -46,11 +46,13 @@ def infer(sites: Sites, problem: Problem, theta: Vector) -> Inference:
         return infer_from(problem, theta, gather(sites, problem, theta))
 
 
-def gather(sites: Sites, problem: Problem, theta: Vector) -> Evidence:
+def gather(sites: Sites, problem: Problem, theta: Vector, patience: int = 20) -> Evidence:
     """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
-    inspected, traffic = inspect(sites, problem, theta)
+    inspected, traffic = inspect(sites, problem, theta, patience=patience)
     sums = np.sum([site.moments for site in inspected.values()], axis=0)
-    least, traffic = null_loss(sites, problem, family_of(problem.loss).objective.null_levels(sums), traffic)
+    least, traffic = null_loss(
+        sites, problem, family_of(problem.loss).objective.null_levels(sums), traffic, patience
+    )
     return Evidence(inspected, least, traffic)
 
 

@@ -94,10 +94,6 @@ class Objective(Protocol):
         """Sums from which a start at the model without columns follows."""
         ...
 
-    def rows_moved(self, direction: Vector, least: float) -> int:
-        """How many rows have a linear predictor that a step changes by more than `least`."""
-        ...
-
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -208,11 +204,6 @@ class LinearModel:
     def total(self, values: Vector) -> float:
         """The weighted sum over rows."""
         return float((values if self.weights is None else values * self.weights).sum())
-
-    def rows_moved(self, direction: Vector, least: float) -> int:
-        """How many rows have a linear predictor that a step changes by more than `least`."""
-        changes = np.abs(self.linear(direction)).reshape(len(self.y), -1)
-        return int(np.count_nonzero(changes.max(axis=1) > least))
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

@@ -42,7 +42,7 @@ class Preparation(Conversation, frozen=True):
 
     messages = MESSAGES
 
-    def play(self, study: Study, problem: Problem) -> Flow[tuple[DesignPlan, dict[str, Ready]]]:
+    def flow(self, study: Study, problem: Problem) -> Flow[tuple[DesignPlan, dict[str, Ready]]]:
         """The plan, and what each site said of its table."""
         if study.formula is not None:
             formulas.formula_of(study)  # a formula that cannot be used is nobody's table's fault
@@ -113,14 +113,13 @@ def prepare(
 
 
 def negotiate(
-    study: Study, transport: Transport, agents: Sequence[str] | None = None
+    study: Study, transport: Transport, agents: Sequence[str] | None = None, patience: int = 20
 ) -> tuple[DesignPlan, dict[str, Ready], Traffic]:
     """The Master's part, over any transport: the plan, what each site said of its table, and the traffic."""
     problem = Problem(np.zeros(1), dict.fromkeys(agents or transport.agents(), 1.0), study.loss)
     checks.reachable(transport, problem.agents)
-    algorithm = Preparation()
-    wire = Wire(algorithm, problem, transport, Traffic())
-    plan, ready = wire.play(algorithm.play(study, problem))
+    wire = Wire(Preparation(), problem, transport, Traffic(), patience=patience)
+    plan, ready = wire.play(Preparation().flow(study, problem))
     return plan, ready, wire.traffic
 
 

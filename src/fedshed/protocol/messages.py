@@ -28,10 +28,6 @@ class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fie
             if value is not None and not isfinite(value):
                 raise ValueError(f"{name} of {type(self).__name__} is {value}")
 
-    def censored(self, least: int) -> Message:
-        """The message without counts of rows that are below the least a site tells; most have none."""
-        return self
-
 
 @cache
 def numeric_fields(message: type[Message]) -> tuple[str, ...]:

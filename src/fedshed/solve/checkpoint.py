@@ -92,7 +92,10 @@ def load(
     except (OSError, msgspec.MsgspecError) as error:
         raise CodecError(f"{path} is not a fedshed checkpoint: {error}") from error
     if saved.version != VERSION:
-        raise ConfigError(f"{path} has format {saved.version}, this fedshed reads {VERSION}")
+        raise ConfigError(
+            f"{path} has format {saved.version}, this fedshed reads {VERSION}; begin the run again, or go on "
+            "with the version that wrote it"
+        )
     if saved.data != data:
         raise ConfigError(f"{path} was saved on other data; resume with the federation it was started with")
     if algorithm is None:

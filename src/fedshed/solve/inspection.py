@@ -9,14 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.linalg.solve import unit_diagonal
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
-
-NO_TRAFFIC = Traffic()
 
 
 class Inspect(Message, frozen=True):

@@ -92,10 +92,12 @@ def conclude(result: Result, watch: Watch | None) -> Result:
     return result
 
 
-def play(sites: Sites, stage: Stage, problem: Problem, flow: Flow[R], traffic: Traffic) -> tuple[R, Traffic]:
+def play(
+    sites: Sites, stage: Stage, problem: Problem, flow: Flow[R], traffic: Traffic, patience: int
+) -> tuple[R, Traffic]:
     """Play the Master's half of a conversation that is no algorithm; the traffic goes on from what it was."""
     with sites.open(stage) as transport:
-        wire = Wire(stage.conversation, problem, transport, traffic)
+        wire = Wire(stage.conversation, problem, transport, traffic, patience=patience)
         return wire.play(flow), wire.traffic
 
 

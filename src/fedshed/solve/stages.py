@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic
-from fedshed.linalg.arrays import Vector
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
@@ -38,32 +39,35 @@ def fit_stage(algorithm: Algorithm[Any]) -> Stage:
     return Stage(FIT, algorithm)
 
 
-def null_start(sites: Sites, problem: Problem) -> tuple[Vector, Traffic]:
+def null_start(sites: Sites, problem: Problem, patience: int = 20) -> tuple[Vector, Traffic]:
     """The start at the model without columns, and what it took."""
-    return play(sites, START, problem, NullStart().flow(problem), Traffic())
+    return play(sites, START, problem, NullStart().flow(problem), Traffic(), patience)
 
 
 def inspect(
-    sites: Sites, problem: Problem, theta: Vector, traffic: Traffic = NO_TRAFFIC
+    sites: Sites, problem: Problem, theta: Vector, traffic: Traffic = NO_TRAFFIC, patience: int = 20
 ) -> tuple[dict[AgentId, Inspected], Traffic]:
     """What each site says at the estimate."""
-    return play(sites, INSPECT, problem, Inspection().flow(problem, theta), traffic)
+    return play(sites, INSPECT, problem, Inspection().flow(problem, theta), traffic, patience)
 
 
 def null_loss(
-    sites: Sites, problem: Problem, start: Vector, traffic: Traffic = NO_TRAFFIC
+    sites: Sites, problem: Problem, start: Vector, traffic: Traffic = NO_TRAFFIC, patience: int = 20
 ) -> tuple[float | None, Traffic]:
     """The least mean loss of the model without columns, fitted without a ridge; None if it is not reached."""
     names = tuple(f"intercept {k + 1}" for k in range(len(start)))
     null = Problem(np.zeros(len(start)), problem.weights, problem.loss, names, problem.stateless)
     with sites.open(LEAST) as transport:
         progress = Progress(NULL.start(null, start), traffic, rows=[])
-        result = run(NULL, null, transport, progress, _NULL_GOAL)
+        result = run(NULL, null, transport, progress, replace(_NULL_GOAL, patience=patience))
     return (result.trace[-1].f if settled(result.converged, result.reason) else None), result.traffic
 
 
 def decreases_without_bound(
-    sites: Sites, problem: Problem, theta: Vector, step: Vector, traffic: Traffic
-) -> tuple[bool, Traffic]:
-    """Whether the data are separated: theta is where a run ended, and step the Newton step H^-1 g there."""
-    return play(sites, SEPARATION, problem, SeparationTest().flow(problem, theta, step), traffic)
+    sites: Sites, problem: Problem, theta: Vector, step: Vector, H: Matrix, traffic: Traffic,
+    patience: int = 20,
+) -> tuple[bool, Traffic]:  # fmt: skip
+    """Whether the data are separated: theta is where a run ended, H the Hessian there, and step H^-1 g."""
+    weight = sum(problem.weights.values())
+    flow = SeparationTest().flow(problem, theta, step, H, weight)
+    return play(sites, SEPARATION, problem, flow, traffic, patience)

@@ -18,8 +18,9 @@ def arrow_table(site: str, table: Any) -> Any:
             return table
         if isinstance(table, dict):
             return pa.table(table)
-        return narwhals.from_native(table, eager_only=True).to_arrow()
-    except (TypeError, ValueError) as error:
+        native = narwhals.from_native(table, eager_only=True)
+        return pa.table({name: native[name].to_arrow() for name in native.columns})  # without an index
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise DataError(f"site {site!r}: its table cannot be handed to a process: {error}") from error
 
 
