@@ -28,6 +28,8 @@ def exists(name):
                 continue
         except ModuleNotFoundError:
             continue
+        except ImportError:  # an engine that is not installed
+            return True
         attributes = parts[k:]
         break
     if not attributes:
