@@ -37,7 +37,9 @@ class Constant(Struct, frozen=True, tag=True):
 
     def __post_init__(self) -> None:
         if not _whole(self.pairs):
-            raise ConfigError(f"budget must be a whole number >= 0 of eigenpairs a round, not {self.pairs!r}")
+            raise ConfigError(
+                f"budget must be a whole number >= 0 of eigenpairs per round, not {self.pairs!r}"
+            )
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
         """d_t^(i)."""

@@ -166,12 +166,8 @@ class Fused(_Armijo, frozen=True, tag=True):
 
     Parameters
     ----------
-    alpha : float
-        The share of the linear decrease that is asked for.
-    beta : float
-        The factor between two step sizes.
-    candidates : int
-        Step sizes whose costs are asked for at a time.
+    alpha, beta, candidates
+        As in `TwoExchange`.
 
     Examples
     --------

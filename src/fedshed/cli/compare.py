@@ -46,7 +46,7 @@ def compare(
         str | None,
         option("Names with commas, or FILE.py:CLASS; + is a Rayleigh budget.", _USUAL, complete.algorithms),
     ] = None,
-    budget: Annotated[str | None, option("Eigenpairs a round, or 'rayleigh'; not for +.", _EACH)] = None,
+    budget: Annotated[str | None, option("Eigenpairs per round, or 'rayleigh'; not for +.", _EACH)] = None,
     l2: Annotated[float, option("Ridge penalty.")] = 1e-5,
     agents: Annotated[int | None, option("Number of agents.", _OWN)] = None,
     partition: Annotated[
@@ -57,7 +57,7 @@ def compare(
         bool | None, option("Fit an intercept, not penalised.", "with tables, yes; else no")
     ] = None,
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
-    max_iterations: Annotated[int, option("Stop after so many.")] = 500,
+    max_iterations: Annotated[int, option("Stop after this many iterations.")] = 500,
     seed: Annotated[int, option("Decides who gets which rows and what links carry.")] = 0,
     repeats: Annotated[int, option("Partitions of the rows, by seed, seed + 1, ...")] = 1,
     line_search: Annotated[str | None, option("two-exchange or fused.", _EACH)] = None,

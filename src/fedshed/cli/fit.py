@@ -34,7 +34,7 @@ def fit(
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
     algorithm: Annotated[str, option("See `fedshed algorithms`.")] = "auto",
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
-    max_iterations: Annotated[int, option("Stop after so many.")] = 500,
+    max_iterations: Annotated[int, option("Stop after this many iterations.")] = 500,
     robust: Annotated[bool, option("Errors clustered by site.")] = False,
     level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
     out: Annotated[Path, option("Folder for model, plot, trace and report.")] = Path("results/fit"),

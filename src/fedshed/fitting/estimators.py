@@ -165,26 +165,8 @@ class FederatedLinearRegression(_FederatedRegressor):
 
     Parameters
     ----------
-    l2 : float or array
-        The ridge on the mean loss; the intercept is not penalised.
-    fit_intercept : bool
-        Whether to fit an intercept.
-    algorithm, budget, tol, seed
-        As in `fedshed.optimize`.
-    max_iter : int
-        Stop after so many iterations.
-    inference : bool or "auto"
-        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
-        coefficients.
-
-    Attributes
-    ----------
-    coef_, intercept_
-        The estimates.
-    result_ : Result
-        The run, with its trace.
-    converged_ : bool
-        Whether they are those of the pooled rows; `reason_` says why the run ended.
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference
+        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
     --------
@@ -233,26 +215,8 @@ class FederatedPoissonRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2 : float or array
-        The ridge on the mean loss; the intercept is not penalised.
-    fit_intercept : bool
-        Whether to fit an intercept.
-    algorithm, budget, tol, seed
-        As in `fedshed.optimize`.
-    max_iter : int
-        Stop after so many iterations.
-    inference : bool or "auto"
-        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
-        coefficients.
-
-    Attributes
-    ----------
-    coef_, intercept_
-        The estimates.
-    result_ : Result
-        The run, with its trace.
-    converged_ : bool
-        Whether they are those of the pooled rows; `reason_` says why the run ended.
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference
+        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
     --------
@@ -274,26 +238,8 @@ class FederatedGammaRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2 : float or array
-        The ridge on the mean loss; the intercept is not penalised.
-    fit_intercept : bool
-        Whether to fit an intercept.
-    algorithm, budget, tol, seed
-        As in `fedshed.optimize`.
-    max_iter : int
-        Stop after so many iterations.
-    inference : bool or "auto"
-        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
-        coefficients.
-
-    Attributes
-    ----------
-    coef_, intercept_
-        The estimates.
-    result_ : Result
-        The run, with its trace.
-    converged_ : bool
-        Whether they are those of the pooled rows; `reason_` says why the run ended.
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference
+        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
     --------
@@ -324,7 +270,7 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
     algorithm, budget, tol, seed
         As in `fedshed.optimize`.
     max_iter : int
-        Stop after so many iterations.
+        Stop after this many iterations.
     inference : bool or "auto"
         Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
         coefficients.

@@ -8,17 +8,18 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from fedshed._utils.errors import DataError, ProtocolError
+from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
 from fedshed.fitting.stages import PROTOCOL, Greeting, Play, Prepare, StageSession, same_protocol
-from fedshed.preparation import DesignPlan, Preparer
+from fedshed.objectives import local_objectives, stacked
+from fedshed.preparation import DesignPlan
+from fedshed.preparation.protocol import preparers_of
 from fedshed.protocol.codec import raw
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
-from fedshed.solve.optimize import build_problem
 from fedshed.tables import Federation
 
 UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
@@ -30,11 +31,6 @@ class TableSites(Protocol):
     @property
     def names(self) -> Sequence[str]:
         """Names of the sites."""
-        ...
-
-    @property
-    def stateless(self) -> bool:
-        """Whether agents forget everything between two exchanges."""
         ...
 
     def prepare(self) -> AbstractContextManager[Transport]:
@@ -58,33 +54,22 @@ class LocalTables:
     """Tables in this process; `connect` makes a transport from what answers for the sites."""
 
     def __init__(self, tables: Mapping[str, Any], connect: Connect = InProcess) -> None:
-        self._preparers = {str(site): _preparer(str(site), table) for site, table in tables.items()}
-        self._connect = connect
-        if not self._preparers:
-            raise DataError("a study needs at least one site; give a table for each")
+        self._preparers, self._connect = preparers_of(tables), connect
 
     @property
     def names(self) -> Sequence[str]:
         """Names of the sites."""
         return tuple(self._preparers)
 
-    @property
-    def stateless(self) -> bool:
-        """As the transport's class says."""
-        return LocalSites({}, self._connect).stateless
-
     def prepare(self) -> AbstractContextManager[Transport]:
         """The sites in the preparation."""
         return opened(self._connect(self._preparers))
 
-    def federation(self, plan: DesignPlan, name: str = "data") -> Federation:
-        """The tables as the plan has them."""
-        rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
-        return Federation(rows, plan.names, name)
-
     def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
-        objectives, _ = build_problem(self.federation(plan), plan.study.loss, plan.l2(), plan.intercept)
+        rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
+        federation = Federation(rows, plan.names)
+        objectives = stacked(local_objectives(federation, plan.study.loss, plan.intercept))
         checks.unique_optimum(objectives, problem.l2, problem.columns)
         return LocalSites(objectives, self._connect)
 
@@ -107,11 +92,6 @@ class HostedTables:
         self._sessions: list[StageSession] = []
 
     @property
-    def stateless(self) -> bool:
-        """As the transport is."""
-        return self._transport.stateless
-
-    @property
     def carried(self) -> tuple[int, int]:
         """Bytes that were handed to the transport and came from it, envelopes included."""
         return sum(one.up for one in self._sessions), sum(one.down for one in self._sessions)
@@ -125,7 +105,7 @@ class HostedTables:
         for site, greeting in self._greetings().items():
             _is_itself(site, greeting)
         stage = Play(replace(plan, names=(), terms=()), raw(algorithm))
-        return _HostedSites(self._session(stage), self.stateless)
+        return _HostedSites(self._session(stage), self._transport.stateless)
 
     def budget(self) -> Channel | None:
         """Each site's uplink, where it has a limit."""
@@ -163,10 +143,3 @@ def _is_itself(site: str, greeting: Greeting) -> None:
             f"the node registered as {site!r} calls itself {greeting.name!r}; "
             "the name in its site.toml must be the one it is registered under"
         )
-
-
-def _preparer(site: str, table: Any) -> Preparer:
-    try:
-        return Preparer(site, table)
-    except DataError as error:
-        raise DataError(f"site {site!r}: {error}") from error

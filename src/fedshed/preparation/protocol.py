@@ -102,9 +102,7 @@ def prepare(
     `frames` has a table for each site: pandas, polars, Arrow, or a dict of arrays.  `connect` makes a
     transport from the sites.
     """
-    preparers = {str(site): _preparer(str(site), frame) for site, frame in frames.items()}
-    if not preparers:
-        raise DataError("a study needs at least one site; give a table for each")
+    preparers = preparers_of(frames)
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
         with opened(connect(preparers)) as transport:
             plan, ready, traffic = negotiate(study, transport, tuple(preparers))
@@ -123,8 +121,14 @@ def negotiate(
     return plan, ready, wire.traffic
 
 
-def _preparer(site: str, frame: Any) -> Preparer:
-    try:
-        return Preparer(site, frame)
-    except DataError as error:
-        raise DataError(f"site {site!r}: {error}") from error
+def preparers_of(frames: Mapping[str, Any]) -> dict[str, Preparer]:
+    """What answers for each table in the preparation; an error names the site."""
+    if not frames:
+        raise DataError("a study needs at least one site; give a table for each")
+    made = {}
+    for site, frame in frames.items():
+        try:
+            made[str(site)] = Preparer(str(site), frame)
+        except DataError as error:
+            raise DataError(f"site {str(site)!r}: {error}") from error
+    return made

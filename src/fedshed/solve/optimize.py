@@ -85,7 +85,7 @@ def optimize(
         The start; "null" is the intercept of the model without columns, for one more exchange of a few sums.
         Default: 0.
     max_iterations : int
-        Stop after so many iterations.
+        Stop after this many iterations.
     tol : float
         Converged when the norm of the global gradient is at most this.
     f_star, gap_tol : float, optional
