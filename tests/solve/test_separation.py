@@ -142,3 +142,32 @@ def test_slopes_tell_separated_data_as_the_linear_program_does(seed):
     H, step = newton_step(problem, result.theta, inspected)
     found, _ = decreases_without_bound(sites, problem, result.theta, step, H, traffic)
     assert found == bool(separating(objectives, problem, result.theta)), result.reason
+
+
+def unbounded_at(federation, loss, theta):
+    """What the slopes say at a point."""
+    objectives, problem = build_problem(federation, loss, 0.0, True)
+    sites = LocalSites(objectives)
+    inspected, traffic = inspect(sites, problem, theta)
+    H, step = newton_step(problem, theta, inspected)
+    return decreases_without_bound(sites, problem, theta, step, H, traffic)[0]
+
+
+def test_at_an_optimum_to_the_last_bit_the_sign_of_a_slope_says_nothing():
+    """The gradient is rounding there: the cost may seem to fall at four steps, but not at a standard error."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(80, 3))
+        y = np.where(X @ [1.0, -1.0, 0.5] + rng.logistic(size=80) > 0, 1.0, 0.0)
+        federation = Federation.from_arrays(X, y, np.arange(80) % 3)
+        theta, _ = fedshed.optimum(federation, loss="logistic", l2=0.0, intercept=True)
+        assert not unbounded_at(federation, "logistic", theta)
+
+
+def test_tiny_counts_far_from_their_optimum_are_not_separated():
+    """A standard error is so long there that the slope hardly rises; but four Newton steps are too far."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 1))
+    y = 1e-11 * rng.poisson(np.exp(0.5 * X[:, 0]))
+    federation = Federation.from_arrays(X, y, np.arange(120) % 3)
+    assert not unbounded_at(federation, "poisson", np.array([0.0, np.log(y.mean()) + 1]))
