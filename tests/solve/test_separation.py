@@ -154,7 +154,7 @@ def unbounded_at(federation, loss, theta):
 
 
 def test_at_an_optimum_to_the_last_bit_the_sign_of_a_slope_says_nothing():
-    """The gradient is rounding there: the cost may seem to fall at four steps, but not at a standard error."""
+    """The gradient is rounding there: the cost may seem to fall at four steps, not at a standard error."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(80, 3))

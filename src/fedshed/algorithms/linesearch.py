@@ -166,7 +166,9 @@ class Fused(_Armijo, frozen=True, tag=True):
 
     Parameters
     ----------
-    alpha, beta, candidates
+    alpha, beta : float
+        As in `TwoExchange`.
+    candidates : int
         As in `TwoExchange`.
 
     Examples
