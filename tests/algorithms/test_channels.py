@@ -141,7 +141,7 @@ def test_per_agent_asks_the_agent_s_own_channel_or_the_default():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Constant(-1), "eigenpairs a round, not -1"),
+        (lambda: Constant(-1), "eigenpairs per round, not -1"),
         (lambda: Rayleigh(d0=-2.0), "Rayleigh needs .* not -2.0"),
         (lambda: Rayleigh(gain=float("nan")), "Rayleigh needs .* nan"),
         (lambda: Rayleigh(seed=-1), "Rayleigh needs .* -1"),

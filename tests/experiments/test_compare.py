@@ -153,7 +153,7 @@ def test_names_that_cannot_work_are_refused_before_anything_runs(federation, nam
 
 @pytest.mark.usefixtures("no_run")
 def test_a_budget_that_cannot_work_is_refused_before_anything_runs(federation):
-    with pytest.raises(ConfigError, match="eigenpairs a round, not -1"):
+    with pytest.raises(ConfigError, match="eigenpairs per round, not -1"):
         compare(federation, ["newton", "fib-shed"], budget=-1)
 
 

@@ -134,7 +134,7 @@ def as_budget(text: int | str | None) -> Budget:
         return int(text)
     except ValueError:
         raise ConfigError(
-            f"budget must be a whole number of eigenpairs a round or 'rayleigh', not {text!r}"
+            f"budget must be a whole number of eigenpairs per round or 'rayleigh', not {text!r}"
         ) from None
 
 
