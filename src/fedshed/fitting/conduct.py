@@ -48,6 +48,14 @@ class Conducted(Struct, frozen=True):
     result: Result
 
 
+class Fitted(Struct, frozen=True):
+    """A run whose end has been checked, what was inferred there, and what that cost."""
+
+    result: Result
+    inference: Inference | None  # None if it was not asked for
+    spent: Traffic
+
+
 def conduct(
     study: Study, tables: TableSites, goal: Goal, *, algorithm: str | Algorithm[Any] = "auto",
     budget: Budget = None, fused: bool = False, seed: int = 0, checkpoint: Path | None = None,
@@ -66,21 +74,36 @@ def conduct(
         chosen, why = checks.choose_algorithm(algorithm, links, None, seed, problem, stateless)
         chosen = with_one_exchange(chosen) if fused else chosen
         sites = tables.play(plan, problem, chosen)
-        result = replace(_fit(study, plan, problem, chosen, sites, goal, checkpoint, watch), algorithm=why)
+        saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
+        fitted = fit_problem(
+            problem, chosen, sites, goal, why=why, intercept=plan.intercept, progress=progress, saver=saver,
+            watch=watch,
+        )  # fmt: skip
+    told = Traffic(downlink_bytes=tables.told())
+    return Conducted(assemble_model(plan, fitted, agreed, told), fitted.result)
+
+
+def fit_problem(
+    problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal, *, why: str, intercept: bool,
+    inference: bool = True, progress: Progress | None = None, saver: Checkpoint | None = None,
+    watch: Watch | None = None,
+) -> Fitted:  # fmt: skip
+    """The run, from the model without columns or from `progress`, the inference, and checks of its end."""
+    with threadpool_limits(1):
+        result = _run(problem, algorithm, sites, goal, intercept, progress, saver, watch)
+        result = replace(result, algorithm=why)
         if any(contact.silent >= goal.patience for contact in result.sites.values()):
             conclude(result, watch)
             raise SilenceError(result.reason)  # a checkpoint stays: the study can be started again
         try:
-            evidence = gather(sites, problem, result.theta, goal.patience)
-            inference = infer_from(problem, result.theta, evidence)
-            result, spent = _checked(problem, result, evidence, inference, sites, goal)
+            evidence = gather(sites, problem, result.theta, goal.patience) if inference else None
+            found = infer_from(problem, result.theta, evidence) if evidence else None
+            result, spent = _checked(problem, result, evidence, found, sites, goal)
         except Error as error:
             conclude(replace(result, converged=False, reason=str(error)), watch)
             raise
         conclude(result, watch)
-    told = Traffic(downlink_bytes=tables.told())
-    inference = replace(inference, traffic=spent)
-    return Conducted(assemble_model(plan, result, inference, agreed, spent, told), result)
+    return Fitted(result, replace(found, traffic=spent) if found else None, spent)
 
 
 def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Problem:
@@ -98,20 +121,28 @@ def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     return algorithm
 
 
-def _fit(
-    study: Study, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal,
-    checkpoint: Path | None, watch: Watch | None,
+def _checkpoint(
+    path: Path | None, study: Study, problem: Problem, algorithm: Algorithm[Any], goal: Goal
+) -> tuple[Checkpoint | None, Progress | None]:
+    """Where the run is saved, and how far it had come when it was cut off."""
+    if path is None:
+        return None, None
+    data = blake2b(encode((study, problem)), digest_size=16).hexdigest()
+    saver = Checkpoint(path, algorithm, Settings(problem.loss, problem.l2, False, goal), data)
+    if not path.exists():
+        return saver, None
+    _, _, progress = checkpoints.load(path, data, algorithm)
+    return saver, replace(progress, state=algorithm.assume_forgotten(progress.state))
+
+
+def _run(
+    problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal, intercept: bool,
+    progress: Progress | None, saver: Checkpoint | None, watch: Watch | None,
 ) -> Result:  # fmt: skip
     """The run, from the model without columns or from where it was cut off."""
-    data = blake2b(encode((study, problem)), digest_size=16).hexdigest()
-    settings = Settings(problem.loss, problem.l2, False, goal)
-    saver = None if checkpoint is None else Checkpoint(checkpoint, algorithm, settings, data)
-    if checkpoint is not None and checkpoint.exists():
-        _, _, progress = checkpoints.load(checkpoint, data, algorithm)
-        progress = replace(progress, state=algorithm.assume_forgotten(progress.state))
-    else:
+    if progress is None:
         theta, spent = np.zeros(problem.n), Traffic()
-        if plan.intercept:
+        if intercept:
             theta, spent = null_start(sites, problem, goal.patience)
         progress = Progress(algorithm.start(problem, theta), spent, rows=[])
     with sites.open(fit_stage(algorithm)) as transport:
@@ -121,15 +152,16 @@ def _fit(
 
 
 def _checked(
-    problem: Problem, result: Result, evidence: Evidence, inference: Inference, sites: Sites, goal: Goal
-) -> tuple[Result, Traffic]:
+    problem: Problem, result: Result, evidence: Evidence | None, inference: Inference | None, sites: Sites,
+    goal: Goal,
+) -> tuple[Result, Traffic]:  # fmt: skip
     """Whether a run ended at the one optimum, as exact curvature shows; without a ridge there may be none."""
-    spent, why, names = evidence.traffic, None, tuple[str, ...]()
+    spent, why, names = evidence.traffic if evidence else Traffic(), None, tuple[str, ...]()
     ended = settled(result.converged, result.reason)
     free = not problem.l2.all()
     if free and isinstance(sites, LocalSites):  # the rows are at hand: a linear program decides
         names = separating(sites.objectives, problem, result.theta)
-    elif free and ended:
+    elif free and ended and evidence:
         H, step = newton_step(problem, result.theta, evidence.sites)
         if family_of(problem.loss).objective.can_recede:
             unbounded, spent = decreases_without_bound(
@@ -137,13 +169,18 @@ def _checked(
             )
             names = along(step, H, problem.columns) if unbounded else ()
         why = checks.collinear_columns(H, problem.columns)
-    why = separated(names) if names else why or (inference.shortfall if result.converged else None)
+    if names:
+        why = separated(names)
+    elif why is None and inference and result.converged:
+        why = inference.shortfall
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 
-def assemble_model(plan: DesignPlan, result: Result, inference: Inference, *others: Traffic) -> Model:
+def assemble_model(plan: DesignPlan, fitted: Fitted, *others: Traffic) -> Model:
     """The model of a fit and what was inferred from it."""
-    return Model(plan, original_scale(plan, inference), _account(result, *others), result.trace)
+    assert fitted.inference is not None
+    run = _account(fitted.result, fitted.spent, *others)
+    return Model(plan, original_scale(plan, fitted.inference), run, fitted.result.trace)
 
 
 def original_scale(plan: DesignPlan, inference: Inference) -> Inference:

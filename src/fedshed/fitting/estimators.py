@@ -28,11 +28,13 @@ from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
 from fedshed.exchange.sites import LocalSites
 from fedshed.fitting import estimator_files as saved
-from fedshed.inference import Inference, Summary, infer, per_class
+from fedshed.fitting.conduct import Fitted, fit_problem
+from fedshed.inference import Inference, Summary, per_class
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import contrasts
+from fedshed.solve import validation as checks
 from fedshed.solve.engine import settled
-from fedshed.solve.optimize import build_problem, optimize
+from fedshed.solve.optimize import build_problem
 from fedshed.solve.run import Result
 from fedshed.tables import Federation
 
@@ -81,15 +83,13 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         federation = Federation.from_arrays(
             X, y, sites, sample_weight=sample_weight, offset=offset, columns=names, name=type(self).__name__
         )
-        self.result_: Result = optimize(
-            federation, loss=loss, l2=self.l2, intercept=self.fit_intercept, algorithm=self.algorithm,
-            budget=self.budget, max_iterations=self.max_iter, tol=self.tol, seed=self.seed,
-            theta0="null" if self.fit_intercept else None,
-        )  # fmt: skip
+        fitted = self._fitted(federation, loss)
+        self.result_: Result = fitted.result
         self.n_iter_ = len(self.result_.trace) - 1
         self._keep(self.result_.theta)
-        self.inference_ = self._inferred(federation, loss) if self._wants_inference() else None
-        self.converged_, self.reason_ = self._ended()
+        self.inference_ = None if fitted.inference is None else self._named(fitted.inference)
+        self.reason_ = self.result_.reason
+        self.converged_ = settled(self.result_.converged, self.reason_)
         if not self.converged_:
             warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
         return self
@@ -110,22 +110,17 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return write_atomically(path, saved.encode(self))
 
-    def _wants_inference(self) -> bool:
-        if self.inference == "auto":
-            return len(self.result_.theta) <= MOST_COEFFICIENTS
-        return bool(self.inference)
-
-    def _inferred(self, federation: Federation, loss: str) -> Inference:
-        """One more exchange, of exact curvature."""
+    def _fitted(self, federation: Federation, loss: str) -> Fitted:
+        """The run and the inference, as those of any study."""
         objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
-        return self._named(infer(LocalSites(objectives), problem, self.result_.theta))
-
-    def _ended(self) -> tuple[bool, str]:
-        """Whether the run ended at the optimum, and why it ended."""
-        converged, reason = self.result_.converged, self.result_.reason
-        if converged and self.inference_ is not None and (shortfall := self.inference_.shortfall):
-            return False, shortfall
-        return settled(converged, reason), reason
+        goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
+        chosen, why = checks.choose_algorithm(self.algorithm, self.budget, None, self.seed, problem)
+        checks.unique_optimum(objectives, problem.l2, problem.columns)
+        asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
+        return fit_problem(
+            problem, chosen, LocalSites(objectives), goal, why=why, intercept=self.fit_intercept,
+            inference=asked,
+        )  # fmt: skip
 
     def _named(self, inference: Inference) -> Inference:
         """The coefficients as the reader knows them."""
