@@ -60,6 +60,8 @@ from .fitting.estimators import (
 )
 from .fitting.fit import fit as fit
 from .fitting.model import Model as Model
+from .fitting.nested import drop_one as drop_one
+from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
 from .preparation import Study as Study
 from .protocol.precision import Bits as Bits

@@ -252,7 +252,7 @@ def test_what_is_no_estimator_is_refused(tmp_path):
     path.write_text(json.dumps({**saved, "coef": saved["coef"][1:]}))
     with pytest.raises(fedshed.ConfigError, match="coef has another shape"):
         fedshed.estimators.load(path)
-    text = model.save(path).read_text().replace('"fedshed_estimator": 1', '"fedshed_estimator": 2')
+    text = model.save(path).read_text().replace('"fedshed_estimator": 2', '"fedshed_estimator": 1')
     path.write_text(text)
-    with pytest.raises(fedshed.ConfigError, match="has schema 2"):
+    with pytest.raises(fedshed.ConfigError, match="has schema 1"):
         fedshed.estimators.load(path)

@@ -30,8 +30,10 @@ def agrees(ours: Inference, theirs) -> None:
     np.testing.assert_allclose(ours.std_err(), theirs.bse, rtol=1e-6)
     errors = np.outer(ours.std_err(), ours.std_err())
     np.testing.assert_allclose(ours.covariance() / errors, theirs.cov_params() / errors, atol=1e-6)
-    np.testing.assert_allclose(ours.p_values(), theirs.pvalues, rtol=1e-5, atol=1e-300)
-    np.testing.assert_allclose(ours.conf_int(0.9), theirs.conf_int(0.1), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(ours.p_values(distribution="normal"), theirs.pvalues, rtol=1e-5, atol=1e-300)
+    np.testing.assert_allclose(
+        ours.conf_int(0.9, distribution="normal"), theirs.conf_int(0.1), rtol=1e-6, atol=1e-9
+    )
     for name in ("deviance", "null_deviance"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-8)
     np.testing.assert_allclose(ours.pearson, theirs.pearson_chi2, rtol=1e-7)
@@ -74,6 +76,11 @@ def real(request):
     return federation, loss, fitted(federation, loss)[2]
 
 
+def clustered(it):
+    """Robust errors, also of coefficients that too few sites inform for one to be shown."""
+    return np.sqrt(np.diag(it.covariance(robust=True)))
+
+
 def test_real_data_agree_with_statsmodels_on_the_pooled_rows(real):
     federation, loss, ours = real
     agrees(ours, pooled(federation, loss))
@@ -84,9 +91,9 @@ def test_robust_errors_are_those_of_statsmodels_clustered_by_site(real):
     theirs = pooled(federation, loss, cov_type="cluster", cov_kwds={"groups": codes(federation)})
     if len(federation.sites) < 10:
         with pytest.warns(FewSitesWarning, match=f"{len(federation.sites)} sites are few"):
-            errors = ours.std_err(robust=True)
+            errors = clustered(ours)
     else:
-        errors = ours.std_err(robust=True)
+        errors = clustered(ours)
     np.testing.assert_allclose(errors, theirs.bse, rtol=1e-6)
 
 
@@ -131,7 +138,7 @@ def test_multinomial_agrees_with_statsmodels_mnlogit_against_a_reference_class()
         cov_type="cluster", cov_kwds={"groups": codes(federation)},
     )  # fmt: skip
     with pytest.warns(FewSitesWarning, match="7 sites are few"):
-        errors = coded.std_err(robust=True)
+        errors = clustered(coded)
     np.testing.assert_allclose(errors, robust.bse.T.ravel(), rtol=1e-6)
 
 
@@ -165,7 +172,7 @@ def test_digits_with_a_ridge_agree_with_dense_algebra():
     H0 = np.block(blocks) - rows.T @ rows
     A = np.linalg.inv(H0 + len(y) * np.diag(problem.l2))
     np.testing.assert_allclose(ours.covariance(), A @ H0 @ A, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(ours.df_model, np.trace(A @ H0), rtol=1e-8)
+    np.testing.assert_allclose(ours.parameters, np.trace(A @ H0), rtol=1e-8)
     np.testing.assert_allclose(ours.deviance, -2 * np.log(P[np.arange(len(y)), y]).sum(), rtol=1e-10)
 
 
@@ -232,8 +239,8 @@ def test_splitting_sites_changes_nothing_but_robust_errors_and_the_reports(loss)
     split = infer(LocalSites(objectives), problem, theta)
     np.testing.assert_allclose(figures(split), figures(few), rtol=1e-9, atol=1e-14)
     with pytest.warns(FewSitesWarning):
-        coarse = few.std_err(robust=True)
-    assert np.abs(split.std_err(robust=True) / coarse - 1).min() > 1e-3
+        coarse = clustered(few)
+    assert np.abs(clustered(split) / coarse - 1).min() > 1e-3
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -248,7 +255,7 @@ def test_a_weight_of_two_is_the_row_twice(loss):
     one, two = fitted(weighted, loss, 1e-3)[2], fitted(repeated, loss, 1e-3)[2]
     np.testing.assert_allclose(figures(one), figures(two), rtol=1e-7, atol=1e-12)
     with pytest.warns(FewSitesWarning):
-        np.testing.assert_allclose(one.std_err(robust=True), two.std_err(robust=True), rtol=1e-7)
+        np.testing.assert_allclose(clustered(one), clustered(two), rtol=1e-7)
     assert one.heterogeneity.df == two.heterogeneity.df
     np.testing.assert_allclose(one.heterogeneity.statistic, two.heterogeneity.statistic, rtol=1e-7)
 
@@ -284,7 +291,7 @@ def test_standardised_columns_give_the_same_errors_on_the_original_scale(loss):
     two = two.transformed(A, one.names)
     np.testing.assert_allclose(two.std_err(), one.std_err(), rtol=1e-8)
     with pytest.warns(FewSitesWarning):
-        np.testing.assert_allclose(two.std_err(robust=True), one.std_err(robust=True), rtol=1e-7)
+        np.testing.assert_allclose(clustered(two), clustered(one), rtol=1e-7)
     np.testing.assert_allclose(two.heterogeneity.statistic, one.heterogeneity.statistic, rtol=1e-7)
 
 
@@ -303,7 +310,7 @@ def test_one_exchange_carries_a_gradient_and_a_packed_matrix_from_each_site(loss
     assert list(answers) == list(federation.sites)
     assert (traffic.exchanges, traffic.hessians) == (1, 4)
     assert traffic.uplink_vectors == pytest.approx(4 * (1 + matrices * (n + 1) / 2))
-    assert traffic.uplink_bytes < 4 * (8 * n * (1 + matrices * (n + 1) / 2) + 100)
+    assert traffic.uplink_bytes < 4 * (8 * n * (1 + matrices * (n + 1) / 2) + 120)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -376,7 +383,7 @@ def test_as_many_coefficients_as_rows_leave_no_errors_and_say_so():
     )[2]
     assert ours.dispersion is None
     assert np.isnan(ours.std_err()).all()
-    assert "leaves no degrees of freedom" in ours.notes[0]
+    assert "leave no degrees of freedom" in ours.notes[0]
     assert ours.heterogeneity.p_value is None
 
 

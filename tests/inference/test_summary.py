@@ -53,7 +53,7 @@ def test_the_text_shows_fit_run_sites_test_and_certificate(cancer):
         "Family: Binomial", "Link: logit", "No. sites: 3", "No. rows: 569",
         f"Deviance: {cancer.deviance:.8g}",
         f"AIC: {cancer.aic:.8g}", "l2: 0.001 (1 free)", "Converged: NO", "Exchanges: 17", "12,345, 678",
-        f"Pseudo R2 (McFadden): {cancer.mcfadden:.5g}", "Covariance: model", "south 190 190",
+        f"Pseudo R2 (McFadden): {cancer.mcfadden:.5g}", "Covariance: model", "south 190 ",
         f"chi2({cancer.heterogeneity.df}) = {cancer.heterogeneity.statistic:.3f}",
         "Certificate: gradient norm",
         "[1] The ridge shrinks",
@@ -66,10 +66,10 @@ def test_robust_errors_are_named_and_warned_about(cancer):
     with pytest.warns(FewSitesWarning, match="3 sites are few"):
         text = str(Summary(cancer, robust=True))
     assert "robust, by site" in text
-    assert "3 sites are few" in " ".join(text.split())
+    assert "No robust error is given for every coefficient" in " ".join(text.split())
     with pytest.warns(FewSitesWarning):
         frame = Summary(cancer, robust=True).to_frame()
-    assert (frame["std err"] != cancer.std_err()).all()
+    assert frame["std err"].isna().all()
 
 
 def test_many_sites_are_cut_to_those_that_differ_most(visits):
@@ -113,6 +113,6 @@ def test_long_names_and_missing_errors_are_shown(cancer):
     assert max(map(len, lines)) == 40 + 66
     bare = replace(cancer, model_covariance=None, notes=("no standard errors: singular",), null_deviance=None)
     text = str(Summary(bare))
-    assert "nan" in text
+    assert "nan" not in text
     assert "n/a" in text
     assert "[1] no standard errors: singular" in text

@@ -7,18 +7,29 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_file, check_folder, command_line, option, say, told, told_as_json
+from fedshed.cli.show import (
+    Json,
+    check_file,
+    check_folder,
+    command_line,
+    option,
+    print_json,
+    say,
+    told,
+    told_as_json,
+)
 from fedshed.cli.table_options import CsvOptions, TableOptions, with_options
 
 if TYPE_CHECKING:
     from fedshed.fitting.model import Model
     from fedshed.inference import Summary
+    from fedshed.inference.result import Robust
     from fedshed.report import Recorder, Rerun
     from fedshed.solve.engine import Progress
 
@@ -36,7 +47,11 @@ def fit(
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
     max_iterations: Annotated[int, option("Stop after this many iterations.")] = 500,
     robust: Annotated[bool, option("Errors clustered by site.")] = False,
+    errors: Annotated[
+        str, option("model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3.")
+    ] = "model",
     level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
+    exp: Annotated[bool, typer.Option("--exp", help="Odds ratios, rate ratios: exp(coef).")] = False,
     out: Annotated[Path, option("Folder for model, plot, trace and report.")] = Path("results/fit"),
     report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
@@ -51,6 +66,7 @@ def fit(
     from fedshed._utils.files import file_hash
     from fedshed.fitting.fit import fit as run
     from fedshed.inference import FewSitesWarning
+    from fedshed.inference.result import RowRobust
     from fedshed.report import Recorder, Rerun, versions
 
     study = given.asked(context, l2, intercept)
@@ -58,18 +74,23 @@ def fit(
     place = report or out / "report.html"
     check_file(place)
     frames = given.tables(tables, study)
-    _check_errors(level, robust, len(frames))
+    shown = _chosen_errors(errors, robust)
+    _check_errors(level, shown == "site", len(frames))
+    by_rows: Any = shown if shown in get_args(RowRobust) else None
     recorder = Recorder()
     with _watching(tol, recorder) as watch:
-        model = run(frames, study, algorithm=algorithm, tol=tol, max_iterations=max_iterations, watch=watch)
+        model = run(
+            frames, study, algorithm=algorithm, tol=tol, max_iterations=max_iterations, errors=by_rows,
+            watch=watch,
+        )  # fmt: skip
     hashes = {table.name: file_hash(table) for table in tables}
     again = Rerun(command_line(context), 0, hashes, versions())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
-        summary = model.summary(robust=robust, level=level)
+        summary = model.summary(robust=shown, level=level, exp=exp)
         page = None if no_report else (place, again)
         if as_json:
-            facts = {"coefficients": summary.to_rows(), "run": model.run}
+            facts = {"coefficients": summary.to_rows(), "run": model.run, **model.facts()}
             told_as_json(facts, _files(out, model, summary, recorder, page))
         else:
             say(str(summary))  # before anything is written: a disk may be full
@@ -88,6 +109,11 @@ def predict(
     missing: Annotated[
         str, option("Rows with missing values: refuse, or predict nothing (empty).")
     ] = "refuse",
+    on_unknown_level: Annotated[
+        str, option("Rows with a level that no site had: error, or as missing values (missing).")
+    ] = "error",
+    interval: Annotated[bool, typer.Option("--interval", help="Standard errors and intervals.")] = False,
+    level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
     *,
     given: CsvOptions,
 ) -> None:
@@ -103,29 +129,67 @@ def predict(
         check_file(out)
     if missing not in ("refuse", "empty"):
         raise ConfigError(f"--missing {missing}: write refuse or empty")
-    fitted = Model.load(model)
-    text = _predictions(fitted, read_table(table, given.format()), missing == "empty")
+    if on_unknown_level not in ("error", "missing"):
+        raise ConfigError(f"--on-unknown-level {on_unknown_level}: write error or missing")
+    _check_errors(level, False, 1)
+    fitted, frame = Model.load(model), read_table(table, given.format())
+    unknown = on_unknown_level == "missing"
+    kept = fitted.plan.complete(frame, unknown) if missing == "empty" or unknown else None
+    text = _predictions(fitted, frame, kept, level if interval else None)
     if out is None:
         typer.echo(text, nl=False)
     else:
         typer.echo(f"wrote {write_atomically(out, text.encode())}")
 
 
-def _predictions(model: Model, frame: Any, empty: bool) -> str:
-    """Predictions as CSV; if asked for, an empty line where a row is not complete."""
+@app.command(name="test", epilog="Example: fedshed test small/model.json large/model.json")
+def likelihood_ratio_test(small: Path, large: Path, as_json: Json = False) -> None:
+    """Test whether a larger model explains more than a smaller one: the likelihood-ratio test, or F.
+
+    SMALL and LARGE are what `fedshed fit` wrote for the same rows, the small model being part of the large.
+    """
+    from fedshed.fitting.model import Model
+    from fedshed.fitting.nested import likelihood_ratio
+
+    found = likelihood_ratio(Model.load(small), Model.load(large))
+    if as_json:
+        print_json(found)
+    else:
+        say(str(found))
+
+
+def _predictions(model: Model, frame: Any, kept: Any, level: float | None) -> str:
+    """Predictions as CSV; an empty line for a row that is not kept."""
     import csv
     import io
 
     labels = model.plan.classes or ()
-    complete = model.plan.complete(frame).tolist() if empty else [True] * len(frame)
+    complete = [True] * len(frame) if kept is None else kept.tolist()
     known = frame.filter(complete) if not all(complete) else frame
     columns = [model.predict(known).tolist(), *(model.predict_proba(known).T.tolist() if labels else [])]
+    names = ["prediction", *(f"p[{label}]" for label in labels)]
+    if level is not None:
+        columns += [values.tolist() for values in model.predict_interval(known, level=level)[1:]]
+        names += ["std_err", "low", "high"]
     found = zip(*columns, strict=True)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["prediction", *(f"p[{label}]" for label in labels)])
+    writer.writerow(names)
     writer.writerows(next(found) if there else [""] * len(columns) for there in complete)
     return file.getvalue()
+
+
+def _chosen_errors(errors: str, robust: bool) -> Robust:
+    """Which errors are shown: False for the model's."""
+    from fedshed.inference.result import RowRobust
+
+    known = ("model", "site", *get_args(RowRobust))
+    if errors not in known:
+        raise ConfigError(f"--errors {errors}: write one of {', '.join(known)}")
+    if robust and errors not in ("model", "site"):
+        raise ConfigError(f"--robust clusters errors by site and --errors {errors} by rows; give one of them")
+    chosen: Any = "site" if robust else errors
+    return False if chosen == "model" else chosen
 
 
 def _check_errors(level: float, robust: bool, sites: int) -> None:
@@ -166,6 +230,7 @@ def _files(
 
     yield model.save(out / "model.json")
     yield write_atomically(out / "summary.txt", f"{summary}\n".encode())
+    yield write_atomically(out / "coefficients.csv", model.to_csv(summary.level, summary.robust).encode())
     if model.trace is not None:
         yield write_atomically(out / "trace.csv", model.trace.to_csv().encode())
     if model.inference.model_covariance is not None:

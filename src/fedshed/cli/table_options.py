@@ -48,7 +48,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     """Which model of which columns."""
 
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
-    family: Annotated[str, option("linear, logistic, poisson, gamma or multinomial.")] = "logistic"
+    family: Annotated[
+        str, option("linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial.")
+    ] = "logistic"
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
     columns: Annotated[str | None, option("Predictors, with commas.", _ALL)] = None
@@ -56,7 +58,16 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = ""
     reference: Annotated[list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")] = None
     positive: Annotated[str, option("Values of the target that count as yes, with commas.", _NONE)] = ""
-    weight: Annotated[str | None, option("Column that says how often a row counts.", _NONE)] = None
+    weight: Annotated[str | None, option("Column with the weight of each row.", _NONE)] = None
+    weight_type: Annotated[
+        str, option("frequency: a row counts so often; precision: its variance is divided by it.")
+    ] = "auto"
+    cluster: Annotated[
+        str | None, option("Column of rows that belong together, for --errors cluster.", _NONE)
+    ] = None
+    trials: Annotated[str | None, option("Column of trials, of a binomial target of successes.", _NONE)] = (
+        None
+    )
     offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None
     exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
     standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
@@ -74,8 +85,10 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "family": self.family, "target": self.target, "formula": self.formula,
             "columns": words(self.columns), "exclude": words(self.exclude) or [], "site": self.site,
             "categories": words(self.categories) or [], "references": _pairs(self.reference or []),
-            "weight": self.weight, "positive": [_number(text) for text in words(self.positive) or []],
-            "offset": self.offset, "exposure": self.exposure, "l2": l2,
+            "weight": self.weight, "weight_type": self.weight_type, "trials": self.trials,
+            "cluster": self.cluster,
+            "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
+            "exposure": self.exposure, "l2": l2,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
         }  # fmt: skip
         return study_of(said)

@@ -69,6 +69,10 @@ class Node(Host):
         """The site's policy, and its record of what has left."""
         return Gate(self._file.disclosure, self._audit, study.hex())
 
+    def key(self) -> bytes:
+        """A secret of this site, made once and kept among its files."""
+        return self._marks.secret("key")
+
     def uplink(self) -> ByteRate | None:
         """As the site's file says."""
         return self._file.uplink.channel() if self._file.uplink else None

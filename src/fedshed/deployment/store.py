@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
+from secrets import token_bytes
+from tempfile import NamedTemporaryFile
 
 from fedshed._utils.files import write_atomically
 
@@ -29,6 +32,21 @@ class Disk:
             self._sweep()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # another process may have been first
         write_atomically(folder / name, data, private=True)
+
+    def secret(self, name: str) -> bytes:
+        """32 random bytes, made when they are asked for first; of two processes that make them one wins."""
+        path = self._folder / name
+        if not path.is_file():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self._folder, delete=False) as file:  # only its owner can read it
+                file.write(token_bytes(32))
+            try:
+                os.link(file.name, path)
+            except FileExistsError:
+                pass
+            finally:
+                os.unlink(file.name)
+        return path.read_bytes()
 
     def _sweep(self) -> None:
         for path in self._folder.glob("[0-9a-f]" * 8):

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import numpy as np
 
 from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
-from fedshed.linalg.arrays import Scalars, Vector
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
@@ -151,6 +151,12 @@ class _HessianCounter:
 
     def null_moments(self) -> Scalars:
         return self._objective.null_moments()
+
+    def cluster_scores(self, theta: Vector) -> Matrix:
+        return self._objective.cluster_scores(theta)
+
+    def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
+        return self._objective.scatter(theta, inverse, power, counts)
 
 
 class _CountedPoint:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedshed.experiments.plan import Figure
     from fedshed.experiments.runs import Record
     from fedshed.fitting.model import Model
+    from fedshed.inference.result import Robust
     from fedshed.linalg.arrays import Vector
     from fedshed.tables import Federation
 
@@ -79,7 +80,7 @@ def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command
     return Report(f"{plan.title} ({plan.paper})", tuple(problems), Rerun(command, seed, hashes, versions()))
 
 
-def of_model(model: Model, recorder: Recorder, rerun: Rerun, level: float, robust: bool = False) -> Report:
+def of_model(model: Model, recorder: Recorder, rerun: Rerun, level: float, robust: Robust = False) -> Report:
     """The report of a fit: its coefficients with intervals, its summary, and its one run."""
     inference, study = model.inference, model.plan.study
     title = f"{study.target}: {study.family}, {len(inference.sites)} sites"

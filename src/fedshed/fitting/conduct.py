@@ -23,10 +23,12 @@ from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Model, Run
 from fedshed.fitting.sites import TableSites
-from fedshed.inference import Inference, gather, infer_from, per_class
+from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence
+from fedshed.inference.result import RowRobust, WeightType
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
+from fedshed.preparation.counts import RowCount
 from fedshed.preparation.messages import Ready
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Problem
@@ -58,8 +60,8 @@ class Fitted(Struct, frozen=True):
 
 def conduct(
     study: Study, tables: TableSites, goal: Goal, *, algorithm: str | Algorithm[Any] = "auto",
-    budget: Budget = None, fused: bool = False, seed: int = 0, checkpoint: Path | None = None,
-    watch: Watch | None = None,
+    budget: Budget = None, fused: bool = False, seed: int = 0, errors: RowRobust | None = None,
+    checkpoint: Path | None = None, watch: Watch | None = None,
 ) -> Conducted:  # fmt: skip
     """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint.
 
@@ -76,17 +78,21 @@ def conduct(
         sites = tables.play(plan, problem, chosen)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
         fitted = fit_problem(
-            problem, chosen, sites, goal, why=why, intercept=plan.intercept, progress=progress, saver=saver,
-            watch=watch,
+            problem, chosen, sites, goal, why=why, intercept=plan.intercept,
+            weight_type=weight_type_of(study), errors=errors, progress=progress, saver=saver, watch=watch,
         )  # fmt: skip
     told = Traffic(downlink_bytes=tables.told())
-    return Conducted(assemble_model(plan, fitted, agreed, told), fitted.result)
+    counts = {
+        site: RowCount(ready[site].rows, ready[site].dropped, dict(ready[site].missing), ready[site].digest)
+        for site in sorted(ready)
+    }
+    return Conducted(assemble_model(plan, fitted, counts, agreed, told), fitted.result)
 
 
 def fit_problem(
     problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal, *, why: str, intercept: bool,
-    inference: bool = True, progress: Progress | None = None, saver: Checkpoint | None = None,
-    watch: Watch | None = None,
+    weight_type: WeightType = "auto", inference: bool = True, errors: RowRobust | None = None,
+    progress: Progress | None = None, saver: Checkpoint | None = None, watch: Watch | None = None,
 ) -> Fitted:  # fmt: skip
     """The run, from the model without columns or from `progress`, the inference, and checks of its end."""
     with threadpool_limits(1):
@@ -97,7 +103,12 @@ def fit_problem(
             raise SilenceError(result.reason)  # a checkpoint stays: the study can be started again
         try:
             evidence = gather(sites, problem, result.theta, goal.patience) if inference else None
-            found = infer_from(problem, result.theta, evidence) if evidence else None
+            found = infer_from(problem, result.theta, evidence, weight_type) if evidence else None
+            if evidence and found and errors:
+                found, traffic = robust_by_rows(
+                    sites, problem, result.theta, evidence, found, errors, goal.patience
+                )
+                evidence = replace(evidence, traffic=traffic)
             result, spent = _checked(problem, result, evidence, found, sites, goal)
         except Error as error:
             conclude(replace(result, converged=False, reason=str(error)), watch)
@@ -112,6 +123,11 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
     columns = coefficient_names(plan.names, plan.intercept, contrasts)
     weights = {site: each.weight for site, each in ready.items()}
     return Problem(np.tile(plan.l2(), contrasts), weights, plan.study.loss, columns, stateless)
+
+
+def weight_type_of(study: Study) -> WeightType:
+    """What the weights of a study are: the trials of a row belong to one observation."""
+    return "precision" if study.trials is not None else study.weight_type
 
 
 def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:
@@ -176,11 +192,11 @@ def _checked(
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 
-def assemble_model(plan: DesignPlan, fitted: Fitted, *others: Traffic) -> Model:
+def assemble_model(plan: DesignPlan, fitted: Fitted, counts: dict[str, RowCount], *others: Traffic) -> Model:
     """The model of a fit and what was inferred from it."""
     assert fitted.inference is not None
     run = _account(fitted.result, fitted.spent, *others)
-    return Model(plan, original_scale(plan, fitted.inference), run, fitted.result.trace)
+    return Model(plan, original_scale(plan, fitted.inference), run, fitted.result.trace, counts)
 
 
 def original_scale(plan: DesignPlan, inference: Inference) -> Inference:

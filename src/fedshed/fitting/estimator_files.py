@@ -14,7 +14,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.version import __version__
 from fedshed.inference import Inference
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):

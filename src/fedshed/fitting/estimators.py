@@ -30,6 +30,7 @@ from fedshed.exchange.sites import LocalSites
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.conduct import Fitted, fit_problem
 from fedshed.inference import Inference, Summary, per_class
+from fedshed.inference.result import WeightType
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import contrasts
 from fedshed.solve import validation as checks
@@ -55,6 +56,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         max_iter: int = 500,
         seed: int = 0,
         inference: bool | Literal["auto"] = "auto",
+        weight_type: WeightType = "auto",
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -64,6 +66,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.max_iter = max_iter
         self.seed = seed
         self.inference = inference
+        self.weight_type = weight_type
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -73,7 +76,8 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
         """Fit the model of all rows; `sites` names the site of each row (None: all in one).
 
-        A sample weight counts its row so many times; an offset is added to the row's linear part.
+        A sample weight counts its row so many times, or is its precision, as `weight_type` says; an offset is
+        added to the row's linear part.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
         loss, y = self._target(y)
@@ -119,7 +123,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
         return fit_problem(
             problem, chosen, LocalSites(objectives), goal, why=why, intercept=self.fit_intercept,
-            inference=asked,
+            weight_type=self.weight_type, inference=asked,
         )  # fmt: skip
 
     def _named(self, inference: Inference) -> Inference:
@@ -160,7 +164,7 @@ class FederatedLinearRegression(_FederatedRegressor):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -210,7 +214,7 @@ class FederatedPoissonRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -233,7 +237,7 @@ class FederatedGammaRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -269,6 +273,11 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
     inference : bool or "auto"
         Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
         coefficients.
+    weight_type : "auto", "frequency" or "precision"
+        What sample weights are: how often a row counts, or how precise it is (its variance is divided by the
+        weight, as in R's `glm(weights=)` and statsmodels' `var_weights`), which leaves it one observation.
+        The estimates are the same; degrees of freedom, dispersion and errors are not. "auto": precisions if
+        some are no whole numbers, else frequencies.
 
     Attributes
     ----------

@@ -17,6 +17,7 @@ from fedshed.fitting.conduct import conduct
 from fedshed.fitting.model import Model
 from fedshed.fitting.process_sites import ProcessSites
 from fedshed.fitting.sites import LocalTables, TableSites
+from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
 from fedshed.solve import validation as checks
 from fedshed.solve.run import Watch
@@ -31,6 +32,7 @@ def fit(
     tol: float = 1e-9,
     max_iterations: int = 500,
     seed: int = 0,
+    errors: RowRobust | None = None,
     over: Connect | ProcessSites | None = None,
     transport: Connect | None = None,
     watch: Watch | None = None,
@@ -45,6 +47,10 @@ def fit(
         Which model of which columns.
     algorithm, budget, tol, max_iterations, seed
         As in `fedshed.optimize`.
+    errors : "HC0", "HC1", "HC2", "HC3" or "cluster", optional
+        Robust errors by rows, or by the study's column `cluster` within the sites, for one more exchange;
+        `summary(robust="HC3")` shows them. HC2 and HC3 send the inverse information to the sites, for the
+        leverages. Errors clustered by site come without asking.
     over : optional
         Where the sites run: by default all in this process; `ProcessSites()` starts a process for each; or
         what makes a transport from the sites, such as `fedshed.exchange.Stateless`.
@@ -87,5 +93,7 @@ def fit(
     else:
         where = nullcontext(LocalTables(tables, over or InProcess))
     with where as sites:
-        done = conduct(study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, watch=watch)
+        done = conduct(
+            study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, errors=errors, watch=watch
+        )
     return done.model

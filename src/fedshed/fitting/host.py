@@ -66,6 +66,10 @@ class Host:
         """What decides what leaves the site; None: all that is asked for."""
         return None
 
+    def key(self) -> bytes:
+        """The site's secret, with which it marks its rows; empty where the Master has them anyway."""
+        return b""
+
     def uplink(self) -> ByteRate | None:
         """What the site's link carries, if that is limited."""
         return None
@@ -118,7 +122,7 @@ class Host:
         gate = self.gate(envelope.study)
         if isinstance(stage, Prepare):
             same_protocol("the Master", stage.protocol)
-            preparer = Preparer(self.name, self.frame(envelope.study))
+            preparer = Preparer(self.name, self.frame(envelope.study), key=self.key())
             return (preparer if gate is None else GuardedPreparer(preparer, gate)), None
         site = self._site(envelope, stage)
         return (site if gate is None else Guarded(site, gate)), site

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,13 +18,25 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words, write_atomically
 from fedshed._utils.notebook import html_table
 from fedshed._utils.version import __version__
+from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
-from fedshed.linalg.arrays import Matrix
+from fedshed.inference.combinations import Estimate, contrast
+from fedshed.inference.result import Distribution, Robust, student
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan
+from fedshed.preparation.counts import RowCount
 from fedshed.solve.trace import Trace
 
-SCHEMA = 1  # of the JSON file; a reader refuses one it does not know
+COLUMNS = (
+    "name", "term", "level", "class", "estimate", "standard_error", "statistic", "p_value", "low", "high",
+    "exp_estimate", "exp_low", "exp_high",
+)  # fmt: skip
+MEASURES = (
+    "observations", "weight_type", "df_model", "df_resid", "deviance", "null_deviance", "pearson",
+    "dispersion", "log_likelihood", "aic", "bic", "heterogeneity", "sites", "notes",
+)  # fmt: skip
+SCHEMA = 2  # of the JSON file; a reader refuses one it does not know
 
 
 class Run(Struct, frozen=True):
@@ -44,6 +59,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     plan: DesignPlan
     inference: Inference
     run: Run
+    rows: dict[str, RowCount] = {}
 
     def __post_init__(self) -> None:
         classes = 0 if self.plan.classes is None else len(self.plan.classes)
@@ -54,6 +70,15 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"the plan is of {width} coefficients, the inference of others")
         if (classes > 1) != self.plan.study.classified:
             raise ValueError(f"{classes} classes for the {self.plan.study.family} family")
+
+
+class Prediction(NamedTuple):
+    """The mean of each row, its standard error, and the ends of its confidence interval."""
+
+    mean: Vector
+    std_err: Vector
+    low: Vector
+    high: Vector
 
 
 class Model:
@@ -68,8 +93,12 @@ class Model:
     2.17
     """
 
-    def __init__(self, plan: DesignPlan, inference: Inference, run: Run, trace: Trace | None = None) -> None:
+    def __init__(
+        self, plan: DesignPlan, inference: Inference, run: Run, trace: Trace | None = None,
+        rows: dict[str, RowCount] | None = None,
+    ) -> None:  # fmt: skip
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace
+        self.rows = rows or {}  # of each site: used, dropped, and by which column
 
     def __repr__(self) -> str:
         study, ended = self.plan.study, "converged" if self.converged else f"NOT converged: {self.run.reason}"
@@ -92,20 +121,83 @@ class Model:
         """The estimates by name."""
         return dict(zip(self.inference.names, self.inference.coefficients, strict=True))
 
-    def summary(self, *, robust: bool = False, level: float = 0.95) -> Summary:
-        """Coefficients with errors, measures of fit and the sites; robust: errors clustered by site."""
+    def summary(
+        self, *, robust: Robust = False, level: float = 0.95, exp: bool = False,
+        distribution: Distribution = "auto",
+    ) -> Summary:  # fmt: skip
+        """Coefficients with errors, measures of fit and the sites.
+
+        robust: errors clustered by site; exp: exponentials of the coefficients, such as odds ratios;
+        distribution: "normal" in place of Student's t, where the dispersion is estimated.
+        """
         notes = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
         return Summary(
             self.inference, title=f"Federated regression of {self.plan.study.target}", robust=robust,
-            level=level, converged=self.converged, exchanges=self.run.exchanges,
-            uplink_bytes=self.run.uplink_bytes, downlink_bytes=self.run.downlink_bytes, notes=notes,
+            level=level, exp=exp, distribution=distribution, converged=self.converged,
+            exchanges=self.run.exchanges, uplink_bytes=self.run.uplink_bytes,
+            downlink_bytes=self.run.downlink_bytes, notes=notes, about=self.plan.about(), counts=self.rows,
         )  # fmt: skip
+
+    def contrast(self, combination: str, *, level: float = 0.95, robust: Robust = False) -> Estimate:
+        """A combination of coefficients with its interval: `model.contrast("arm[b] - arm[a]")`."""
+        return contrast(self.inference, combination, level, robust)
+
+    def anova(self, *, robust: Robust = False) -> Tests:
+        """The Wald test of each term; `fedshed.drop_one` has likelihood-ratio tests, a fit for each term."""
+        return wald(self.plan, self.inference, robust)
+
+    def to_csv(self, level: float = 0.95, robust: Robust = False) -> str:
+        """The coefficients as CSV, an empty field for what was not computed."""
+        table = self.inference.table(level, robust)
+        with np.errstate(over="ignore"):
+            numbers = np.hstack([table, np.exp(table[:, [0, 4, 5]])]).tolist()
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for name, row in zip(self.inference.names, numbers, strict=True):
+            writer.writerow([name, *self._term(name), *("" if isnan(x) else repr(x) for x in row)])
+        return file.getvalue()
+
+    def _term(self, name: str) -> tuple[str, str, str]:
+        """The term of a coefficient, its level if it is a category, and its class if there are several."""
+        label = ""
+        if len(self.inference.names) > len(self.plan.coefficients):
+            name, _, label = name.rpartition(" [")
+        term = dict(zip(self.plan.names, self.plan.terms, strict=True)).get(name, name)
+        level = name[len(term) + 1 : -1] if name.startswith(f"{term}[") else ""
+        return term, level, label.removesuffix("]")
+
+    def facts(self) -> dict[str, Any]:
+        """What was modelled and how well it fits, as plain data."""
+        it, modelled = self.inference, self.plan.modelled or (None, None)
+        return {
+            "family": self.plan.study.family, "modelled": modelled[0], "reference": modelled[1],
+            "references": self.plan.references, "rows": self.rows,
+            "fit": {name: getattr(it, name) for name in MEASURES},
+        }  # fmt: skip
 
     def predict(self, frame: Any) -> NDArray[Any]:
         """The mean of each row of a table, or its most probable class."""
         if self.plan.classes is None:
             return family_of(self.plan.study.loss).mean(self._linear(frame)[:, 0])
         return np.asarray(np.array(self.plan.classes)[self.predict_proba(frame).argmax(axis=1)])
+
+    def predict_interval(self, frame: Any, *, level: float = 0.95, robust: Robust = False) -> Prediction:
+        """The mean of each row with its standard error and confidence interval; of two classes, P(modelled).
+
+        The error of the linear predictor is (x'Vx)^(1/2); its interval is carried over to the mean, so that
+        it stays within what a mean can be.  It is about the mean, not about one more response.
+        """
+        family = family_of(self.plan.study.loss)
+        if family.classes == "many":
+            raise ConfigError("the multinomial family has no interval of one mean; use predict_proba")
+        X, offset = self._rows(frame)
+        z = X @ self.inference.coef + (0.0 if offset is None else offset)
+        V = self.inference.covariance(robust)
+        error = np.sqrt(np.maximum(((X @ V) * X).sum(axis=1), 0.0))
+        _, quantile = student(self.inference.freedom(robust), (1 - level) / 2, z)
+        low, high = family.mean(z - quantile * error), family.mean(z + quantile * error)
+        return Prediction(family.mean(z), family.mean_slope(z) * error, low, high)
 
     def predict_proba(self, frame: Any) -> Matrix:
         """The probability of each class, a column each."""
@@ -117,7 +209,7 @@ class Model:
 
     def save(self, path: str | Path) -> Path:
         """Write the model as JSON."""
-        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run)
+        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run, self.rows)
         return write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
     @classmethod
@@ -127,19 +219,23 @@ class Model:
             data = Path(path).read_bytes()
             schema = msgspec.json.decode(data).get("fedshed_model")
             if schema != SCHEMA:
-                raise ConfigError(f"{path} has schema {schema!r}; this fedshed {__version__} reads {SCHEMA}")
+                known = f"this fedshed {__version__} reads {SCHEMA}; fit again"
+                raise ConfigError(f"{path} has schema {schema!r}; {known}")
             file = msgspec.json.decode(data, type=_File)
         except OSError as error:
             raise ConfigError(in_words(error)) from error
         except (msgspec.MsgspecError, AttributeError) as error:
             raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
-        return cls(file.plan, file.inference, file.run)
+        return cls(file.plan, file.inference, file.run, rows=file.rows)
 
     def _linear(self, frame: Any) -> Matrix:
         """x'coef (+ offset), one column, or one for each of several classes."""
-        plan = msgspec.structs.replace(self.plan, centres=None, scales=None)  # coefficients are on this scale
-        X = plan.design(frame)
-        X = np.column_stack([X, np.ones(len(X))]) if plan.intercept else X
+        X, offset = self._rows(frame)
         z: Matrix = X @ self.inference.coef.reshape(-1, X.shape[1]).T
-        offset = plan.offset(frame)
         return z if offset is None else z + offset[:, None]
+
+    def _rows(self, frame: Any) -> tuple[Matrix, Vector | None]:
+        """The design of a table with its intercept, on the scale of the coefficients, and its offset."""
+        plan = msgspec.structs.replace(self.plan, centres=None, scales=None)
+        X = plan.design(frame)
+        return np.column_stack([X, np.ones(len(X))]) if plan.intercept else X, plan.offset(frame)

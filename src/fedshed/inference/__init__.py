@@ -1,7 +1,7 @@
 """Statistics after convergence: one exchange of exact curvature, then standard errors, tests, a summary."""
 
 from fedshed.inference.classes import per_class, reference_class
-from fedshed.inference.infer import Evidence, gather, infer, infer_from
+from fedshed.inference.infer import Evidence, gather, infer, infer_from, robust_by_rows
 from fedshed.inference.result import FewSitesWarning, Inference, Score, SiteReport
 from fedshed.inference.summary import Summary
 
@@ -17,4 +17,5 @@ __all__ = [
     "infer_from",
     "per_class",
     "reference_class",
+    "robust_by_rows",
 ]

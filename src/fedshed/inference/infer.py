@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -12,16 +13,19 @@ from threadpoolctl import threadpool_limits
 from fedshed._utils.errors import SingularError
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
-from fedshed.inference.covariance import Curvatures, cluster_covariance
+from fedshed.inference.covariance import Curvatures, cluster_covariance, effective_clusters, row_covariance
 from fedshed.inference.heterogeneity import score_tests
-from fedshed.inference.result import Inference, Score, SiteReport, numbers, packed
-from fedshed.linalg.arrays import Vector
+from fedshed.inference.result import Inference, RowRobust, Score, SiteReport, WeightType, numbers, packed
+from fedshed.linalg.arrays import Vector, pack
 from fedshed.objectives import family_of
 from fedshed.objectives.family import Totals
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.certificate import certificate
 from fedshed.solve.inspection import Inspected
-from fedshed.solve.stages import inspect, null_loss
+from fedshed.solve.scatter import Scatter
+from fedshed.solve.stages import inspect, null_loss, scatter
+
+POWERS = {"HC2": 1, "HC3": 2}  # of 1 - leverage
 
 
 class Evidence(Struct, frozen=True):
@@ -40,10 +44,10 @@ class Evidence(Struct, frozen=True):
         return sum(site.deviance + 2 * site.weight * (f0 - site.loss) for site in self.sites.values())
 
 
-def infer(sites: Sites, problem: Problem, theta: Vector) -> Inference:
+def infer(sites: Sites, problem: Problem, theta: Vector, weight_type: WeightType = "auto") -> Inference:
     """Standard errors, tests and measures of fit at a converged theta, exactly as pooled rows would give."""
     with threadpool_limits(1):
-        return infer_from(problem, theta, gather(sites, problem, theta))
+        return infer_from(problem, theta, gather(sites, problem, theta), weight_type)
 
 
 def gather(sites: Sites, problem: Problem, theta: Vector, patience: int = 20) -> Evidence:
@@ -56,9 +60,27 @@ def gather(sites: Sites, problem: Problem, theta: Vector, patience: int = 20) ->
     return Evidence(inspected, least, traffic)
 
 
-def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference:
+def robust_by_rows(
+    sites: Sites, problem: Problem, theta: Vector, evidence: Evidence, found: Inference, kind: RowRobust,
+    patience: int = 20,
+) -> tuple[Inference, Traffic]:  # fmt: skip
+    """The inference with errors that are robust by rows, for one more exchange; HC2 and HC3 send A = H^-1."""
+    if found.model_covariance is None:
+        return found, evidence.traffic
+    curvatures = Curvatures(problem, evidence.sites)
+    inverse = pack(curvatures.bread(curvatures.information)) if kind in POWERS else None
+    asked = Scatter(theta, inverse, POWERS.get(kind, 0), found.weight_type != "precision", kind == "cluster")
+    answers, traffic = scatter(sites, problem, asked, evidence.traffic, patience)
+    groups = sum(answer.clusters for answer in answers.values())
+    covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations)
+    return replace(found, row_covariance=packed(covariance), row_kind=kind, row_clusters=groups), traffic
+
+
+def infer_from(
+    problem: Problem, theta: Vector, evidence: Evidence, weight_type: WeightType = "auto"
+) -> Inference:
     """The statistics, from what the sites said."""
-    sites, fit = evidence.sites, totals(evidence.sites)
+    sites, fit = evidence.sites, totals(evidence.sites, weight_type)
     curvatures = Curvatures(problem, sites)
     g = _gradient(problem, theta, sites)
     bare = _bare(problem, theta, g, evidence, fit)
@@ -68,19 +90,20 @@ def infer_from(problem: Problem, theta: Vector, evidence: Evidence) -> Inference
         return replace(bare, notes=(f"no standard errors: {error}",))
     k = curvatures.parameters(bread)
     family = family_of(problem.loss)
-    phi = _dispersion(fit, fit.weight - k) if family.dispersed else 1.0
+    phi = _dispersion(fit, fit.observations - k) if family.dispersed else 1.0
     whole, each, parts = score_tests(sites, curvatures.information, phi)
     return replace(
         bare,
         model_covariance=packed(None if phi is None else phi * curvatures.covariance(bread)),
-        cluster_covariance=packed(cluster_covariance(problem, theta, sites, curvatures, k)),
+        cluster_covariance=packed(cluster_covariance(problem, theta, sites, curvatures, k, fit.observations)),
+        clusters=numbers(effective_clusters(sites, curvatures, bread)),
         dispersion=phi,
-        df_model=k,
+        parameters=k,
         log_likelihood=family.log_likelihood(fit, phi),
         certificate=certificate(problem, g, curvatures.mean),
         heterogeneity=whole,
         sites={i: replace(bare.sites[i], contribution=parts[i], score=each[i]) for i in sites},
-        notes=tuple(note for note in (curvatures.caveat(), _no_freedom(fit.weight, k)) if note),
+        notes=tuple(note for note in (curvatures.caveat(), _no_freedom(fit.observations, k)) if note),
     )
 
 
@@ -89,22 +112,42 @@ def _dispersion(fit: Totals, df_resid: float) -> float | None:
     return None if df_resid <= 0 or fit.pearson is None else fit.pearson / df_resid
 
 
-def _no_freedom(weight: float, k: float) -> str | None:
-    if k < weight:
+def _no_freedom(observations: float, k: float) -> str | None:
+    if k < observations:
         return None
-    return f"the sum of the weights, {weight:.6g}, leaves no degrees of freedom beside {k:.6g} parameters"
+    return f"{observations:.6g} observations leave no degrees of freedom beside {k:.6g} parameters"
 
 
-def totals(sites: Mapping[str, Inspected]) -> Totals:
-    """Sums over the sites, in sorted order."""
-    chi2 = [site.pearson for site in sites.values() if site.pearson is not None]
+def totals(sites: Mapping[str, Inspected], weight_type: WeightType = "auto") -> Totals:
+    """Sums over the sites, in sorted order; weights that are not all whole numbers cannot count rows."""
+    each = tuple(sites.values())
+    rows, weight = sum(site.rows for site in each), sum(site.weight for site in each)
+    if weight_type == "auto":
+        precise = any(site.weighing == "fractions" for site in each)
+    else:
+        precise = weight_type == "precision"
     return Totals(
-        rows=sum(site.rows for site in sites.values()),
-        weight=sum(site.weight for site in sites.values()),
-        deviance=sum(site.deviance for site in sites.values()),
-        pearson=sum(chi2) if len(chi2) == len(sites) else None,
-        constant=sum(site.constant for site in sites.values()),
+        rows=rows,
+        weight=weight,
+        observations=rows if precise else weight,
+        deviance=sum(site.deviance for site in each),
+        pearson=_sum_of_all(site.pearson for site in each),
+        constant=_sum_of_all((site.precise if precise else site.constant) for site in each),
+        weight_type=_meaning(precise, any(site.weighing for site in each)),
     )
+
+
+def _meaning(precise: bool, weighted: bool) -> Literal["none", "frequency", "precision"]:
+    """What the weights are, where there are any."""
+    if not weighted:
+        return "none"
+    return "precision" if precise else "frequency"
+
+
+def _sum_of_all(values: Iterable[float | None]) -> float | None:
+    """The sum, if every site has its part."""
+    known = tuple(values)
+    return None if None in known else sum(value for value in known if value is not None)
 
 
 def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: Totals) -> Inference:
@@ -114,10 +157,10 @@ def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: T
     return Inference(
         loss=problem.loss, names=_names(problem), coefficients=numbers(theta), model_covariance=None,
         cluster_covariance=None, dispersion=None, l2=numbers(problem.l2), rows=fit.rows, weight=fit.weight,
-        df_model=float(problem.n), deviance=fit.deviance, null_deviance=evidence.null_deviance,
+        parameters=float(problem.n), deviance=fit.deviance, null_deviance=evidence.null_deviance,
         pearson=fit.pearson, log_likelihood=family_of(problem.loss).log_likelihood(fit, None),
         certificate=certificate(problem, g, None), heterogeneity=nothing, sites=sites,
-        traffic=evidence.traffic,
+        traffic=evidence.traffic, weight_type=fit.weight_type, intercepts=_intercepts(problem),
     )  # fmt: skip
 
 
@@ -128,6 +171,10 @@ def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -
     for site in sites.values():
         g = g + site.weight / W * site.gradient
     return g
+
+
+def _intercepts(problem: Problem) -> int:
+    return sum(name.partition(" [contrast")[0] == "intercept" for name in problem.columns)
 
 
 def _names(problem: Problem) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 
 from fedshed._utils.figure_style import BLUE, GREY
 from fedshed.inference import Inference
+from fedshed.inference.result import Robust, by_site
 from fedshed.linalg.arrays import Matrix
 
 MOST = 60  # coefficients in one figure
 
 
-def draw(inference: Inference, title: str, level: float = 0.95, robust: bool = False) -> Figure:
+def draw(inference: Inference, title: str, level: float = 0.95, robust: Robust = False) -> Figure:
     """One line a coefficient but the intercepts.
 
     On the left the units are the table's, in which the coefficient of a column of large numbers is but a
@@ -32,7 +33,9 @@ def draw(inference: Inference, title: str, level: float = 0.95, robust: bool = F
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
         _intervals(left, estimates, [inference.names[j] for j in shown])
         _intervals(right, scaled, [inference.names[j] for j in shown])
-        left.set_xlabel(f"coefficient and {level:.0%} confidence interval{' (clustered by site)' * robust}")
+        left.set_xlabel(
+            f"coefficient and {level:.0%} confidence interval{' (clustered by site)' * by_site(robust)}"
+        )
         right.set_xlabel("the same in standard errors")
         left.set_title(title + _left_out(len(inference.names), len(shown)), loc="left", fontsize=10)
     return figure

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from math import sqrt
+from math import inf, log, sqrt
+from typing import Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
@@ -18,9 +19,14 @@ from fedshed.objectives import FAMILIES, family_of
 from fedshed.solve.certificate import Certificate
 
 FEW_SITES = 10
+ENOUGH_CLUSTERS = 5.0  # effective sites below which a robust error means nothing
 FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, between estimate and optimum
 ROUNDED = 1e-20  # of the null deviance: less cannot be told from rounding
 Numbers = tuple[float, ...]
+Distribution: TypeAlias = Literal["auto", "normal"]
+RowRobust: TypeAlias = Literal["HC0", "HC1", "HC2", "HC3", "cluster"]
+Robust: TypeAlias = bool | Literal["site", "HC0", "HC1", "HC2", "HC3", "cluster"]  # True is "site"
+WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
 
 
 class FewSitesWarning(UserWarning):
@@ -48,9 +54,11 @@ class SiteReport(Struct, frozen=True):
 class Inference(Struct, frozen=True):
     """Estimates with their covariances, measures of fit, and reports of the sites.
 
-    `weight` is W, the sum of the weights: each counts its row so many times.  With a ridge `df_model` is the
-    effective number of parameters, tr(H_l2^-1 H_0).  Covariances are packed upper triangles; None where the
-    information is singular or the dispersion unknown, and `notes` say why.
+    `weight` is W, the sum of the weights.  A weight of the type "frequency" counts its row so many times; one
+    of the type "precision" divides the variance of its row's response, which stays one observation.  With a
+    ridge `parameters` is the effective number of them, tr(H_l2^-1 H_0).  Covariances are packed upper
+    triangles; None where the information is singular or the dispersion unknown, and `notes` say why.
+    `clusters` is the effective number of sites behind the robust error of each coefficient.
     """
 
     loss: str
@@ -62,7 +70,7 @@ class Inference(Struct, frozen=True):
     l2: Numbers
     rows: int
     weight: float
-    df_model: float
+    parameters: float
     deviance: float
     null_deviance: float | None
     pearson: float | None
@@ -72,62 +80,105 @@ class Inference(Struct, frozen=True):
     sites: dict[str, SiteReport]
     traffic: Traffic = Traffic()
     notes: tuple[str, ...] = ()
+    weight_type: Literal["none", "frequency", "precision"] = "none"
+    clusters: Numbers | None = None
+    row_covariance: Numbers | None = None  # robust by rows, if it was asked for
+    row_kind: RowRobust | None = None
+    row_clusters: int = 0  # within the sites, if errors are by cluster
+    intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
 
     def __post_init__(self) -> None:
         n = len(self.names)
-        covariances = (self.model_covariance, self.cluster_covariance)
+        covariances = (self.model_covariance, self.cluster_covariance, self.row_covariance)
         if self.loss not in FAMILIES or len(self.coefficients) != n:
             raise ValueError(f"{len(self.coefficients)} coefficients of {n} names, loss {self.loss!r}")
         if any(given is not None and len(given) != n * (n + 1) // 2 for given in covariances):
             raise ValueError(f"a covariance of {n} coefficients has {n * (n + 1) // 2} entries")
 
     @property
+    def observations(self) -> float:
+        """The number of rows, or the sum of weights that count rows."""
+        return self.weight if self.weight_type == "frequency" else float(self.rows)
+
+    @property
+    def df_model(self) -> float:
+        """The parameters besides intercepts, as statsmodels counts them."""
+        return self.parameters - self.intercepts
+
+    @property
     def df_resid(self) -> float:
-        """W - k."""
-        return self.weight - self.df_model
+        """Observations less parameters, N - k."""
+        return self.observations - self.parameters
 
     @property
     def coef(self) -> Vector:
         """The estimates."""
         return np.array(self.coefficients)
 
-    def covariance(self, robust: bool = False) -> Matrix:
-        """Of the estimates: from the model (aware of the ridge), or robust, clustered by site."""
-        packed = self._robust() if robust else self.model_covariance
+    def covariance(self, robust: Robust = False) -> Matrix:
+        """Of the estimates: from the model (aware of the ridge), or robust: clustered by site, or by rows."""
+        packed = self._robust(robust) if robust else self.model_covariance
         n = len(self.names)
         return np.full((n, n), np.nan) if packed is None else unpack(np.array(packed), n)
 
-    def std_err(self, robust: bool = False) -> Vector:
-        """Standard errors."""
+    def std_err(self, robust: Robust = False) -> Vector:
+        """Standard errors; robust ones are NaN where too few sites inform the coefficient."""
         errors: Vector = np.sqrt(np.maximum(np.diag(self.covariance(robust)), 0.0))
+        if by_site(robust) and self.clusters is not None:
+            errors[np.array(self.clusters) < ENOUGH_CLUSTERS] = np.nan
         return errors
 
-    def z(self, robust: bool = False) -> Vector:
+    def freedom(self, robust: Robust = False, distribution: Distribution = "auto") -> float:
+        """Degrees of freedom of Student's t, infinite for the normal distribution.
+
+        N - k where the dispersion is estimated, and M - 1 for errors that are clustered by M sites (Cameron
+        and Miller 2015, VI.D).
+        """
+        if distribution == "normal":
+            return inf
+        if by_site(robust):
+            return len(self.sites) - 1.0
+        if robust == "cluster":
+            return self.row_clusters - 1.0
+        return self.df_resid if family_of(self.loss).dispersed else inf
+
+    def z(self, robust: Robust = False) -> Vector:
         """coef / std err."""
         return self.table(robust=robust)[:, 2]
 
-    def p_values(self, robust: bool = False) -> Vector:
-        """Two-sided, normal."""
-        return self.table(robust=robust)[:, 3]
+    def p_values(self, robust: Robust = False, distribution: Distribution = "auto") -> Vector:
+        """Two-sided."""
+        return self.table(robust=robust, distribution=distribution)[:, 3]
 
-    def conf_int(self, level: float = 0.95, robust: bool = False) -> Matrix:
+    def conf_int(
+        self, level: float = 0.95, robust: Robust = False, distribution: Distribution = "auto"
+    ) -> Matrix:
         """Lower and upper ends, one row a coefficient."""
-        return self.table(level, robust)[:, 4:]
+        return self.table(level, robust, distribution)[:, 4:]
 
-    def table(self, level: float = 0.95, robust: bool = False) -> Matrix:
-        """coef, std err, z, p and the ends of the confidence interval: one row a coefficient."""
+    def table(
+        self, level: float = 0.95, robust: Robust = False, distribution: Distribution = "auto"
+    ) -> Matrix:
+        """coef, std err, z or t, p and the ends of the confidence interval: one row a coefficient."""
         if not 0 < level < 1:
             raise ConfigError(f"level must lie between 0 and 1, not {level!r}")
         coef, error = self.coef, self.std_err(robust)
         with np.errstate(divide="ignore", invalid="ignore"):
             z = coef / error
-        half = -ndtri((1 - level) / 2) * error
-        return np.column_stack([coef, error, z, 2 * ndtr(-np.abs(z)), coef - half, coef + half])
+        tail, quantile = student(self.freedom(robust, distribution), (1 - level) / 2, z)
+        return np.column_stack([coef, error, z, 2 * tail, coef - quantile * error, coef + quantile * error])
 
     @property
     def aic(self) -> float | None:
         """-2 log L + 2 k; the dispersion is not counted, as in statsmodels."""
-        return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self.df_model
+        return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self.parameters
+
+    @property
+    def bic(self) -> float | None:
+        """-2 log L + k log N; the dispersion is not counted."""
+        if self.log_likelihood is None or self.observations <= 0:
+            return None
+        return -2 * self.log_likelihood + self.parameters * log(self.observations)
 
     @property
     def deviance_explained(self) -> float | None:
@@ -182,14 +233,37 @@ class Inference(Struct, frozen=True):
             coefficients=numbers(A @ self.coef),
             model_covariance=_moved(A, self.model_covariance),
             cluster_covariance=_moved(A, self.cluster_covariance),
+            row_covariance=_moved(A, self.row_covariance),
+            clusters=None if self.clusters is None else _fewest(A, self.clusters),
         )
 
-    def _robust(self) -> Numbers | None:
+    def _robust(self, robust: Robust) -> Numbers | None:
+        if not by_site(robust):
+            return self._by_rows(str(robust))
         if self.cluster_covariance is None and len(self.sites) < 2:
             raise ConfigError("errors clustered by site need at least two sites; use robust=False")
         if len(self.sites) < FEW_SITES:
             warnings.warn(few_sites(len(self.sites)), FewSitesWarning, stacklevel=3)
         return self.cluster_covariance
+
+    def _by_rows(self, kind: str) -> Numbers | None:
+        if kind != self.row_kind:
+            raise ConfigError(f"{kind} errors need an exchange of their own: fit with errors={kind!r}")
+        return self.row_covariance
+
+
+def by_site(robust: Robust) -> bool:
+    """Whether errors are clustered by site."""
+    return robust is True or robust == "site"
+
+
+def student(freedom: float, tail: float, z: Vector) -> tuple[Vector, float]:
+    """P(T > |z|) of Student's t or, with infinite freedom, the normal; and the quantile of 1 - tail."""
+    if freedom == inf:
+        return np.asarray(ndtr(-np.abs(z))), float(-ndtri(tail))
+    if freedom <= 0:
+        return np.full_like(z, np.nan), float("nan")
+    return np.asarray(stdtr(freedom, -np.abs(z))), float(-stdtrit(freedom, tail))
 
 
 def few_sites(count: int) -> str:
@@ -208,6 +282,11 @@ def numbers(array: Vector) -> Numbers:
 def packed(A: Matrix | None) -> Numbers | None:
     """A symmetric matrix as plain numbers."""
     return None if A is None else numbers(pack(A))
+
+
+def _fewest(A: Matrix, clusters: Numbers) -> Numbers:
+    """Of a combination of coefficients, the fewest effective sites that one of them has."""
+    return tuple(min((clusters[k] for k in np.flatnonzero(row)), default=0.0) for row in A)
 
 
 def _moved(A: Matrix, covariance: Numbers | None) -> Numbers | None:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from textwrap import fill
+from math import inf, isnan
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.notebook import preformatted
-from fedshed.inference.result import FEW_SITES, FewSitesWarning, Inference, few_sites
+from fedshed.inference.result import (
+    ENOUGH_CLUSTERS,
+    FEW_SITES,
+    Distribution,
+    FewSitesWarning,
+    Inference,
+    Robust,
+    by_site,
+    few_sites,
+)
+from fedshed.linalg.arrays import Matrix
 from fedshed.objectives import family_of
+from fedshed.preparation.counts import RowCount, dropped_in_words
+from fedshed.preparation.counts import shown as shown_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,19 +42,36 @@ class Summary(Struct, frozen=True):
 
     inference: Inference
     title: str = "Federated regression results"
-    robust: bool = False
+    robust: Robust = False
     level: float = 0.95
+    distribution: Distribution = "auto"
+    exp: bool = False  # exponentials of the coefficients: odds ratios, rate ratios
     converged: bool | None = None
     exchanges: int | None = None  # all that crossed the wire
     uplink_bytes: int | None = None
     downlink_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()  # lines below the title: what is modelled, and against what
+    counts: dict[str, RowCount] = {}  # rows of each site, as far as they are known
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the table of coefficients."""
         tail = (1 - self.level) / 2
-        return "coef", "std err", "z", "P>|z|", f"[{tail:.3g}", f"{1 - tail:.3g}]"
+        z = "z" if self.inference.freedom(self.robust, self.distribution) == inf else "t"
+        ends = f"[{tail:.3g}", f"{1 - tail:.3g}]"
+        if self.exp:
+            return family_of(self.inference.loss).ratio, z, f"P>|{z}|", *ends
+        return "coef", "std err", z, f"P>|{z}|", *ends
+
+    @property
+    def table(self) -> Matrix:
+        """The numbers under `columns`: of exponentials no standard error, which says little there."""
+        table = self.inference.table(self.level, self.robust, self.distribution)
+        if not self.exp:
+            return table
+        with np.errstate(over="ignore"):
+            return np.column_stack([np.exp(table[:, 0]), table[:, 2:4], np.exp(table[:, 4:])])
 
     def to_frame(self) -> pd.DataFrame:
         """The table of coefficients, indexed by name."""
@@ -48,15 +79,13 @@ class Summary(Struct, frozen=True):
             import pandas as pd
         except ImportError as error:
             raise ConfigError("to_frame() needs pandas: install fedshed[data]") from error
-        table = self.inference.table(self.level, self.robust)
-        return pd.DataFrame(table, columns=list(self.columns), index=list(self.inference.names))
+        return pd.DataFrame(self.table, columns=list(self.columns), index=list(self.inference.names))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The table of coefficients as plain data, one dict a coefficient."""
-        table = self.inference.table(self.level, self.robust).tolist()
         return [
             {"name": name, **dict(zip(self.columns, row, strict=True))}
-            for name, row in zip(self.inference.names, table, strict=True)
+            for name, row in zip(self.inference.names, self.table.tolist(), strict=True)
         ]
 
     def __str__(self) -> str:
@@ -64,7 +93,7 @@ class Summary(Struct, frozen=True):
         width = max(WIDTH, *map(len, table))
         double, single = "=" * width, "-" * width
         blocks = [
-            [self.title.center(width).rstrip(), double],
+            [line.center(width).rstrip() for line in (self.title, *self._about(width))] + [double],
             [*self._header(width), double],
             [table[0], single, *table[1:], double],
             [*self._sites(), self._heterogeneity(), double],
@@ -80,23 +109,30 @@ class Summary(Struct, frozen=True):
     def _repr_html_(self) -> str:
         return preformatted(repr(self))
 
+    def _about(self, width: int) -> list[str]:
+        return [line for text in self.about for line in wrap(text, width)]
+
     def _header(self, width: int) -> list[str]:
         it = self.inference
         family = family_of(it.loss)
         left = [
             ("Family", family.title), ("Link", family.link),
             ("No. sites", len(it.sites)), ("No. rows", it.rows),
-            ("Weight", _plain(it.weight)), ("Df residuals", _plain(it.df_resid)),
+            *self._weights(), ("Df residuals", _plain(it.df_resid)),
             ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)),
         ]  # fmt: skip
         right = [
-            ("Log-likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)),
+            ("Log-likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)), ("BIC", _plain(it.bic)),
             ("Deviance", _plain(it.deviance)), ("Null deviance", _plain(it.null_deviance)),
             ("Pearson chi2", _plain(it.pearson)), ("Dispersion", _plain(it.dispersion)), self._r2(),
-            ("Covariance", "robust, by site" if self.robust else "model"),
+            ("Covariance", _covariance(self.robust)),
             *self._run(),
         ]  # fmt: skip
         return _two_columns(left, right, width)
+
+    def _weights(self) -> Iterable[tuple[str, Any]]:
+        if self.inference.weight_type != "none":
+            yield "Weights", f"{self.inference.weight_type}, sum {_plain(self.inference.weight)}"
 
     def _r2(self) -> tuple[str, str]:
         it = self.inference
@@ -113,30 +149,37 @@ class Summary(Struct, frozen=True):
 
     def _coefficients(self) -> list[str]:
         wide = max(12, *map(len, self.inference.names))
-        lines = [" " * wide + "".join(f"{column:>11}" for column in self.columns)]
-        table = self.inference.table(self.level, self.robust).tolist()
-        for name, (coef, error, z, p, low, high) in zip(self.inference.names, table, strict=True):
-            cells = (_number(coef), _number(error), f"{z:.3f}", f"{p:.3f}", _number(low), _number(high))
-            lines.append(f"{name:<{wide}}" + "".join(f"{cell:>11}" for cell in cells))
+        size = max(11, *(len(column) + 1 for column in self.columns))
+        lines = [" " * wide + "".join(f"{column:>{size}}" for column in self.columns)]
+        for name, values in zip(self.inference.names, self.table.tolist(), strict=True):
+            *estimates, z, p, low, high = values
+            cells = [*map(_number, estimates), _statistic(z), _statistic(p), _number(low), _number(high)]
+            lines.append(f"{name:<{wide}}" + "".join(f"{cell:>{size}}" for cell in cells))
         return lines
 
     def _sites(self) -> list[str]:
         sites = self.inference.sites
         wide = max(12, *(len(name) for name in sites))
-        lines = [
-            f"{'site':<{wide}}{'rows':>9}{'weight':>11}{'deviance':>12}{'score chi2':>12}{'df':>6}{'P':>8}"
-        ]
+        weighted, dropped = self._beside_rows()
+        beside = f"{'weight':>11}" * weighted + f"{'dropped':>9}" * dropped
+        lines = [f"{'site':<{wide}}{'rows':>9}{beside}{'deviance':>12}{'score chi2':>12}{'df':>6}{'P':>8}"]
         shown = sorted(sites, key=lambda i: (_p(sites[i].score.p_value), i))[:MOST_SITES]
         for i in sorted(shown):
             s = sites[i]
             p = "" if s.score.p_value is None else f"{s.score.p_value:.3f}"
+            left_out = shown_count(self.counts[i].dropped) if i in self.counts else ""
+            beside = f"{_plain(s.weight):>11}" * weighted + f"{left_out:>9}" * dropped
             lines.append(
-                f"{i:<{wide}}{s.rows:>9}{_plain(s.weight):>11}{s.deviance:>12.2f}"
+                f"{i:<{wide}}{s.rows:>9}{beside}{s.deviance:>12.2f}"
                 f"{s.score.statistic:>12.3f}{s.score.df:>6}{p:>8}"
             )
         if len(sites) > MOST_SITES:
             lines.append(f"({len(sites) - MOST_SITES} more sites; shown are those that differ most)")
         return lines
+
+    def _beside_rows(self) -> tuple[bool, bool]:
+        """Whether rows have weights, and whether some were dropped."""
+        return self.inference.weight_type != "none", any(one.dropped for one in self.counts.values())
 
     def _heterogeneity(self) -> str:
         test = self.inference.heterogeneity
@@ -155,8 +198,20 @@ class Summary(Struct, frozen=True):
 
     def _notes(self) -> list[str]:
         notes = [*self.notes, *self.inference.notes, *caveats(self.inference, self.robust)]
+        if said := dropped_in_words(self.counts):
+            notes.insert(len(self.notes), said)
         lines = (fill(f"[{k}] {note}", WIDTH, subsequent_indent="    ") for k, note in enumerate(notes, 1))
         return [line for text in lines for line in text.splitlines()]
+
+
+def _covariance(robust: Robust) -> str:
+    return (
+        "model"
+        if not robust
+        else "robust, by site"
+        if by_site(robust)
+        else f"robust, by {robust if robust == 'cluster' else f'rows ({robust})'}"
+    )
 
 
 def _overdispersed(it: Inference) -> bool:
@@ -164,14 +219,22 @@ def _overdispersed(it: Inference) -> bool:
     return looked_at and it.df_resid > 0 and (it.pearson or 0.0) > OVERDISPERSED * it.df_resid
 
 
-def caveats(it: Inference, robust: bool) -> Iterable[str]:
+def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     """What a careful reader should know about these figures."""
     if any(it.l2):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
-    if robust and len(it.sites) < FEW_SITES:
-        yield few_sites(len(it.sites))
+    if by_site(robust):
+        yield from _robust_caveats(it)
+    if robust == "cluster":
+        yield f"Robust errors are clustered within sites: {it.row_clusters:,} clusters, and Student's t."
     if family_of(it.loss).dispersed and it.dispersion is not None:
         yield "The dispersion is Pearson chi2 / Df residuals."
+    if not by_site(robust) and robust != "cluster" and it.freedom() < inf:
+        yield f"Student's t with {_plain(it.df_resid)} degrees of freedom: the dispersion is estimated."
+    if it.weight_type == "precision":
+        yield "A weight divides the variance of its row (precision); the row is one observation."
+    if it.weight_type == "frequency":
+        yield "A weight counts its row so many times (frequency); say so if it is a precision (weight_type)."
     if _overdispersed(it):
         yield (
             f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, and a "
@@ -181,6 +244,25 @@ def caveats(it: Inference, robust: bool) -> Iterable[str]:
     few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
     if few:
         yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows a degree of freedom."
+
+
+def _robust_caveats(it: Inference) -> Iterable[str]:
+    """What robust errors rest on."""
+    few = [name for name, count in zip(it.names, it.clusters or (), strict=False) if count < ENOUGH_CLUSTERS]
+    if few:
+        shown = "every coefficient" if len(few) == len(it.names) else _listed(few)
+        yield (
+            f"No robust error is given for {shown}: fewer than {ENOUGH_CLUSTERS:g} sites in effect inform "
+            "it, as where a site has an intercept of its own or most of the rows; use the model's errors."
+        )
+    if len(few) < len(it.names):
+        yield f"Robust errors use Student's t, with {len(it.sites) - 1} degrees of freedom."
+        if len(it.sites) < FEW_SITES:
+            yield few_sites(len(it.sites))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _two_columns(left: list[tuple[str, Any]], right: list[tuple[str, Any]], width: int) -> list[str]:
@@ -201,8 +283,14 @@ def _plain(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.8g}" if abs(value) >= 100 else f"{value:.5g}"
 
 
+def _statistic(value: float) -> str:
+    return "" if isnan(value) else f"{value:.3f}"
+
+
 def _number(value: float) -> str:
-    """Four decimals where they say something, else four digits."""
+    """Four decimals where they say something, else four digits; nothing where there is no number."""
+    if isnan(value):
+        return ""
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"
 
 

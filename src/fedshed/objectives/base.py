@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
+import scipy.sparse
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
 
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
+EVEN = 0.5  # effective share of rows below which a few of them outweigh the others
 KEPT_TWICE = 1 << 18  # entries of a table up to which its narrow form is kept too
 
 
@@ -29,6 +31,8 @@ class Fit(Struct, frozen=True):
     deviance: float
     pearson: float  # chi2; infinite where a fitted variance is 0
     constant: float  # what of the log-likelihood depends on y alone
+    precise: float | None  # the same where weights are precisions; None where it depends on the dispersion
+    weighing: Literal["", "counts", "fractions"]  # whether rows have weights, and all of them whole numbers
 
 
 class Point(Protocol):
@@ -94,6 +98,14 @@ class Objective(Protocol):
         """Sums from which a start at the model without columns follows."""
         ...
 
+    def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
+        """A matrix F with F'F the sum of squared scores of the rows."""
+        ...
+
+    def cluster_scores(self, theta: Vector) -> Matrix:
+        """The score of each cluster of rows."""
+        ...
+
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -106,6 +118,7 @@ class LinearModel:
     canonical: ClassVar[bool] = True  # the link is, so the expected information is the Hessian
     can_recede: ClassVar[bool] = False  # the loss of a row may fall for ever, as its margin grows
     rowwise: ClassVar[bool] = False  # losses and derivatives act on each margin alone, whatever their shape
+    clusters: NDArray[np.intp] | None = None  # rows with the same number are not independent
     slot: StackSlot | None = None  # its place among models that are evaluated together
 
     def __init__(
@@ -205,6 +218,40 @@ class LinearModel:
         """The weighted sum over rows."""
         return float((values if self.weights is None else values * self.weights).sum())
 
+    def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
+        """F with F'F = sum_j u_j u_j' / (1 - h_j)^power, u_j = w_j l'_j x_j the score of a row.
+
+        With the inverse A of the information of all sites, h_j = w_j E[l''_j] x_j'A x_j is the leverage of a
+        row.  Where weights count rows, there are w_j rows of the score l'_j x_j and their own leverage each.
+        """
+        z = self.margins(theta)
+        if z.ndim > 1 or isinstance(self.X, Tall):
+            raise ValueError("errors that are robust by rows need one linear predictor and rows in memory")
+        w = np.ones(len(z)) if self.weights is None else self.weights
+        once = np.ones_like(w) if counts else w
+        squares = w * once * np.square(self.slopes(z))
+        if inverse is not None:
+            spread = np.asarray((self.X @ inverse * self.X).sum(axis=1)).ravel()
+            leverage = once * self.information(z) * spread
+            if not 0.0 <= leverage.min() <= leverage.max() < 1.0:
+                raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
+            factors = (1.0 - leverage) ** -power
+            if factors.sum() ** 2 < EVEN * len(factors) * (factors @ factors):  # after Kish 1965
+                raise ValueError("a few rows would outweigh all others by their leverage; use HC0 or HC1")
+            squares = squares * factors
+        return self.scaled_rows(squares)
+
+    def cluster_scores(self, theta: Vector) -> Matrix:
+        """The score of each cluster of rows, sum_j w_j l'_j x_j over its rows."""
+        z = self.margins(theta)
+        if self.clusters is None or z.ndim > 1 or isinstance(self.X, Tall):
+            raise ValueError("errors by cluster need a cluster column, one linear predictor, rows in memory")
+        each = self.slopes(z) if self.weights is None else self.weights * self.slopes(z)
+        _, codes = np.unique(self.clusters, return_inverse=True)
+        members = scipy.sparse.csr_array((each, (codes, np.arange(len(codes)))))
+        summed = members @ self.X
+        return np.asarray(summed.toarray() if scipy.sparse.issparse(summed) else summed)
+
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
         raise NotImplementedError
@@ -262,6 +309,17 @@ class LinearModel:
         """What of the log-likelihood of each row depends on y alone: nothing by default."""
         return np.zeros(len(self.y))
 
+    def precise_constant(self) -> float | None:
+        """What of the log-likelihood depends on y alone, where a weight divides the variance of its row."""
+        return self.total(self.constants())
+
+    @property
+    def weighing(self) -> Literal["", "counts", "fractions"]:
+        """Whether rows have weights; those that are not all whole numbers cannot count rows."""
+        if self.weights is None or (self.weights == 1.0).all():
+            return ""
+        return "counts" if np.array_equal(self.weights, np.round(self.weights)) else "fractions"
+
     def pearson(self, z: NDArray[np.float64]) -> Vector:
         """(y - mu)^2 / V(mu), which is l'^2 / E[l'']; infinite where the variance is 0."""
         squares, variances = np.square(self.slopes(z)), self.information(z)
@@ -316,6 +374,8 @@ class LinearPoint:
             deviance=2 * model.total(model.excess(z)),
             pearson=model.total(model.pearson(z)),
             constant=model.total(model.constants()),
+            precise=model.precise_constant(),
+            weighing=model.weighing,
         )
 
 

@@ -33,18 +33,22 @@ def local_objective(
     """f^(i) of one site, for classes that all have agreed on; rows of weight 0 are left out."""
     family = family_of(loss)
     X, y, weights, offset = table.X, coded(family, site, table.y, classes), table.weights, table.offset
+    clusters = table.clusters
     if weights is not None and not weights.all():
         kept = weights > 0
         X = X.take(kept) if isinstance(X, Tall) else X[kept]
         y, weights = y[kept], weights[kept]
         offset = None if offset is None else offset[kept]
+        clusters = None if clusters is None else clusters[kept]
     check_offset(family, site, offset)
     X = _with_intercept(X) if intercept else X
     if family.classes == "many" and classes is not None:
         if offset is not None:
             raise ConfigError(f"the {loss} loss has no offset: one number would shift every class alike")
         return family.objective(X, y, weights, classes=len(classes))  # type: ignore[call-arg]
-    return family.objective(X, y, weights, offset)
+    objective = family.objective(X, y, weights, offset)
+    objective.clusters = clusters
+    return objective
 
 
 def coefficient_names(columns: tuple[str, ...], intercept: bool, contrasts: int) -> tuple[str, ...]:

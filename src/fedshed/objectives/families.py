@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
-from fedshed.objectives import gamma, least_squares, logistic, multinomial, poisson
+from fedshed.objectives import binomial, gamma, least_squares, logistic, multinomial, poisson
 from fedshed.objectives.family import Family
 
 FAMILIES: dict[str, Family] = {
-    module.FAMILY.loss: module.FAMILY for module in (least_squares, logistic, poisson, gamma, multinomial)
-}
+    family.loss: family
+    for family in (
+        least_squares.FAMILY, logistic.FAMILY, poisson.FAMILY, gamma.FAMILY, multinomial.FAMILY,
+        binomial.FAMILY, poisson.QUASI, binomial.QUASI,
+    )
+}  # fmt: skip
 
 
 def family_of(loss: str) -> Family:

@@ -18,17 +18,23 @@ class Totals(Struct, frozen=True):
 
     rows: int
     weight: float
+    observations: float  # rows, or the sum of weights that count rows
     deviance: float
     pearson: float | None
-    constant: float
+    constant: float | None  # None where the likelihood cannot be computed from sums
+    weight_type: Literal["none", "frequency", "precision"] = "none"
 
 
 LogLikelihood: TypeAlias = Callable[[Totals, float | None], float | None]
 
 
-def saturated_less_half_the_deviance(fit: Totals, phi: float | None) -> float:
+def saturated_less_half_the_deviance(fit: Totals, phi: float | None) -> float | None:
     """log L = c(y) - D / 2, of a family without a dispersion."""
-    return fit.constant - fit.deviance / 2
+    return None if fit.constant is None else fit.constant - fit.deviance / 2
+
+
+def no_likelihood(fit: Totals, phi: float | None) -> None:
+    """A quasi-family has a mean and a variance, but no likelihood."""
 
 
 class Family(Struct, frozen=True):
@@ -45,6 +51,8 @@ class Family(Struct, frozen=True):
     log_likelihood: LogLikelihood = saturated_less_half_the_deviance
     least: float | None = None  # what the response must be: at least this,
     positive: bool = False  # or above it
+    most: float | None = None  # and at most this
+    grouped: bool = False  # a row is several trials, and its response the share of successes
     response: str = "a number"  # such a response in words
     determination: Literal["R-squared", "Pseudo R2 (deviance)", "Pseudo R2 (McFadden)"] = (
         "Pseudo R2 (McFadden)"
@@ -52,6 +60,7 @@ class Family(Struct, frozen=True):
     unit_dispersion: bool = (
         False  # Pearson's chi2 / residual degrees of freedom should be 1, and is looked at
     )
+    ratio: str = "exp(coef)"  # what the exponential of a coefficient is
     quadratic: bool = False  # the cost is, so that its digits cancel near the optimum
 
     @property
@@ -64,11 +73,20 @@ class Family(Struct, frozen=True):
         """Whether an offset is the logarithm of an exposure."""
         return self.link == "log"
 
+    def mean_slope(self, z: Vector) -> Vector:
+        """The derivative of the mean by the linear predictor."""
+        mean = self.mean(z)
+        slopes: dict[str, Vector] = {
+            "identity": np.ones_like(z), "log": mean, "logit": mean * (1.0 - mean)
+        }  # fmt: skip
+        return slopes[self.link]
+
     def unsuited(self, y: NDArray[np.float64]) -> NDArray[np.bool_]:
         """The rows whose response the family does not know."""
-        if self.least is None:
-            return np.zeros(len(y), dtype=bool)
-        return np.asarray(y <= self.least if self.positive else y < self.least)
+        below = np.zeros(len(y), dtype=bool)
+        if self.least is not None:
+            below = y <= self.least if self.positive else y < self.least
+        return np.asarray(below if self.most is None else below | (y > self.most))
 
     def contrasts(self, classes: int) -> int:
         """Linear predictors of a model of so many classes: K - 1 where there may be many, else 1."""

@@ -61,10 +61,14 @@ class Gamma(LinearModel):
         constants: Vector = -np.log(self.y)
         return constants
 
+    def precise_constant(self) -> float | None:
+        """With precisions it depends on the dispersion, row by row."""
+        return self.total(self.constants()) if not self.weighing else None
+
 
 def log_likelihood(fit: Totals, phi: float | None) -> float | None:
     """With shape 1 / phi (McCullagh and Nelder 1989, 8.3); unknown where the dispersion is."""
-    if not phi:
+    if not phi or fit.constant is None:
         return None
     D, W = fit.deviance, fit.weight
     return fit.constant - (D / 2 + W + W * log(phi)) / phi - W * lgamma(1 / phi)
@@ -73,5 +77,5 @@ def log_likelihood(fit: Totals, phi: float | None) -> float | None:
 FAMILY = Family(
     name="gamma", loss="gamma", objective=Gamma, title="Gamma", link="log", dispersed=True,
     log_likelihood=log_likelihood, least=0.0, positive=True, response="an amount > 0",
-    determination="Pseudo R2 (deviance)",
+    determination="Pseudo R2 (deviance)", ratio="ratio of means",
 )  # fmt: skip

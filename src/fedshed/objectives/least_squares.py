@@ -42,11 +42,15 @@ class LeastSquares(LinearModel):
         curvatures: Vector = namespace(z).ones_like(z)
         return curvatures
 
+    def precise_constant(self) -> float:
+        """sum log(w) / 2: row j has the variance phi / w_j."""
+        return 0.0 if self.weights is None else float(np.log(self.weights).sum()) / 2
+
 
 def log_likelihood(fit: Totals, phi: float | None) -> float | None:
     """Maximal over the variance too; a perfect fit has none."""
-    D, W = fit.deviance, fit.weight
-    return None if D <= 0 else -W / 2 * (log(2 * pi * D / W) + 1)
+    D, N = fit.deviance, fit.observations
+    return None if D <= 0 or fit.constant is None else fit.constant - N / 2 * (log(2 * pi * D / N) + 1)
 
 
 FAMILY = Family(

@@ -58,5 +58,5 @@ class Logistic(LinearModel):
 
 FAMILY = Family(
     name="logistic", loss="logistic", objective=Logistic, title="Binomial", link="logit", mean=expit,
-    classes="two", response="one of two classes",
+    classes="two", response="one of two classes", ratio="odds ratio",
 )  # fmt: skip

@@ -123,5 +123,5 @@ class Multinomial(LinearModel):
 
 FAMILY = Family(
     name="multinomial", loss="multinomial", objective=Multinomial, title="Multinomial", link="softmax",
-    mean=softmax, classes="many", response="a class",
+    mean=softmax, classes="many", response="a class", ratio="odds ratio",
 )  # fmt: skip

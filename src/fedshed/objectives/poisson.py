@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.special import gammaln, xlogy
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector, namespace
 from fedshed.objectives.base import LinearModel
-from fedshed.objectives.family import Family
+from fedshed.objectives.family import Family, no_likelihood
 
 
 class Poisson(LinearModel):
@@ -61,8 +62,17 @@ class Poisson(LinearModel):
         constants: Vector = xlogy(self.y, self.y) - self.y - gammaln(self.y + 1.0)
         return constants
 
+    def precise_constant(self) -> float:
+        """That of the counts w y behind rates y: an exposure as weight, or its logarithm as offset."""
+        counts = self.y if self.weights is None else self.y * self.weights
+        return float((xlogy(counts, counts) - counts - gammaln(counts + 1.0)).sum())
+
 
 FAMILY = Family(
     name="poisson", loss="poisson", objective=Poisson, title="Poisson", link="log", least=0.0,
-    response="a count or rate >= 0", unit_dispersion=True,
+    response="a count or rate >= 0", unit_dispersion=True, ratio="rate ratio",
+)  # fmt: skip
+QUASI = replace(
+    FAMILY, name="quasi-poisson", loss="quasi-poisson", title="Quasi-Poisson", dispersed=True,
+    unit_dispersion=False, log_likelihood=no_likelihood, determination="Pseudo R2 (deviance)",
 )  # fmt: skip

@@ -13,6 +13,7 @@ from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of
 from fedshed.objectives.targets import common_classes
 from fedshed.preparation import formulas
+from fedshed.preparation.counts import shown
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.plan import DesignPlan, Label
@@ -29,7 +30,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     fields = {site: {field.name: field for field in schemas[site].fields} for site in sorted(schemas)}
     columns = _common_columns(study, fields)
     _check_missing(study, schemas)
-    for column in (*study.beside, *columns):
+    for column in (*(c for c in study.beside if c != study.cluster), *columns):
         _same_kind(study, column, {site: mine[column] for site, mine in fields.items()})
     _check_problems(fields)
     _check_excluded(study, schemas)
@@ -79,8 +80,8 @@ def _check_missing(study: Study, schemas: Schemas) -> None:
         schema = schemas[site]
         if schema.rows == 0:
             raise DataError(f"site {site!r} has no rows; leave it out or give it data")
-        worst = max(schema.fields, key=lambda field: field.missing)
-        lost = f"column {worst.name!r} is missing in {worst.missing} of {schema.rows} rows"
+        worst = max(schema.fields, key=lambda field: abs(field.missing))
+        lost = f"column {worst.name!r} is missing in {shown(worst.missing)} of {schema.rows} rows"
         if study.missing == "refuse" and worst.missing:
             raise DataError(
                 f"site {site!r}: {lost}; fill them in, drop them (missing = 'drop'), or leave out the column"
@@ -127,7 +128,7 @@ def _check_excluded(study: Study, schemas: Schemas) -> None:
 
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
     computed = sorted(formulas.formula_of(study).numbers) if study.formula is not None else []
-    for column in (*study.beside, *computed):
+    for column in (*filter(None, study.numbers), *computed):
         if fields[column].kind != "number" and not (column == study.target and study.classified):
             role = f"the target of the {study.family} family" if column == study.target else "it"
             raise DataError(

@@ -5,12 +5,27 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import replace
+
 from fedshed._utils.errors import DisclosureError
 from fedshed.objectives.build import local_objective
+from fedshed.preparation.counts import hidden
 from fedshed.preparation.describe import rarest
-from fedshed.preparation.messages import CODEC, Refused, Schema
+from fedshed.preparation.messages import CODEC, Ready, Refused, Schema
 from fedshed.preparation.site import Preparer
 from fedshed.privacy.policy import Gate, Objection, objections, scalars
+
+
+def masked(answer: Any, least: int) -> Any:
+    """An answer in which no count tells of fewer than `least` rows that miss a value."""
+    if isinstance(answer, Ready):
+        missing = tuple((name, hidden(count, least)) for name, count in answer.missing)
+        return replace(answer, dropped=hidden(answer.dropped, least), missing=missing)
+    if isinstance(answer, Schema):
+        fields = tuple(replace(field, missing=hidden(field.missing, least)) for field in answer.fields)
+        few = 0 < answer.rows - answer.complete < least
+        return replace(answer, rows=answer.complete if few else answer.rows, fields=fields)
+    return answer
 
 
 class GuardedPreparer:
@@ -28,7 +43,7 @@ class GuardedPreparer:
 
     def handle(self, payload: bytes) -> bytes:
         """The reply, once it is on record."""
-        reply = b"" if self._few else self._preparer.handle(payload)
+        reply = b"" if self._few else self._masked(self._preparer.handle(payload))
         parts = CODEC.decode_reply(reply).parts if reply else []
         asked = CODEC.decode_request(payload).parts[: len(parts)]
         found = (self._objections(*pair) for pair in zip(asked, parts, strict=True))
@@ -38,6 +53,12 @@ class GuardedPreparer:
             return self._gate.release(what, reply, sum(map(scalars, parts)), broken)
         except DisclosureError as error:
             raise DisclosureError(f"site {self._name!r}: {error}") from None
+
+    def _masked(self, reply: bytes) -> bytes:
+        """The reply without counts of so few rows that they would tell of these."""
+        answer = CODEC.decode_reply(reply)
+        least = self._gate.policy.min_rows_per_level
+        return CODEC.encode_reply(replace(answer, parts=[masked(part, least) for part in answer.parts]))
 
     def _objections(self, asked: Any, answer: Any) -> list[Objection]:
         """What the policy has against an answer; a refusal says nothing of the rows."""

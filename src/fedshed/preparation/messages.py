@@ -39,7 +39,7 @@ class Constants(Message, frozen=True):
 
 
 class Field(Struct, frozen=True, array_like=True):
-    """One column: its kind, how many rows miss it, and its levels if it is a category.
+    """One column: its kind, how many rows miss it (-m: fewer than m), and its levels if it is a category.
 
     Too many levels are not sent; `problem` says so, in case the column's kind is the one agreed on.
     """
@@ -69,12 +69,14 @@ class Ready(Message, frozen=True):
     """
 
     rows: int
-    dropped: int  # rows that miss a value
+    dropped: int  # rows that miss a value; -m: fewer than m
     weight: float
     names: tuple[str, ...]
     terms: tuple[str, ...]
     constant: tuple[int, ...] = ()
     sums: Scalars | None = None
+    missing: tuple[tuple[str, int], ...] = ()  # columns, and in how many rows each is missing
+    digest: str = ""  # of the rows used and their target, weight and offset, with a key of the site
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.names import closest
 from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.objectives.families import family_of
 from fedshed.preparation import design as designs
 from fedshed.preparation import responses
 from fedshed.preparation.design import Design
 from fedshed.preparation.study import Study
-from fedshed.tables.frames import Column, Frame
+from fedshed.tables.frames import Column, Frame, level_text
 from fedshed.tables.stored import Table
 
 Label: TypeAlias = bool | int | float | str
@@ -51,12 +52,22 @@ class DesignPlan(Struct, frozen=True):
         _refuse_missing(read, "fill them in or leave out those rows (predict --missing empty)")
         return self._scaled(designs.build(self, read, data.rows).X)
 
-    def complete(self, frame: Any) -> NDArray[np.bool_]:
-        """Which rows of a frame have all that a prediction needs."""
+    def complete(self, frame: Any, unknown_is_missing: bool = False) -> NDArray[np.bool_]:
+        """Which rows of a frame have all that a prediction needs, perhaps levels that a site had too."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         needed = (*self.columns, *(c for c in (self.study.offset, self.study.exposure) if c))
         read = {name: data.column(name) for name in needed}
-        return complete_rows(read) if read else np.ones(data.rows, dtype=np.bool_)
+        kept = complete_rows(read) if read else np.ones(data.rows, dtype=np.bool_)
+        for name, levels in self.levels.items() if unknown_is_missing else ():
+            mine = read[name].as_category()
+            known = np.array([*(level in levels for level in mine.levels), False])
+            kept = kept & known[mine.values]
+        return kept
+
+    def used(self, frame: Frame) -> NDArray[np.bool_]:
+        """Which rows of a site's frame the fit uses: all, unless those with missing values are dropped."""
+        read = {name: frame.column(name) for name in (*self.study.beside, *self.columns)}
+        return complete_rows(read)
 
     def offset(self, frame: Any) -> NDArray[np.float64] | None:
         """The offset of every row of a frame (log exposure), if the model has one."""
@@ -74,6 +85,7 @@ class DesignPlan(Struct, frozen=True):
         target = self.study.target
         read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
         read = complete(self.study, {**read, target: responses.event(self.study, read[target])})
+        read = responses.share(self.study, read)
         rows = len(read[target].values)
         design = designs.build(self, read, rows)
         table = Table(
@@ -81,6 +93,7 @@ class DesignPlan(Struct, frozen=True):
             responses.target(self.study, read[target], self.classes),
             responses.weights(self.study, read),
             responses.offset(self.study, read),
+            responses.clusters(self.study, read),
         )
         return table, design
 
@@ -109,6 +122,31 @@ class DesignPlan(Struct, frozen=True):
             if self.intercept:
                 A[n, :n] = -np.array(self.centres) / scales
         return A, self.coefficients
+
+    @property
+    def modelled(self) -> tuple[str, str] | None:
+        """Of two classes, the one whose probability is modelled, and the one it is compared with."""
+        if self.classes is None or family_of(self.study.loss).classes != "two":
+            return None
+        if self.study.positive:
+            return " or ".join(level_text(value) for value in self.study.positive), "any other value"
+        return level_text(self.classes[1]), level_text(self.classes[0])
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The level of each category that the others are compared with."""
+        return {column: levels[0] for column, levels in self.levels.items()}
+
+    def about(self) -> tuple[str, ...]:
+        """What is modelled, and what each category is compared with, in words."""
+        lines = []
+        if self.modelled is not None:
+            modelled, reference = self.modelled
+            lines.append(f"Modelled: the probability that {self.study.target} is {modelled}, not {reference}")
+        if self.references:
+            said = ", ".join(f"{column} = {level}" for column, level in self.references.items())
+            lines.append(f"Reference levels: {said}")
+        return tuple(lines)
 
     def to_json(self) -> bytes:
         """The plan as JSON."""

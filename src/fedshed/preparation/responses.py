@@ -51,7 +51,9 @@ def target(study: Study, column: Column, classes: Sequence[Any] | None) -> NDArr
 
 
 def weights(study: Study, read: Mapping[str, Column]) -> Numbers | None:
-    """The weight of each row, at least 0 and not all 0."""
+    """The weight of each row, at least 0 and not all 0; of successes among trials, the trials."""
+    if study.trials is not None:
+        return _numbers(study.trials, read[study.trials])
     if study.weight is None:
         return None
     values = _numbers(study.weight, read[study.weight])
@@ -59,6 +61,17 @@ def weights(study: Study, read: Mapping[str, Column]) -> Numbers | None:
     if not values.any():
         raise DataError(f"column {study.weight!r} is 0 in every row; leave the site out")
     return values
+
+
+def share(study: Study, read: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns with successes as their share of the trials, where the study has trials."""
+    if study.trials is None:
+        return dict(read)
+    trials, successes = (_numbers(name, read[name]) for name in (study.trials, study.target))
+    _refuse(study.trials, trials <= 0, "a row has at least one trial", "is 0 or negative")
+    _refuse(study.target, successes < 0, "it counts successes", "is negative")
+    _refuse(study.target, successes > trials, f"its trials are {study.trials!r}", "exceeds its trials")
+    return {**read, study.target: Column("number", successes / trials)}
 
 
 def offset(study: Study, read: Mapping[str, Column]) -> Numbers | None:
@@ -76,6 +89,11 @@ def offset(study: Study, read: Mapping[str, Column]) -> Numbers | None:
     return logarithm
 
 
+def clusters(study: Study, read: Mapping[str, Column]) -> NDArray[np.intp] | None:
+    """A number for each row, the same for rows that are not independent; it means nothing elsewhere."""
+    return None if study.cluster is None else read[study.cluster].as_category().values.astype(np.intp)
+
+
 def _numbers(name: str, column: Column) -> Numbers:
     if column.kind != "number":
         raise DataError(f"column {name!r} must hold numbers; convert it")
@@ -87,7 +105,7 @@ def _numbers(name: str, column: Column) -> Numbers:
 
 def _suited(study: Study, y: Numbers) -> Numbers:
     family = family_of(study.loss)
-    found = "is 0 or negative" if family.positive else "is negative"
+    found = "is 0 or negative" if family.positive else "is negative" if family.most is None else "is outside"
     _refuse(study.target, family.unsuited(y), f"the {family.name} family needs {family.response}", found)
     return y
 

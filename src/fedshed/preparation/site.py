@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from fedshed.tables.stored import Table
 class Preparer:
     """One site's answers, each a function of its frame and the request alone: asked twice, it answers alike.
 
-    A site that was given the study beforehand answers no other.
+    A site that was given the study beforehand answers no other.  `key` is the site's secret, with which it
+    marks its rows, so that two models can be told to be of the same rows and nobody can guess at them.
     """
 
-    def __init__(self, name: str, frame: Any, study: Study | None = None) -> None:
-        self.name, self.frame, self._study = name, Frame(frame), study
+    def __init__(self, name: str, frame: Any, study: Study | None = None, key: bytes = b"") -> None:
+        self.name, self.frame, self._study, self._key = name, Frame(frame), study, key
         self._built: tuple[DesignPlan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -83,7 +85,21 @@ class Preparer:
             design.terms,
             scaling.constant(table),
             scaling.sums(table) if plan.study.standardize and plan.scales is None else None,
+            self._missing(plan) if self.frame.rows > rows else (),
+            self._digest(plan, table),
         )
+
+    def _digest(self, plan: DesignPlan, table: Table) -> str:
+        """The mark of the rows that are used, by their places, target, weight and offset."""
+        mark = blake2b(np.packbits(plan.used(self.frame)).tobytes(), digest_size=16, key=self._key)
+        for values in (table.y, table.weights, table.offset):
+            mark.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
+        return mark.hexdigest()
+
+    def _missing(self, plan: DesignPlan) -> tuple[tuple[str, int], ...]:
+        """In how many rows each column is missing, where it is in some."""
+        counts = [(c, int(self.frame.column(c).missing.sum())) for c in (*plan.study.beside, *plan.columns)]
+        return tuple((column, count) for column, count in counts if count)
 
     def _values(self, part: Constants) -> Values:
         """The values of columns that do not vary here, and of no others: they would be a row's."""

@@ -16,6 +16,7 @@ from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of, known_families, loss_named
 
 Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
+WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
 Level: TypeAlias = bool | int | float | str
 MOST_LEVELS = 100_000  # that `max_levels` may allow
 
@@ -37,7 +38,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     ('ill', 'logistic')
     """
 
-    family: str  # linear, logistic, poisson, gamma or multinomial
+    family: str  # linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial
     target: str = ""  # may be left to the formula
     positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
@@ -45,6 +46,11 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     formula: str | None = None
     site: str | None = None
     weight: str | None = None
+    weight_type: WeightType = "auto"  # what a weight is: how often its row counts, or its precision
+    cluster: str | None = (
+        None  # rows with the same value at a site, such as of one patient, are not independent
+    )
+    trials: str | None = None  # of a binomial target, which then is the number of successes
     offset: str | None = None
     exposure: str | None = None  # the offset is its logarithm
     categories: tuple[str, ...] = ()
@@ -58,7 +64,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
             force_setattr(self, "target", _left_side(self.formula))
-        _known_words({"family": self.family, "missing": self.missing})
+        _known_words({name: getattr(self, name) for name in _WORDS})
         for check in (_one_way_to_say_it, _no_column_twice, _possible_numbers):
             check(self)
 
@@ -74,8 +80,13 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The columns that are no predictors but are needed: target, weight, offset, exposure."""
-        return tuple(c for c in (self.target, self.weight, self.offset, self.exposure) if c)
+        """The columns that are no predictors but are needed: target, weight, trials, offset, ..."""
+        return tuple(c for c in (*self.numbers, self.cluster) if c)
+
+    @property
+    def numbers(self) -> tuple[str | None, ...]:
+        """Those of them that hold numbers, but for a target of classes."""
+        return self.target, self.weight, self.trials, self.offset, self.exposure
 
 
 def read_study(path: str | Path) -> Study:
@@ -98,11 +109,15 @@ def study_of(fields: Any) -> Study:
         raise ConfigError(f"the study is not valid: {error}") from error
 
 
+_CHOICES = (("missing", Missing), ("weight_type", WeightType))
+_WORDS = ("family", *(name for name, _ in _CHOICES))
+
+
 def _known_words(fields: dict[str, Any]) -> None:
     """Refuse fields that there are not, and words that a field does not know, with those that it does."""
     if unknown := sorted(set(map(str, fields)) - set(Study.__struct_fields__)):
         raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
-    for name, words in (("family", known_families()), ("missing", get_args(Missing))):
+    for name, words in (("family", known_families()), *((name, get_args(of)) for name, of in _CHOICES)):
         if isinstance(said := fields.get(name, words[0]), str) and said not in words:
             raise ConfigError(f"{name} cannot be {said!r}{closest(said, words)}")
 
@@ -131,10 +146,20 @@ def _one_way_to_say_it(study: Study) -> None:
         raise ConfigError("give offset or exposure, not both: the offset of an exposure is its logarithm")
     if study.positive and family_of(study.loss).classes != "two":
         raise ConfigError(f"positive is for a family of two classes, not for {study.family}")
+    _weights_said_once(study)
     if family_of(study.loss).classes == "many" and (study.offset or study.exposure):
         raise ConfigError(
             f"the {study.family} family has no offset: one number would shift every class alike"
         )
+
+
+def _weights_said_once(study: Study) -> None:
+    if study.trials is not None and not family_of(study.loss).grouped:
+        raise ConfigError(f"trials are for the binomial family, not for {study.family}")
+    if study.trials is not None and study.weight is not None:
+        raise ConfigError("give trials or weight, not both: the trials of a row are its weight")
+    if study.weight_type != "auto" and study.weight is None:
+        raise ConfigError(f"weight_type is {study.weight_type!r}, but the study names no weight")
 
 
 def _no_column_twice(study: Study) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Inspected(Message, frozen=True):
     """Totals over a site's rows; loss, gradient, information are means, to be multiplied by its weight.
 
     `observed` is the Hessian where it is not the expected information; `pearson` is None where infinite;
-    `moments` are the sums from which the null model starts.
+    `moments` are the sums from which the null model starts; `weighing` and `precise` are as in `Fit`.
     """
 
     rows: int
@@ -39,6 +39,8 @@ class Inspected(Message, frozen=True):
     information: Packed
     observed: Packed | None
     moments: Scalars
+    weighing: Literal["", "counts", "fractions"] = ""
+    precise: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +81,8 @@ class Inspection(Conversation, frozen=True, tag=True):
             information=pack(gram(information)),
             observed=None if information is factor else pack(gram(factor)),
             moments=agent.objective.null_moments(),
+            weighing=fit.weighing,
+            precise=fit.precise,
         )
 
 

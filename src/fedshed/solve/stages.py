@@ -19,6 +19,7 @@ from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.run import play, run
+from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
 
 NO_TRAFFIC = Traffic()
@@ -28,7 +29,8 @@ START = Stage(0, NullStart())
 INSPECT = Stage(2, Inspection())
 LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION)}
+SCATTER = Stage(5, RowScatter())
+BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER)}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -61,6 +63,13 @@ def null_loss(
         progress = Progress(NULL.start(null, start), traffic, rows=[])
         result = run(NULL, null, transport, progress, replace(_NULL_GOAL, patience=patience))
     return (result.trace[-1].f if settled(result.converged, result.reason) else None), result.traffic
+
+
+def scatter(
+    sites: Sites, problem: Problem, asked: Scatter, traffic: Traffic, patience: int = 20
+) -> tuple[dict[AgentId, Scattered], Traffic]:
+    """Each site's sum of squared scores."""
+    return play(sites, SCATTER, problem, RowScatter().flow(problem, asked), traffic, patience)
 
 
 def decreases_without_bound(

@@ -30,13 +30,15 @@ _KINDS = {
 class Table:
     """One site's rows: X is float64, dense and C-contiguous or CSR, or tall: left where it is; y one per row.
 
-    A row's weight counts it so many times (None: once); its offset is added to x'theta (None: 0).
+    Weights are None where every row counts once; an offset is added to x'theta (None: 0); rows with the same
+    entry in `clusters` are not independent (None: all are).
     """
 
     X: Matrix2D
     y: NDArray[Any]
     weights: NDArray[np.float64] | None = None
     offset: NDArray[np.float64] | None = None
+    clusters: NDArray[np.intp] | None = None
 
 
 @dataclass(frozen=True, eq=False)

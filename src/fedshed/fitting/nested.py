@@ -1,0 +1,117 @@
+"""Models of the same rows that differ in their terms: the likelihood-ratio test, and each term left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError
+from fedshed.fitting.fit import fit
+from fedshed.fitting.model import Model
+from fedshed.fitting.term_tests import Test, Tests, judged
+from fedshed.objectives import family_of
+from fedshed.preparation import Study, formulas
+
+
+def likelihood_ratio(small: Model, large: Model) -> Test:
+    """Whether a larger model explains more than a smaller one that is nested in it.
+
+    2 (log L_large - log L_small) against chi2; where the dispersion is estimated, the F test of the
+    difference of deviances, (D_small - D_large) / (df phi), phi being that of the larger model.
+
+    Parameters
+    ----------
+    small, large : Model
+        Two fits to the same rows of the same sites, all terms of the small one being in the large one.
+
+    Returns
+    -------
+    Test
+        With `statistic`, `df` and `p_value`.
+
+    Raises
+    ------
+    ConfigError
+        If the models are not nested, are penalised, have not converged, or are of different rows.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> tables = {"north": {"x": [0.1, 0.9, 1.7, 2.0], "y": [1.0, 1.9, 3.2, 3.1]}}
+    >>> small = fedshed.fit(tables, fedshed.Study(family="linear", target="y", columns=()))
+    >>> large = fedshed.fit(tables, fedshed.Study(family="linear", target="y"))
+    >>> fedshed.likelihood_ratio(small, large).p_value < 0.05
+    True
+    """
+    _comparable(small, large)
+    a, b = small.inference, large.inference
+    df = b.parameters - a.parameters
+    phi = b.dispersion if family_of(b.loss).dispersed else 1.0
+    if not phi:
+        raise ConfigError("the larger model leaves nothing to estimate the dispersion from")
+    name = f"{large.plan.study.target}: {df:g} more coefficients"
+    return judged(name, max(a.deviance - b.deviance, 0.0) / phi, df, b.freedom())
+
+
+def _comparable(small: Model, large: Model) -> None:
+    a, b = small.inference, large.inference
+    if a.loss != b.loss or small.plan.study.target != large.plan.study.target:
+        raise ConfigError("the models are of different families or targets; compare like with like")
+    if not set(a.names) < set(b.names):
+        extra = sorted(set(a.names) - set(b.names))
+        why = f"{extra[0]!r} is in the smaller model only" if extra else "they have the same coefficients"
+        raise ConfigError(f"the models are not nested: {why}")
+    if any(a.l2) or any(b.l2):
+        raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0")
+    if not small.converged or not large.converged:
+        raise ConfigError("a likelihood-ratio test needs fits that have converged")
+    for site in sorted({*small.rows, *large.rows}):
+        one, other = small.rows.get(site), large.rows.get(site)
+        if one is None or other is None:
+            raise ConfigError(f"site {site!r} takes part in one of the models only")
+        if one.digest != other.digest:
+            raise ConfigError(
+                f"site {site!r} used different rows in the two models ({one.used:,} and {other.used:,}), most"
+                " likely because of missing values; fit both to the rows that are complete in the larger one"
+            )
+
+
+def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
+    """The likelihood-ratio test of each term: the model against the one without it, as R's `drop1`.
+
+    Parameters
+    ----------
+    tables, study
+        As in `fedshed.fit`, without a penalty.
+    options
+        As `fedshed.fit` takes them.
+
+    Returns
+    -------
+    Tests
+        One for each term.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> tables = {"north": {"x": [0.1, 0.9, 1.7, 2.0], "z": [1, 0, 0, 1], "y": [1.0, 1.9, 3.2, 3.1]}}
+    >>> tests = fedshed.drop_one(tables, fedshed.Study(family="linear", target="y"))
+    >>> [one.name for one in tests.tests]
+    ['x', 'z']
+    """
+    whole = fit(tables, study, **options)
+    terms = dict.fromkeys(whole.plan.terms)
+    smaller = {term: fit(tables, _without(whole, term), **options) for term in terms}
+    return Tests(tuple(replace(likelihood_ratio(smaller[term], whole), name=term) for term in terms))
+
+
+def _without(model: Model, term: str) -> Study:
+    """The study without one term, on the rows that the whole model uses."""
+    study = model.plan.study
+    if study.formula is None:
+        return replace(study, columns=tuple(c for c in model.plan.columns if c != term), exclude=())
+    parsed = formulas.formula_of(study)
+    written = f"C({term})" if term in parsed.categories else term
+    return replace(study, formula=f"{study.formula} - {written}")

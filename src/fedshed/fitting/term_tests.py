@@ -1,0 +1,92 @@
+"""Tests of the terms of a model: chi2, or F where the dispersion is estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from scipy.special import chdtrc, fdtrc
+
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
+from fedshed._utils.notebook import html_table
+from fedshed.inference import Inference
+from fedshed.inference.result import Robust
+from fedshed.preparation import DesignPlan
+
+
+class Test(Struct, frozen=True):
+    """A test of some coefficients: chi2 on df, or F on df and df_resid where the dispersion is estimated."""
+
+    name: str
+    statistic: float
+    df: float
+    df_resid: float  # infinite for chi2
+    p_value: float
+
+    def __str__(self) -> str:
+        kind = f"chi2({self.df:g})" if self.df_resid == inf else f"F({self.df:g}, {self.df_resid:g})"
+        return f"{self.name}: {kind} = {self.statistic:.4g}, P = {self.p_value:.3g}"
+
+
+class Tests(Struct, frozen=True):
+    """Tests of several terms, one a row."""
+
+    tests: tuple[Test, ...]
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """As plain data."""
+        return [
+            {"term": one.name, "statistic": one.statistic, "df": one.df,
+             "df_resid": None if one.df_resid == inf else one.df_resid, "p_value": one.p_value}
+            for one in self.tests
+        ]  # fmt: skip
+
+    def __getitem__(self, name: str) -> Test:
+        found = {one.name: one for one in self.tests}
+        if name not in found:
+            raise ConfigError(f"there is no term {name!r}{closest(name, found)}")
+        return found[name]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.tests))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.to_rows())
+
+
+def wald(plan: DesignPlan, it: Inference, robust: Robust = False) -> Tests:
+    """The Wald test of each term: b'V^-1 b of its coefficients, as F where the dispersion is estimated."""
+    return Tests(
+        tuple(_wald(it, term, _places(plan, it, term), robust) for term in dict.fromkeys(plan.terms))
+    )
+
+
+def _places(plan: DesignPlan, it: Inference, term: str) -> list[int]:
+    """The coefficients of a term, of all classes but one: the last follows from the others."""
+    width = len(plan.coefficients)
+    several = len(it.names) // width
+    columns = [j for j, t in enumerate(plan.terms) if t == term]
+    return [k * width + j for k in range(max(several - 1, 1)) for j in columns]
+
+
+def _wald(it: Inference, term: str, places: Sequence[int], robust: Robust) -> Test:
+    V = it.covariance(robust)[np.ix_(places, places)]
+    errors = it.std_err(robust)[list(places)]
+    if np.isnan(V).any() or np.isnan(errors).any():
+        return Test(term, np.nan, len(places), np.nan, np.nan)
+    b = it.coef[list(places)]
+    return judged(term, float(b @ np.linalg.solve(V, b)), len(places), it.freedom(robust))
+
+
+def judged(name: str, chi2: float, df: float, freedom: float) -> Test:
+    """A statistic that is chi2 on df, or df times an F where the dispersion has `freedom` degrees."""
+    if freedom == inf:
+        return Test(name, chi2, df, inf, float(chdtrc(df, chi2)))
+    return Test(name, chi2 / df, df, freedom, float(fdtrc(df, freedom, chi2 / df)))

@@ -1,0 +1,173 @@
+"""Robust errors are shown only where enough sites inform a coefficient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+import fedshed
+from fedshed import Study
+from fedshed.inference import FewSitesWarning
+
+
+def tables(sites=20, rows=60, seed=0):
+    """Sites with levels of their own, and errors that are alike within a site."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for i in range(sites):
+        x = rng.normal(size=rows) + rng.normal()
+        y = 2.0 * x + rng.normal() + rng.normal(size=rows) * (1 + 0.1 * i)
+        made[f"s{i:02}"] = {"x": x, "y": y, "s": np.array([f"s{i:02}"] * rows)}
+    return made
+
+
+def pooled(every, dummies=True):
+    """statsmodels' cluster errors on all rows."""
+    x, y, s = (np.concatenate([one[name] for one in every.values()]) for name in "xys")
+    names = np.unique(s)
+    own = (s[:, None] == names[1:]).astype(float) if dummies else np.zeros((len(s), 0))
+    X = np.column_stack([x, own, np.ones(len(x))])
+    groups = np.searchsorted(names, s)
+    return sm.GLM(y, X).fit(cov_type="cluster", cov_kwds={"groups": groups})
+
+
+def test_an_intercept_of_a_site_gets_no_robust_error_but_a_reason_and_x_keeps_its_own():
+    """The sandwich has rank M - 1: errors of site dummies come out near 0, whatever the truth."""
+    every = tables()
+    model = fedshed.fit(every, Study(family="linear", formula="y ~ x + C(s)"), tol=1e-11)
+    theirs = pooled(every)
+    errors = model.inference.std_err(robust=True)
+    assert theirs.bse[1:-1].max() < 0.5 * model.inference.std_err()[1:-1].min()  # what must not be shown
+    assert np.isnan(errors[1:]).all()
+    np.testing.assert_allclose(errors[0], theirs.bse[0], rtol=1e-6)
+    text = " ".join(str(model.summary(robust=True)).split())
+    assert "No robust error is given for s[s01], s[s02]" in text
+    assert "Student's t, with 19 degrees of freedom" in text
+    shown = model.summary(robust=True).to_frame()
+    assert shown.loc["s[s01]", ["std err", "t", "P>|t|", "[0.025", "0.975]"]].isna().all()
+
+
+def test_equal_sites_count_whole_and_a_dominant_one_hardly_at_all():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=50)
+    same = {f"s{i}": {"x": x, "y": x + rng.normal(size=50)} for i in range(8)}
+    study = Study(family="linear", target="y")
+    np.testing.assert_allclose(fedshed.fit(same, study).inference.clusters, 8.0)
+    big = {"x": rng.normal(size=5000), "y": rng.normal(size=5000)}
+    clusters = fedshed.fit({**same, "big": big}, study).inference.clusters
+    assert max(clusters) < 2
+
+
+@pytest.mark.filterwarnings("ignore::fedshed.inference.FewSitesWarning")
+def test_robust_errors_of_six_sites_use_students_t_of_five():
+    from scipy.stats import t
+
+    every = tables(6)
+    model = fedshed.fit(every, Study(family="linear", target="y", columns=("x",)), tol=1e-11)
+    theirs = pooled(every, dummies=False)
+    assert min(model.inference.clusters) >= 5
+    errors = model.inference.std_err(robust=True)
+    np.testing.assert_allclose(errors, theirs.bse, rtol=1e-6)
+    p = model.inference.p_values(robust=True)
+    np.testing.assert_allclose(p, 2 * t.sf(np.abs(theirs.params / theirs.bse), 5), rtol=1e-5)
+    half = np.diff(model.inference.conf_int(robust=True), axis=1)[:, 0] / 2
+    np.testing.assert_allclose(half, t.ppf(0.975, 5) * theirs.bse, rtol=1e-6)
+
+
+def test_few_sites_are_warned_about():
+    model = fedshed.fit(tables(6), Study(family="linear", target="y", columns=("x",)))
+    with pytest.warns(FewSitesWarning, match="6 sites are few"):
+        model.inference.std_err(robust=True)
+
+
+# --- by rows ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3"])
+def test_errors_by_rows_are_those_of_ordinary_least_squares(kind):
+    every = tables(4, 30)
+    model = fedshed.fit(every, Study(family="linear", target="y", columns=("x",)), tol=1e-11, errors=kind)
+    x, y = (np.concatenate([one[name] for one in every.values()]) for name in "xy")
+    theirs = sm.OLS(y, np.column_stack([x, np.ones(len(x))])).fit(cov_type=kind, use_t=True)
+    np.testing.assert_allclose(model.inference.std_err(robust=kind), theirs.bse, rtol=1e-7)
+    np.testing.assert_allclose(model.inference.p_values(robust=kind), theirs.pvalues, rtol=1e-5, atol=1e-200)
+    assert f"robust, by rows ({kind})" in str(model.summary(robust=kind))
+
+
+@pytest.mark.parametrize("family", ["poisson", "gamma", "logistic"])
+@pytest.mark.parametrize("weights", ["frequency", "precision"])
+def test_errors_by_rows_of_weighted_rows_are_the_formula_written_out(family, weights):
+    """H^-1 (sum u u' / (1 - h)^2) H^-1 on the pooled rows; a row that counts twice is two rows."""
+    rng = np.random.default_rng(2)
+    x, w = rng.normal(size=200), rng.integers(1, 4, 200).astype(float)
+    mean = np.exp(0.4 * x)
+    y = {"poisson": rng.poisson(mean), "gamma": rng.gamma(2.0, mean / 2), "logistic": rng.random(200) < 0.5}[
+        family
+    ]
+    site = rng.integers(0, 3, 200)
+    split = {str(i): {"x": x[site == i], "y": y[site == i], "w": w[site == i]} for i in range(3)}
+    study = Study(family=family, target="y", weight="w", weight_type=weights)
+    model = fedshed.fit(split, study, tol=1e-11, errors="HC3")
+    X = np.column_stack([x, np.ones(200)])
+    if weights == "frequency":
+        X, y, w = np.repeat(X, w.astype(int), axis=0), np.repeat(y, w.astype(int)), np.ones(int(w.sum()))
+    z = X @ model.inference.coef
+    slope, curvature, information = {
+        "poisson": (np.exp(z) - y, np.exp(z), np.exp(z)),
+        "gamma": (1 - y * np.exp(-z), y * np.exp(-z), np.ones_like(z)),
+        "logistic": (1 / (1 + np.exp(-z)) - y, *[np.exp(-z) / (1 + np.exp(-z)) ** 2] * 2),
+    }[family]
+    h = w * information * (X @ np.linalg.inv(X.T @ (X * (w * information)[:, None])) * X).sum(axis=1)
+    u = (w * slope / (1 - h))[:, None] * X
+    half = np.linalg.inv(X.T @ (X * (w * curvature)[:, None]))
+    expected = np.sqrt(np.diag(half @ u.T @ u @ half))
+    np.testing.assert_allclose(model.inference.std_err(robust="HC3"), expected, rtol=1e-7)
+
+
+def test_errors_by_rows_are_refused_where_there_are_none():
+    every = tables(4, 30)
+    model = fedshed.fit(every, Study(family="linear", target="y", columns=("x",)), errors="HC0")
+    with pytest.raises(fedshed.ConfigError, match="fit with errors='HC3'"):
+        model.summary(robust="HC3").to_frame()
+
+
+def test_a_matrix_that_would_single_out_a_row_is_refused_at_the_site():
+    """A Master could let one row's leverage near 1 drown all others; a true leverage stays within 0 and 1."""
+    from fedshed.exchange.sites import LocalSites
+    from fedshed.exchange.wire import Traffic
+    from fedshed.linalg.arrays import pack
+    from fedshed.objectives import local_objectives
+    from fedshed.protocol.conversation import Problem
+    from fedshed.solve.scatter import Scatter
+    from fedshed.solve.stages import scatter
+
+    x = np.arange(1.0, 31.0)[:, None]
+    objectives = local_objectives(fedshed.Federation.from_arrays(x, x[:, 0]), "least-squares")
+    problem = Problem(np.zeros(1), {i: o.weight for i, o in objectives.items()}, "least-squares", ("x",))
+    for leverage, said in ((1.2, "no inverse of the information"), (0.999, "a few rows would outweigh all")):
+        asked = Scatter(np.zeros(1), pack(np.array([[leverage / 30**2]])), 2, True)
+        with pytest.raises(fedshed.ProtocolError, match=said):
+            scatter(LocalSites(objectives), problem, asked, Traffic())
+
+
+def test_errors_by_a_cluster_column_within_sites_are_those_of_statsmodels():
+    rng = np.random.default_rng(4)
+    patient = rng.integers(0, 60, 300)
+    x = rng.normal(size=300)
+    y = 0.5 * x + rng.normal(size=60)[patient] + rng.normal(size=300)
+    site = patient % 3
+    split = {
+        str(i): {"x": x[site == i], "y": y[site == i], "who": np.array([f"p{k}" for k in patient[site == i]])}
+        for i in range(3)
+    }
+    study = Study(family="linear", target="y", columns=("x",), cluster="who")
+    model = fedshed.fit(split, study, tol=1e-11, errors="cluster")
+    theirs = sm.OLS(y, np.column_stack([x, np.ones(300)])).fit(
+        cov_type="cluster", cov_kwds={"groups": patient}, use_t=True
+    )
+    np.testing.assert_allclose(model.inference.std_err(robust="cluster"), theirs.bse, rtol=1e-7)
+    np.testing.assert_allclose(model.inference.p_values(robust="cluster"), theirs.pvalues, rtol=1e-6)
+    assert f"{len(np.unique(patient))} clusters" in str(model.summary(robust="cluster"))
+    with pytest.raises(fedshed.ProtocolError, match="need a cluster column"):
+        fedshed.fit(split, Study(family="linear", target="y", columns=("x",)), errors="cluster")
