@@ -16,6 +16,7 @@ from fedshed.preparation import design as designs
 from fedshed.preparation import responses
 from fedshed.preparation.design import Design
 from fedshed.preparation.study import Study
+from fedshed.preparation.transforms import State
 from fedshed.tables.frames import Column, Frame
 from fedshed.tables.stored import Table
 
@@ -38,6 +39,7 @@ class DesignPlan(Struct, frozen=True):
     terms: tuple[str, ...] = ()
     centres: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
+    transforms: dict[str, State] = {}  # means and knots of the formula's terms, by term
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -68,14 +70,21 @@ class DesignPlan(Struct, frozen=True):
         """The rows of a site as the fit needs them: design, target, weights and offset, all checked."""
         return self.build(frame)[0]
 
-    def build(self, frame: Any) -> tuple[Table, Design]:
-        """The table of a site, and the design it has, with its names."""
+    def used(self, frame: Any) -> dict[str, Column]:
+        """The columns of the study in the rows of a site that are used."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         target = self.study.target
         read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
-        read = complete(self.study, {**read, target: responses.event(self.study, read[target])})
+        return complete(self.study, {**read, target: responses.event(self.study, read[target])})
+
+    def build(self, frame: Any, *, stand_in: bool = False) -> tuple[Table, Design]:
+        """The table of a site, and the design it has, with its names.
+
+        With `stand_in`, before means and knots are known, the argument of a transform stands in its columns.
+        """
+        read, target = self.used(frame), self.study.target
         rows = len(read[target].values)
-        design = designs.build(self, read, rows)
+        design = designs.build(self, read, rows, stand_in=stand_in)
         table = Table(
             self._scaled(design.X),
             responses.target(self.study, read[target], self.classes),
@@ -83,6 +92,11 @@ class DesignPlan(Struct, frozen=True):
             responses.offset(self.study, read),
         )
         return table, design
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The numbers of terms that come from all rows, in words."""
+        return tuple(f"{term}: {state.in_words()}." for term, state in self.transforms.items())
 
     def l2(self) -> Vector:
         """The ridge of each coefficient, as `fedshed.optimize` takes it."""

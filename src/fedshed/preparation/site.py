@@ -8,16 +8,30 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, QuotingError
-from fedshed.preparation import scaling
+from fedshed.preparation import formulas, scaling, tallies
 from fedshed.preparation.describe import describe
-from fedshed.preparation.design import Design
-from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Ready, Refused, Spread, Values
+from fedshed.preparation.design import Design, numbers
+from fedshed.preparation.messages import (
+    CODEC,
+    Build,
+    Constants,
+    Describe,
+    Ready,
+    Refused,
+    Spread,
+    Tallies,
+    Tally,
+    Values,
+)
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.study import Study
+from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import Reply
 from fedshed.protocol.messages import Message
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
+
+LEAST = Policy().min_rows_per_level
 
 
 class Preparer:
@@ -26,8 +40,9 @@ class Preparer:
     A site that was given the study beforehand answers no other.
     """
 
-    def __init__(self, name: str, frame: Any, study: Study | None = None) -> None:
+    def __init__(self, name: str, frame: Any, study: Study | None = None, least: int = LEAST) -> None:
         self.name, self.frame, self._study = name, Frame(frame), study
+        self.least = least  # rows in a block of a histogram
         self._built: tuple[DesignPlan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -39,6 +54,10 @@ class Preparer:
     def table(self, plan: DesignPlan) -> Table:
         """This site's rows as the plan has them."""
         return self._build(plan)[0]
+
+    def stand_in(self, plan: DesignPlan) -> Table:
+        """This site's rows before means and knots are known: its size, and the values that are summed up."""
+        return plan.build(self.frame, stand_in=True)[0]
 
     def forget(self) -> None:
         """Lose what was built, as a restarted process would."""
@@ -64,6 +83,8 @@ class Preparer:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
             return describe(part.study, self.frame)
+        if isinstance(part, Tally):
+            return self._tally(part.plan)
         if isinstance(part, Build):
             return self._ready(part.plan)
         if isinstance(part, Spread):
@@ -71,6 +92,12 @@ class Preparer:
         if isinstance(part, Constants):
             return self._values(part)
         raise DataError(f"does not know how to answer {type(part).__name__}")
+
+    def _tally(self, plan: DesignPlan) -> Tallies:
+        """Sums and histograms over the rows that are used, before a design can be built."""
+        read = plan.used(self.frame)
+        computed = formulas.formula_of(plan.study).numbers if plan.study.formula is not None else ()
+        return tallies.tally(plan, {name: numbers(name, read[name]) for name in computed}, self.least)
 
     def _ready(self, plan: DesignPlan) -> Ready:
         table, design = self._build(plan)
