@@ -335,8 +335,8 @@ def test_a_site_checks_the_numbers_of_a_plan(frames):
 
 def test_an_answer_that_cannot_be_is_refused_by_name(frames):
     class Wrong(Preparer):
-        def _tally(self, plan):
-            told = super()._tally(plan)
+        def tally(self, plan):
+            told = super().tally(plan)
             return Tallies(told.sums, -told.blocks, told.sizes)
 
     sites = {site: (Wrong if site == "tiny" else Preparer)(site, frame) for site, frame in frames.items()}

@@ -126,7 +126,9 @@ def _model_matrix(parsed: Parsed, frame: Any, states: Mapping[str, dict[str, Any
     except (FormulaicError, ValueError, TypeError) as error:
         cause = error.__cause__ or error
         hint = (
-            "a value lies outside the bounds of a spline" if "bound" in str(cause) else type(cause).__name__
+            "a value lies outside the bounds of a spline; extrapolation='clip' would take the bound instead"
+            if "bound" in str(cause)
+            else type(cause).__name__
         )
         raise DataError(f"the formula {parsed.terms.strip()!r} cannot be computed here ({hint})") from error
     if extra := set(matrix.model_spec.transform_state) - set(states):

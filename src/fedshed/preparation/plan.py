@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import ConfigError, DataError
@@ -39,12 +39,17 @@ class DesignPlan(Struct, frozen=True):
     terms: tuple[str, ...] = ()
     centres: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
-    transforms: dict[str, State] = {}  # means and knots of the formula's terms, by term
+    found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
 
     @property
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients of one linear predictor, the intercept last."""
         return (*self.names, "intercept") if self.intercept else self.names
+
+    @property
+    def transforms(self) -> dict[str, State]:
+        """Means and knots over all rows, of the formula's terms that need them."""
+        return {} if isinstance(self.found, UnsetType) else self.found
 
     def design(self, frame: Any) -> NDArray[np.float64]:
         """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels."""

@@ -55,6 +55,12 @@ class Preparer:
         """This site's rows as the plan has them."""
         return self._build(plan)[0]
 
+    def tally(self, plan: DesignPlan) -> Tallies:
+        """Sums and histograms over the rows that are used, before a design can be built."""
+        read = plan.used(self.frame)
+        computed = formulas.formula_of(plan.study).numbers if plan.study.formula is not None else ()
+        return tallies.tally(plan, {name: numbers(name, read[name]) for name in computed}, self.least)
+
     def stand_in(self, plan: DesignPlan) -> Table:
         """This site's rows before means and knots are known: its size, and the values that are summed up."""
         return plan.build(self.frame, stand_in=True)[0]
@@ -84,7 +90,7 @@ class Preparer:
         if isinstance(part, Describe):
             return describe(part.study, self.frame)
         if isinstance(part, Tally):
-            return self._tally(part.plan)
+            return self.tally(part.plan)
         if isinstance(part, Build):
             return self._ready(part.plan)
         if isinstance(part, Spread):
@@ -92,12 +98,6 @@ class Preparer:
         if isinstance(part, Constants):
             return self._values(part)
         raise DataError(f"does not know how to answer {type(part).__name__}")
-
-    def _tally(self, plan: DesignPlan) -> Tallies:
-        """Sums and histograms over the rows that are used, before a design can be built."""
-        read = plan.used(self.frame)
-        computed = formulas.formula_of(plan.study).numbers if plan.study.formula is not None else ()
-        return tallies.tally(plan, {name: numbers(name, read[name]) for name in computed}, self.least)
 
     def _ready(self, plan: DesignPlan) -> Ready:
         table, design = self._build(plan)

@@ -34,7 +34,9 @@ def tally(plan: DesignPlan, columns: Mapping[str, NDArray[np.float64]], least: i
     for it, state in pending(plan):
         x = _argument(it, columns)
         if isinstance(state, Spline) and not state.placed:
-            histograms.append(blocks(_within(state, x), least))
+            found = blocks(_within(state, x), least)
+            found[:, :2] = _within(state, found[:, :2])
+            histograms.append(found)
         else:
             sums.append(_finite(it, state.sums(it, x)))
     sizes = tuple(len(each) for each in histograms[1:])
@@ -55,7 +57,7 @@ def with_tallies(plan: DesignPlan, found: Mapping[str, Tallies], rows: int) -> D
             _check(len(mine) == state.count(it))
             states[it.term] = state.with_sums(it, mine, rows)
     _check(len(totals) == 0)
-    return replace(plan, transforms=states)
+    return replace(plan, found=states)
 
 
 def smallest_block(answer: Tallies) -> int | None:
