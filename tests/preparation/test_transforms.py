@@ -61,7 +61,7 @@ def written_out(plan, term: str) -> str:
 
 
 def expected(formula: str, frame: pd.DataFrame) -> np.ndarray:
-    matrix = formulaic.model_matrix(formula, frame)
+    matrix = formulaic.model_matrix(formula, frame.assign(ward=pd.Categorical(frame["ward"])))
     return matrix.drop(columns="Intercept", errors="ignore").to_numpy(dtype=float)
 
 
