@@ -34,7 +34,7 @@ def tally(plan: DesignPlan, columns: Mapping[str, NDArray[np.float64]], least: i
     for it, state in pending(plan):
         x = _argument(it, columns)
         if isinstance(state, Spline) and not state.placed:
-            found = blocks(_within(state, x), least)
+            found = blocks(x, least)
             found[:, :2] = _within(state, found[:, :2])
             histograms.append(found)
         else:
@@ -73,10 +73,10 @@ def _argument(it: Transform, columns: Mapping[str, NDArray[np.float64]]) -> NDAr
     return x
 
 
-def _within(state: Spline, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values, those outside given bounds moved to them: how many there are is not told."""
-    x = x if state.lower is None else np.maximum(x, state.lower)
-    return x if state.upper is None else np.minimum(x, state.upper)
+def _within(state: Spline, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The ends of blocks, those outside given bounds moved to them: with bounds a site tells no more."""
+    ends = ends if state.lower is None else np.maximum(ends, state.lower)
+    return ends if state.upper is None else np.minimum(ends, state.upper)
 
 
 def _finite(it: Transform, sums: NDArray[np.float64]) -> NDArray[np.float64]:
