@@ -268,11 +268,11 @@ def test_an_outlier_cannot_be_found_in_a_histogram(tmp_path):
     assert 123_456.7 not in answer.blocks
 
 
-def test_bounds_chosen_around_a_row_tell_no_more_than_none(tmp_path):
-    """The attack: bounds with one row beyond them.  The blocks are the same, with their ends cut off."""
+@pytest.mark.parametrize("beyond", [1, 4, 12])
+def test_bounds_chosen_around_rows_tell_no_more_than_none(tmp_path, beyond):
+    """The attack: bounds with few rows beyond them.  The blocks are the same, with their ends cut off."""
     frame = patients(200, 0)
-    largest, second = np.sort(frame["age"])[[-1, -2]]
-    cut = (largest + second) / 2
+    cut = np.sort(frame["age"])[[-beyond, -beyond - 1]].mean()
     study = Study(family="linear", formula=f"stay ~ bs(age, df=4, lower_bound=0, upper_bound={cut})")
     free = ask(gated(tmp_path, frame), DesignPlan(SPLINE, ("age",), {})).blocks.reshape(-1, 3)
     bounded = ask(gated(tmp_path, frame), DesignPlan(study, ("age",), {})).blocks.reshape(-1, 3)
