@@ -17,10 +17,11 @@ PAGES = [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")]
 
 
 def test_a_study_from_tables_to_coefficients(capsys, tmp_path):
-    (code,) = blocks(ROOT / "docs/preparation.md")
-    (tmp_path / "preparation.py").write_text(code)
+    (tmp_path / "preparation.py").write_text("\n".join(blocks(ROOT / "docs/preparation.md")))
     runpy.run_path(str(tmp_path / "preparation.py"), run_name="__main__")
-    assert "region[south]" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "region[south]" in printed
+    assert "cr(age, df=4): knots" in printed
 
 
 def test_the_readme_prints_what_it_shows():

@@ -137,6 +137,7 @@ FAMILIES = [
     Study(family="multinomial", target="level", columns=("u", "v"), l2=0.1),
     Study(family="logistic", target="level2", columns=("u", "v"), weight="years", l2=0.1),
     Study(family="linear", target="y", columns=("u", "v"), intercept=False, missing="drop"),
+    Study(family="linear", formula="y ~ cr(u, df=3) + poly(v, 2) + scale(w) + bs(p, df=4)"),
 ]
 
 
@@ -690,6 +691,23 @@ def test_site_check_of_a_site_with_one_class(folder):
     assert review(folder / "b.toml", STUDY).rows == 40
 
 
+def test_site_check_says_what_a_spline_needs_of_a_site(folder):
+    (folder / "b.toml").write_text(SITE_B)
+    study = StudyFile(Study(family="linear", formula="y ~ cr(u, df=3) + scale(v)"), SITES)
+    items = review(folder / "b.toml", study).items
+    told = [(item.what, item.numbers) for item in items if "Tallies" in item.what]
+    # 40 rows in blocks of 5 and the sum of v; then squares of v and the means of the spline
+    assert told == [("sums (Tallies)", 1), ("blocks (Tallies)", 3 * 8), ("sums (Tallies)", 2 + 4)]
+
+
+def test_site_check_of_a_site_where_a_column_does_not_vary(folder):
+    pd.read_csv(folder / "b.csv").assign(u=1.5).to_csv(folder / "b.csv", index=False)
+    (folder / "b.toml").write_text(SITE_B)
+    study = StudyFile(Study(family="linear", formula="y ~ scale(u) + v"), SITES)
+    with pytest.raises(DataError, match="from this site's rows alone; with those of others it may work"):
+        review(folder / "b.toml", study)
+
+
 # plans
 
 
@@ -730,7 +748,8 @@ def test_secrets_are_for_their_owner_only(tmp_path):
 
 def test_what_a_node_keeps_on_disk_is_for_its_owner_only(folder):
     conduct_study(STUDY, Forgetful({site: Reborn(sitefile(site), folder) for site in SITES}))
-    (kept,) = (folder / "state-a").iterdir()
+    (kept,) = (path for path in (folder / "state-a").iterdir() if path.is_dir())
+    assert stat.S_IMODE((folder / "state-a" / "key").stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
 
 
@@ -840,6 +859,14 @@ def test_a_fit_over_site_processes_is_the_fit_in_one_process_bit_for_bit(folder,
     assert apart.coefficients == together.coefficients
     assert apart.inference.model_covariance == together.inference.model_covariance
     assert apart.run.exchanges == together.run.exchanges + 1  # slopes tell whether the data are separated
+
+
+def test_knots_and_means_over_site_processes_are_those_of_one_process(folder):
+    study = Study(family="linear", formula="y ~ cr(u, df=3) + poly(v, 2) + scale(w)")
+    apart = fit(tables(folder), study, over=fedshed.ProcessSites(deadline=30.0))
+    together = fit(tables(folder), study)
+    assert apart.plan == together.plan
+    assert apart.coefficients == together.coefficients
 
 
 def test_a_mistake_in_a_table_is_said_by_a_process_as_in_this_one(folder):

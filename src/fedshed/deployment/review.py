@@ -21,10 +21,11 @@ from fedshed.exchange.wire import Traffic, Wire
 from fedshed.fitting.conduct import problem_of, with_one_exchange
 from fedshed.fitting.sites import HostedTables
 from fedshed.objectives.build import local_objective
-from fedshed.preparation import DesignPlan, Study
+from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe, rarest
-from fedshed.preparation.messages import Ready, Schema
+from fedshed.preparation.messages import Ready, Schema, Tallies
+from fedshed.preparation.site import LEAST
 from fedshed.privacy.policy import objections
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Flow, Problem
@@ -63,13 +64,14 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     file = file or StudyFile(Study(family="logistic", target=target or _last(path, frame)), (site.name,))
     if site.name not in file.sites:
         raise ConfigError(f"site {site.name!r} is not one of the study's sites {list(file.sites)}")
-    schema, plan, ready, broken = _alone(file.study, site, frame)
+    schema, plan, ready, told, broken = _alone(file.study, site, frame)
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
     algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     algorithm = with_one_exchange(algorithm)
     items = [_of_schema(schema), Item("before", "rows used, and their weight", 2, len(encode(ready)))]
+    items += [item for answer in told for item in _items("before", answer) if item.numbers]
     if file.study.standardize:
         count = 3 * len(plan.names)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
@@ -89,18 +91,35 @@ def _rehearsed(
         return _played(hosted.play(plan, problem, algorithm), problem, algorithm)
 
 
-def _alone(study: Study, site: SiteFile, frame: Any) -> tuple[Schema, DesignPlan, Ready, list[str]]:
+def _alone(
+    study: Study, site: SiteFile, frame: Any
+) -> tuple[Schema, DesignPlan, Ready, list[Tallies], list[str]]:
     """The plan as it would be if this site were the only one, and the rules of its policy that it breaks."""
     schema = describe(study, Frame(frame))
     plan = agree(study, {site.name: _with_two_classes(study, schema)})
+    plan, told = _tallied(plan, site, frame, schema.complete)
     table, design = plan.build(Frame(frame))
     rows = len(table.y)
     ready = Ready(rows, schema.rows - rows, float(rows), design.names, design.terms)
     objective = local_objective(site.name, table, study.loss, plan.classes, plan.intercept)
     found = site.disclosure.unnameable(rarest(study, Frame(frame), schema), study.target)
     found += objections(site.disclosure, objective, design.names)
+    found += [each for answer in told for each in site.disclosure.too_small(tallies.smallest_block(answer))]
     broken = [f"{one.rule}: {one.detail}" for one in found]
-    return schema, replace(plan, names=design.names, terms=design.terms), ready, broken
+    return schema, replace(plan, names=design.names, terms=design.terms), ready, told, broken
+
+
+def _tallied(plan: DesignPlan, site: SiteFile, frame: Any, rows: int) -> tuple[DesignPlan, list[Tallies]]:
+    """The plan with the means and knots of this site's rows, and what it would tell for those of all."""
+    preparer = Preparer(site.name, frame, least=max(LEAST, site.disclosure.min_rows_per_level))
+    told: list[Tallies] = []
+    try:
+        while tallies.pending(plan):
+            told.append(preparer.tally(plan))
+            plan = tallies.with_tallies(plan, {site.name: told[-1]}, rows)
+    except DataError as error:
+        raise DataError(f"{error} (from this site's rows alone; with those of others it may work)") from error
+    return plan, told
 
 
 def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[Item]:

@@ -130,12 +130,13 @@ class Model:
         robust: errors clustered by site; exp: exponentials of the coefficients, such as odds ratios;
         distribution: "normal" in place of Student's t, where the dispersion is estimated.
         """
-        notes = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
+        ended = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
         return Summary(
             self.inference, title=f"Federated regression of {self.plan.study.target}", robust=robust,
             level=level, exp=exp, distribution=distribution, converged=self.converged,
             exchanges=self.run.exchanges, uplink_bytes=self.run.uplink_bytes,
-            downlink_bytes=self.run.downlink_bytes, notes=notes, about=self.plan.about(), counts=self.rows,
+            downlink_bytes=self.run.downlink_bytes, notes=(*ended, *self.plan.notes), about=self.plan.about(),
+            counts=self.rows,
         )  # fmt: skip
 
     def contrast(self, combination: str, *, level: float = 0.95, robust: Robust = False) -> Estimate:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, QuotingError
 from fedshed.preparation import formulas
+from fedshed.preparation.transforms import completed
 from fedshed.tables.frames import Column
 
 if TYPE_CHECKING:
@@ -26,9 +27,12 @@ class Design:
     terms: tuple[str, ...]
 
 
-def build(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
+def build(plan: DesignPlan, read: Mapping[str, Column], rows: int, *, stand_in: bool = False) -> Design:
     """The design of a site's rows, by the formula or column by column, all its numbers finite."""
-    design = _by_formula(plan, read, rows) if plan.study.formula is not None else _by_column(plan, read, rows)
+    if plan.study.formula is not None:
+        design = _by_formula(plan, read, rows, stand_in)
+    else:
+        design = _by_column(plan, read, rows)
     if plan.names and design.names != plan.names:
         raise DataError("the columns of the design are not those that were agreed on; prepare again")
     finite = np.isfinite(design.X)
@@ -41,11 +45,12 @@ def build(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
     return design
 
 
-def _by_formula(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
+def _by_formula(plan: DesignPlan, read: Mapping[str, Column], rows: int, stand_in: bool) -> Design:
     parsed = formulas.formula_of(plan.study)
+    states = None if stand_in else completed(parsed.transforms, plan.transforms)
     plain = {name: numbers(name, read[name]) for name in plan.columns if name not in plan.levels}
     coded = {name: (codes(name, read[name], levels), levels) for name, levels in plan.levels.items()}
-    return Design(*formulas.evaluate(parsed, plain, coded, rows))
+    return Design(*formulas.evaluate(parsed, plain, coded, rows, states))
 
 
 def names(plan: DesignPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,7 +7,7 @@ checked first: columns, numbers, arithmetic, and the functions named here; nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import ConfigError, DataError
-from fedshed.preparation.expressions import check_factor, quoted
+from fedshed.preparation.calls import TRANSFORMS, Transform, check_size
+from fedshed.preparation.expressions import Used, check_factor, quoted
 from fedshed.preparation.study import Study
 
 _LONGEST, _MOST_TERMS = 5000, 10_000
@@ -31,6 +32,7 @@ class Parsed:
     categories: frozenset[str]  # inside C()
     numbers: frozenset[str]  # inside arithmetic
     intercept: bool
+    transforms: tuple[Transform, ...] = ()  # calls that need numbers of all rows
 
 
 @lru_cache(maxsize=64)
@@ -48,7 +50,22 @@ def parse(formula: str, intercept: bool = True) -> Parsed:
             f"the formula uses {both[0]!r} both as a category and as a number; copy the column under a name"
         )
     literal = any(str(term) == "1" for term in _terms(terms))
-    return Parsed(terms, columns, categories, numbers, literal)
+    return Parsed(terms, columns, categories, numbers, literal, _transforms(used, columns, literal))
+
+
+def _transforms(used: Iterable[Used], columns: tuple[str, ...], intercept: bool) -> tuple[Transform, ...]:
+    """The transforms of all factors, cubic splines centred beside an intercept."""
+    found: dict[str, Transform] = {}
+    for it in (each for factor in used for each in factor.transforms):
+        it = replace(it, centred=it.cubic and (intercept or "constraints" in it.given))
+        check_size(it.term, it)
+        alike = [alias for alias, name in it.names.items() if alias != name and alias in columns]
+        if alike or found.setdefault(it.key, it).names != it.names:
+            raise ConfigError(
+                f"term {it.term!r} of the formula: two columns have names that differ in punctuation only; "
+                "rename one"
+            )
+    return tuple(found.values())
 
 
 def formula_of(study: Study) -> Parsed:
@@ -63,17 +80,20 @@ def formula_of(study: Study) -> Parsed:
 
 
 def evaluate(
-    parsed: Parsed, numbers: Mapping[str, NDArray[np.float64]], codes: Mapping[str, Any], rows: int
-) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]:
+    parsed: Parsed, numbers: Mapping[str, NDArray[np.float64]], codes: Mapping[str, Any], rows: int,
+    states: Mapping[str, dict[str, Any]] | None = None,
+) -> tuple[NDArray[np.float64], tuple[str, ...], tuple[str, ...]]:  # fmt: skip
     """X without the intercept, the names of its columns, and the term of each.
 
     `codes` has for each category the pair (codes, levels): all agreed levels, whether they occur or not.
+    `states` has the numbers of each transform, as formulaic keeps them.  Without them the argument itself
+    stands in every column of a transform: a design of the same size, before its numbers are known.
     """
     import pandas as pd
 
     categories = {name: pd.Categorical.from_codes(*pair) for name, pair in codes.items()}
     frame = pd.DataFrame({**numbers, **categories}, index=pd.RangeIndex(rows))
-    matrix = _model_matrix(parsed, frame)
+    matrix = _model_matrix(parsed, frame, states)
     spec, short = matrix.model_spec, _shortener(parsed, codes)
     kept = [
         (j, short(spec.column_names[j]), short(str(term)))
@@ -90,21 +110,40 @@ def evaluate(
     return X, names, tuple(term for _, _, term in kept)
 
 
-def _model_matrix(parsed: Parsed, frame: Any) -> Any:
+def _model_matrix(parsed: Parsed, frame: Any, states: Mapping[str, dict[str, Any]] | None) -> Any:
     from formulaic import Formula
     from formulaic.errors import FormulaicError
 
+    context = _CONTEXT if states is not None else {**_CONTEXT, **dict.fromkeys(TRANSFORMS, _stand_in())}
+    if states is None:
+        states = {it.key: {"width": it.width} for it in parsed.transforms}
+    known = {key: dict(state) for key, state in states.items()}  # formulaic changes it
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused afterwards, by column
-            return Formula(parsed.terms).get_model_matrix(
-                frame, context=_CONTEXT, output="numpy", na_action="ignore"
+            matrix = Formula(parsed.terms).get_model_matrix(
+                frame, context=context, output="numpy", na_action="ignore", transform_state=known
             )
     except (FormulaicError, ValueError, TypeError) as error:
         cause = error.__cause__ or error
         hint = (
-            "a value lies outside the bounds of a spline" if "bound" in str(cause) else type(cause).__name__
+            "a value lies outside the bounds of a spline; extrapolation='clip' would take the bound instead"
+            if "bound" in str(cause)
+            else type(cause).__name__
         )
         raise DataError(f"the formula {parsed.terms.strip()!r} cannot be computed here ({hint})") from error
+    if extra := set(matrix.model_spec.transform_state) - set(states):
+        raise DataError(f"term {min(extra)!r} of the formula would depend on this site's rows alone; rename")
+    return matrix
+
+
+def _stand_in() -> Any:
+    """What shows the argument of a transform in each of its columns."""
+    from formulaic.transforms import stateful_transform
+
+    def repeated(x: Any, *_: Any, _state: dict[str, int], **__: Any) -> Any:
+        return np.column_stack([x] * _state["width"])
+
+    return stateful_transform(repeated)
 
 
 def _check_target(left: str) -> None:

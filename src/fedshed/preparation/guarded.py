@@ -11,8 +11,9 @@ from fedshed._utils.errors import DisclosureError
 from fedshed.objectives.build import local_objective
 from fedshed.preparation.counts import hidden
 from fedshed.preparation.describe import rarest
-from fedshed.preparation.messages import CODEC, Ready, Refused, Schema
+from fedshed.preparation.messages import CODEC, Ready, Refused, Schema, Tallies
 from fedshed.preparation.site import Preparer
+from fedshed.preparation.tallies import smallest_block
 from fedshed.privacy.policy import Gate, Objection, objections, scalars
 
 
@@ -38,6 +39,7 @@ class GuardedPreparer:
     def __init__(self, preparer: Preparer, gate: Gate) -> None:
         self._preparer, self._gate = preparer, gate
         self._name, self._frame = preparer.name, preparer.frame
+        preparer.least = max(preparer.least, gate.policy.min_rows_per_level)  # rows of a histogram's block
         least, rows = gate.policy.min_rows, self._frame.rows
         self._few = [Objection(f"at least {least} rows (min_rows)", f"there are {rows}")] * (rows < least)
 
@@ -67,7 +69,7 @@ class GuardedPreparer:
             return []
         if isinstance(answer, Schema):
             return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
-        plan = asked.plan
-        table = self._preparer.table(plan)
+        plan, tallied = asked.plan, isinstance(answer, Tallies)
+        table = self._preparer.stand_in(plan) if tallied else self._preparer.table(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
-        return objections(policy, objective)
+        return objections(policy, objective) + (policy.too_small(smallest_block(answer)) if tallied else [])

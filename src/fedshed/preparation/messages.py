@@ -38,6 +38,12 @@ class Constants(Message, frozen=True):
     columns: tuple[int, ...]
 
 
+class Tally(Message, frozen=True):
+    """Asks for what the transforms of the formula still lack: sums over the rows, or histograms."""
+
+    plan: DesignPlan
+
+
 class Field(Struct, frozen=True, array_like=True):
     """One column: its kind, how many rows miss it (-m: fewer than m), and its levels if it is a category.
 
@@ -97,11 +103,22 @@ class Values(Message, frozen=True):
     values: Scalars
 
 
+class Tallies(Message, frozen=True):
+    """Sums over a site's rows, and histograms: lower end, upper end and rows of each block.
+
+    Term by term in the order of the formula; `sizes` are the numbers of blocks of the histograms.
+    """
+
+    sums: Scalars
+    blocks: Scalars
+    sizes: tuple[int, ...]
+
+
 class Refused(Message, frozen=True):
     """A site cannot go on, and why: a sentence without any of its values."""
 
     reason: str
 
 
-MESSAGES = (Describe, Build, Spread, Constants, Schema, Ready, Deviations, Values, Refused)
+MESSAGES = (Describe, Build, Spread, Constants, Tally, Schema, Ready, Deviations, Values, Tallies, Refused)
 CODEC = Codec(MESSAGES, 1)  # its arrays have any length, so the dimension plays no part

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import ConfigError, DataError
@@ -17,6 +17,7 @@ from fedshed.preparation import design as designs
 from fedshed.preparation import responses
 from fedshed.preparation.design import Design
 from fedshed.preparation.study import Study
+from fedshed.preparation.transforms import State
 from fedshed.tables.frames import Column, Frame, level_text
 from fedshed.tables.stored import Table
 
@@ -39,11 +40,17 @@ class DesignPlan(Struct, frozen=True):
     terms: tuple[str, ...] = ()
     centres: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
+    found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
 
     @property
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients of one linear predictor, the intercept last."""
         return (*self.names, "intercept") if self.intercept else self.names
+
+    @property
+    def transforms(self) -> dict[str, State]:
+        """Means and knots over all rows, of the formula's terms that need them."""
+        return {} if isinstance(self.found, UnsetType) else self.found
 
     def design(self, frame: Any) -> NDArray[np.float64]:
         """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels."""
@@ -64,7 +71,7 @@ class DesignPlan(Struct, frozen=True):
             kept = kept & known[mine.values]
         return kept
 
-    def used(self, frame: Frame) -> NDArray[np.bool_]:
+    def rows_used(self, frame: Frame) -> NDArray[np.bool_]:
         """Which rows of a site's frame the fit uses: all, unless those with missing values are dropped."""
         read = {name: frame.column(name) for name in (*self.study.beside, *self.columns)}
         return complete_rows(read)
@@ -79,15 +86,22 @@ class DesignPlan(Struct, frozen=True):
         """The rows of a site as the fit needs them: design, target, weights and offset, all checked."""
         return self.build(frame)[0]
 
-    def build(self, frame: Any) -> tuple[Table, Design]:
-        """The table of a site, and the design it has, with its names."""
+    def used(self, frame: Any) -> dict[str, Column]:
+        """The columns of the study in the rows of a site that are used."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         target = self.study.target
         read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
         read = complete(self.study, {**read, target: responses.event(self.study, read[target])})
-        read = responses.share(self.study, read)
+        return responses.share(self.study, read)
+
+    def build(self, frame: Any, *, stand_in: bool = False) -> tuple[Table, Design]:
+        """The table of a site, and the design it has, with its names.
+
+        With `stand_in`, before means and knots are known, the argument of a transform stands in its columns.
+        """
+        read, target = self.used(frame), self.study.target
         rows = len(read[target].values)
-        design = designs.build(self, read, rows)
+        design = designs.build(self, read, rows, stand_in=stand_in)
         table = Table(
             self._scaled(design.X),
             responses.target(self.study, read[target], self.classes),
@@ -96,6 +110,11 @@ class DesignPlan(Struct, frozen=True):
             responses.clusters(self.study, read),
         )
         return table, design
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The numbers of terms that come from all rows, in words."""
+        return tuple(f"{term}: {state.in_words()}." for term, state in self.transforms.items())
 
     def l2(self) -> Vector:
         """The ridge of each coefficient, as `fedshed.optimize` takes it."""

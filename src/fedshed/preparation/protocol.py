@@ -1,4 +1,4 @@
-"""The preparation as a protocol: describe, agree, build; played over the same wire as any algorithm."""
+"""The preparation as a protocol: describe, agree, tally, build; over the same wire as any algorithm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.wire import Traffic, Wire
-from fedshed.preparation import formulas, scaling
+from fedshed.preparation import formulas, scaling, tallies
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
 from fedshed.preparation.messages import (
     MESSAGES,
@@ -24,6 +24,8 @@ from fedshed.preparation.messages import (
     Refused,
     Schema,
     Spread,
+    Tallies,
+    Tally,
     Values,
 )
 from fedshed.preparation.plan import DesignPlan
@@ -47,7 +49,7 @@ class Preparation(Conversation, frozen=True):
         if study.formula is not None:
             formulas.formula_of(study)  # a formula that cannot be used is nobody's table's fault
         schemas = yield from self._answers(Describe(study), Schema, problem)
-        plan = agree(study, schemas)
+        plan = yield from self._tallied(agree(study, schemas), schemas, problem)
         ready = yield from self._answers(Build(plan), Ready, problem)
         plan = with_names(plan, ready)
         same = yield from self._constants(plan, ready, problem)
@@ -57,6 +59,14 @@ class Preparation(Conversation, frozen=True):
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
         plan = scaling.standardised(plan, ready, means, spread, same)
         return plan, (yield from self._answers(Build(plan), Ready, problem))
+
+    def _tallied(self, plan: DesignPlan, schemas: Mapping[str, Schema], problem: Problem) -> Flow[DesignPlan]:
+        """The plan with the numbers of all rows that the formula's transforms need: means, knots, ..."""
+        rows = sum(schema.complete for schema in schemas.values())
+        while tallies.pending(plan):
+            found = yield from self._answers(Tally(plan), Tallies, problem)
+            plan = tallies.with_tallies(plan, found, rows)
+        return plan
 
     def _constants(self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem) -> Flow[set[int]]:
         """The design columns that are the same everywhere; only those that vary nowhere need be asked for."""

@@ -9,16 +9,30 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, QuotingError
-from fedshed.preparation import scaling
+from fedshed.preparation import formulas, scaling, tallies
 from fedshed.preparation.describe import describe
-from fedshed.preparation.design import Design
-from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Ready, Refused, Spread, Values
+from fedshed.preparation.design import Design, numbers
+from fedshed.preparation.messages import (
+    CODEC,
+    Build,
+    Constants,
+    Describe,
+    Ready,
+    Refused,
+    Spread,
+    Tallies,
+    Tally,
+    Values,
+)
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.study import Study
+from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import Reply
 from fedshed.protocol.messages import Message
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
+
+LEAST = Policy().min_rows_per_level
 
 
 class Preparer:
@@ -28,8 +42,11 @@ class Preparer:
     marks its rows, so that two models can be told to be of the same rows and nobody can guess at them.
     """
 
-    def __init__(self, name: str, frame: Any, study: Study | None = None, key: bytes = b"") -> None:
+    def __init__(
+        self, name: str, frame: Any, study: Study | None = None, least: int = LEAST, key: bytes = b""
+    ) -> None:
         self.name, self.frame, self._study, self._key = name, Frame(frame), study, key
+        self.least = least  # rows in a block of a histogram
         self._built: tuple[DesignPlan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -41,6 +58,16 @@ class Preparer:
     def table(self, plan: DesignPlan) -> Table:
         """This site's rows as the plan has them."""
         return self._build(plan)[0]
+
+    def tally(self, plan: DesignPlan) -> Tallies:
+        """Sums and histograms over the rows that are used, before a design can be built."""
+        read = plan.used(self.frame)
+        computed = formulas.formula_of(plan.study).numbers if plan.study.formula is not None else ()
+        return tallies.tally(plan, {name: numbers(name, read[name]) for name in computed}, self.least)
+
+    def stand_in(self, plan: DesignPlan) -> Table:
+        """This site's rows before means and knots are known: its size, and the values that are summed up."""
+        return plan.build(self.frame, stand_in=True)[0]
 
     def forget(self) -> None:
         """Lose what was built, as a restarted process would."""
@@ -66,6 +93,8 @@ class Preparer:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
             return describe(part.study, self.frame)
+        if isinstance(part, Tally):
+            return self.tally(part.plan)
         if isinstance(part, Build):
             return self._ready(part.plan)
         if isinstance(part, Spread):
@@ -91,7 +120,7 @@ class Preparer:
 
     def _digest(self, plan: DesignPlan, table: Table) -> str:
         """The mark of the rows that are used, by their places, target, weight and offset."""
-        mark = blake2b(np.packbits(plan.used(self.frame)).tobytes(), digest_size=16, key=self._key)
+        mark = blake2b(np.packbits(plan.rows_used(self.frame)).tobytes(), digest_size=16, key=self._key)
         for values in (table.y, table.weights, table.offset):
             mark.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
         return mark.hexdigest()

@@ -86,6 +86,13 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
             Objection(rules[name][0], f"{name} has a value in {rows} rows only") for name, rows in few.items()
         ]
 
+    def too_small(self, rows: int | None) -> list[Objection]:
+        """The rule on histograms: their smallest block, if there is one, is a small cell of a table."""
+        if rows is None or rows >= self.min_rows_per_level:
+            return []
+        least = f"at least {self.min_rows_per_level} rows in each block of a histogram (min_rows_per_level)"
+        return [Objection(least, f"one block has {rows}")]
+
     def exceeded(self, released: int, more: int) -> list[Objection]:
         """The ceiling, where `more` scalars would go beyond it."""
         if released + more <= self.max_scalars:
