@@ -23,8 +23,9 @@ from fedshed.fitting.sites import HostedTables
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, Study
 from fedshed.preparation.agreement import agree
-from fedshed.preparation.describe import describe, rarest
+from fedshed.preparation.describe import describe, rarest, text_columns
 from fedshed.preparation.messages import Ready, Schema
+from fedshed.preparation.site import Preparer
 from fedshed.privacy.policy import objections
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Flow, Problem
@@ -33,7 +34,6 @@ from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.stages import INSPECT, START, fit_stage
-from fedshed.tables.frames import Frame
 
 
 class Item(Struct, frozen=True):
@@ -59,7 +59,8 @@ class Review(Struct, frozen=True):
 def review(path: Path, file: StudyFile | None = None, target: str | None = None) -> Review:
     """Play a study's first exchanges with the node of a site's file, alone and in this process."""
     site = read_site(path)
-    frame = tables.read(site, path.resolve().parent)
+    text = text_columns(file.study) if file else ()
+    frame = tables.read(site, path.resolve().parent, text)
     file = file or StudyFile(Study(family="logistic", target=target or _last(path, frame)), (site.name,))
     if site.name not in file.sites:
         raise ConfigError(f"site {site.name!r} is not one of the study's sites {list(file.sites)}")
@@ -69,7 +70,7 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
     algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     algorithm = with_one_exchange(algorithm)
-    items = [_of_schema(schema), Item("before", "rows used, and their weight", 2, len(encode(ready)))]
+    items = [_of_schema(schema), *_of_ready(ready)]
     if file.study.standardize:
         count = 3 * len(plan.names)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
@@ -91,16 +92,16 @@ def _rehearsed(
 
 def _alone(study: Study, site: SiteFile, frame: Any) -> tuple[Schema, DesignPlan, Ready, list[str]]:
     """The plan as it would be if this site were the only one, and the rules of its policy that it breaks."""
-    schema = describe(study, Frame(frame))
-    plan = agree(study, {site.name: _with_two_classes(study, schema)})
-    table, design = plan.build(Frame(frame))
-    rows = len(table.y)
-    ready = Ready(rows, schema.rows - rows, float(rows), design.names, design.terms)
-    objective = local_objective(site.name, table, study.loss, plan.classes, plan.intercept)
-    found = site.disclosure.unnameable(rarest(study, Frame(frame), schema), study.target)
-    found += objections(site.disclosure, objective, design.names)
+    preparer = Preparer(site.name, frame)
+    schema = describe(study, preparer.frame, site.disclosure.min_rows_per_class)
+    everywhere = replace(schema, positive=tuple(range(len(study.positive))))  # other sites may have the rest
+    plan = agree(study, {site.name: _with_two_classes(study, everywhere)})
+    ready = preparer.ready(plan)
+    objective = local_objective(site.name, preparer.table(plan), study.loss, plan.classes, plan.intercept)
+    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.target)
+    found += objections(site.disclosure, objective, ready.names)
     broken = [f"{one.rule}: {one.detail}" for one in found]
-    return schema, replace(plan, names=design.names, terms=design.terms), ready, broken
+    return schema, replace(plan, names=ready.names, terms=ready.terms), ready, broken
 
 
 def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[Item]:
@@ -149,6 +150,12 @@ def _of_schema(schema: Schema) -> Item:
     labels = f", the classes {', '.join(map(str, schema.labels))}" if schema.labels else ""
     what = f"names, kinds and missing values of {len(schema.fields)} columns, {levels} levels{labels}"
     return Item("before", what, None, len(encode(schema)))
+
+
+def _of_ready(ready: Ready) -> list[Item]:
+    count = 2 * len(ready.measured)
+    units = [Item("before", "means and variances of columns", count, 8 * count)] if count else []
+    return [Item("before", "rows used, and their weight", 2, len(encode(ready)) - 8 * count), *units]
 
 
 def _with_two_classes(study: Study, schema: Schema) -> Schema:

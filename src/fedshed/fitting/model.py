@@ -94,11 +94,12 @@ class Model:
 
     def summary(self, *, robust: bool = False, level: float = 0.95) -> Summary:
         """Coefficients with errors, measures of fit and the sites; robust: errors clustered by site."""
-        notes = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
+        ended = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
         return Summary(
             self.inference, title=f"Federated regression of {self.plan.study.target}", robust=robust,
             level=level, converged=self.converged, exchanges=self.run.exchanges,
-            uplink_bytes=self.run.uplink_bytes, downlink_bytes=self.run.downlink_bytes, notes=notes,
+            uplink_bytes=self.run.uplink_bytes, downlink_bytes=self.run.downlink_bytes,
+            notes=(*ended, *self.plan.notes),
         )  # fmt: skip
 
     def predict(self, frame: Any) -> NDArray[Any]:

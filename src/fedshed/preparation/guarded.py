@@ -23,6 +23,7 @@ class GuardedPreparer:
     def __init__(self, preparer: Preparer, gate: Gate) -> None:
         self._preparer, self._gate = preparer, gate
         self._name, self._frame = preparer.name, preparer.frame
+        preparer.least = gate.policy.min_rows_per_class
         least, rows = gate.policy.min_rows, self._frame.rows
         self._few = [Objection(f"at least {least} rows (min_rows)", f"there are {rows}")] * (rows < least)
 

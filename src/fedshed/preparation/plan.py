@@ -38,6 +38,7 @@ class DesignPlan(Struct, frozen=True):
     terms: tuple[str, ...] = ()
     centres: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
+    notes: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
 
     @property
     def coefficients(self) -> tuple[str, ...]:

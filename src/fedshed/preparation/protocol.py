@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import DataError, ProtocolError
@@ -26,14 +28,17 @@ from fedshed.preparation.messages import (
     Spread,
     Values,
 )
+from fedshed.preparation.notices import of_levels
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
+from fedshed.preparation.units import of_units
 from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.tables import Federation
 
+log = logging.getLogger("fedshed")
 M = TypeVar("M", bound=Message)
 
 
@@ -49,14 +54,15 @@ class Preparation(Conversation, frozen=True):
         schemas = yield from self._answers(Describe(study), Schema, problem)
         plan = agree(study, schemas)
         ready = yield from self._answers(Build(plan), Ready, problem)
+        notes = (*of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
         same = yield from self._constants(plan, ready, problem)
         if not study.standardize:
-            return plan, ready
+            return replace(plan, notes=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
         plan = scaling.standardised(plan, ready, means, spread, same)
-        return plan, (yield from self._answers(Build(plan), Ready, problem))
+        return replace(plan, notes=notes), (yield from self._answers(Build(plan), Ready, problem))
 
     def _constants(self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem) -> Flow[set[int]]:
         """The design columns that are the same everywhere; only those that vary nowhere need be asked for."""
@@ -118,6 +124,8 @@ def negotiate(
     checks.reachable(transport, problem.agents)
     wire = Wire(Preparation(), problem, transport, Traffic(), patience=patience)
     plan, ready = wire.play(Preparation().flow(study, problem))
+    for note in plan.notes:
+        log.warning("%s", note)
     return plan, ready, wire.traffic
 
 

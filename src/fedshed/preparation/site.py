@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, QuotingError
-from fedshed.preparation import scaling
+from fedshed.preparation import scaling, units
 from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design
 from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Ready, Refused, Spread, Values
@@ -20,6 +20,13 @@ from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
 
+def asked_study(payload: bytes) -> Study:
+    """The study that an encoded request is about."""
+    part: Any = CODEC.decode_request(payload).parts[0]
+    study: Study = part.study if isinstance(part, Describe) else part.plan.study
+    return study
+
+
 class Preparer:
     """One site's answers, each a function of its frame and the request alone: asked twice, it answers alike.
 
@@ -28,6 +35,7 @@ class Preparer:
 
     def __init__(self, name: str, frame: Any, study: Study | None = None) -> None:
         self.name, self.frame, self._study = name, Frame(frame), study
+        self.least = 1  # rows that have a value which is named; a gate may demand more
         self._built: tuple[DesignPlan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -45,7 +53,8 @@ class Preparer:
         self._built = None
 
     def _build(self, plan: DesignPlan) -> tuple[Table, Design]:
-        unnamed = replace(plan, names=(), terms=())  # names come after the design, and do not change it
+        # Names and notes come after the design, and do not change it.
+        unnamed = replace(plan, names=(), terms=(), notes=())
         if self._built is None or self._built[0] != unnamed:
             self._built = unnamed, *plan.build(self.frame)
         return self._built[1:]
@@ -63,18 +72,20 @@ class Preparer:
         if self._study is not None and study != self._study:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
-            return describe(part.study, self.frame)
+            return describe(part.study, self.frame, self.least)
         if isinstance(part, Build):
-            return self._ready(part.plan)
+            return self.ready(part.plan)
         if isinstance(part, Spread):
             return scaling.deviations(self.table(part.plan), part.means)
         if isinstance(part, Constants):
             return self._values(part)
         raise DataError(f"does not know how to answer {type(part).__name__}")
 
-    def _ready(self, plan: DesignPlan) -> Ready:
+    def ready(self, plan: DesignPlan) -> Ready:
+        """That the design is built, and what the Master needs to know of it."""
         table, design = self._build(plan)
         rows = len(table.y)
+        measured = units.moments(plan, self.frame, table.weights) if plan.scales is None else ()
         return Ready(
             rows,
             self.frame.rows - rows,
@@ -83,6 +94,7 @@ class Preparer:
             design.terms,
             scaling.constant(table),
             scaling.sums(table) if plan.study.standardize and plan.scales is None else None,
+            *measured,
         )
 
     def _values(self, part: Constants) -> Values:
