@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,7 +47,7 @@ from fedshed.fitting.stages import (
 from fedshed.preparation import Study
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe
-from fedshed.preparation.messages import Build, Constants, Describe, Ready, Spread
+from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Ready, Spread
 from fedshed.privacy.audit import entries
 from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import encode
@@ -400,7 +401,7 @@ def test_the_values_of_a_column_cannot_be_asked_for_by_calling_it_a_category(fol
     wishes = [
         Study(family="logistic", target="y", columns=("u",), categories=("u",)),
         Study(family="logistic", target="y", columns=("name",), categories=("name",)),
-        Study(family="multinomial", target="u", columns=("v",)),
+        Study(family="multinomial", target="name", columns=("v",)),
     ]
     for study, rule in zip(wishes, ("level", "level", "class"), strict=True):
         for policy in (Policy(), OPEN):
@@ -410,6 +411,61 @@ def test_the_values_of_a_column_cannot_be_asked_for_by_calling_it_a_category(fol
             )
             assert named == (policy is OPEN)
             assert (f"min_rows_per_{rule}".encode() in reply) == (policy is not OPEN)
+
+
+@pytest.mark.parametrize("family", ["logistic", "multinomial"])
+def test_the_values_of_a_target_that_measures_something_never_leave(folder, family):
+    """Whatever the site's policy: it says how many there are, or that they are no classes."""
+    frame = pd.read_csv(folder / "c.csv")
+    for rows, what in (
+        (90, b"different values" if family == "logistic" else b"not whole"),
+        (2, b"not whole"),
+    ):
+        frame[:rows].to_csv(folder / "c.csv", index=False)
+        site = sitefile("c", state=f"state-{rows}")
+        reply = asked(Node(site, folder), Describe(Study(family=family, target="u", columns=("v",))))
+        assert what in reply
+        for value in frame["u"].to_numpy():
+            assert str(value).encode() not in reply
+            assert value.tobytes() not in reply
+            assert value.tobytes()[::-1] not in reply
+
+
+def test_a_positive_value_of_few_rows_is_not_named(folder):
+    """What the policy of every site keeps back is an error: a slip in the study would look the same."""
+    frames = {site: pd.read_csv(folder / f"{site}.csv") for site in SITES}
+    for site, frame in frames.items():
+        grade = np.arange(len(frame)) % 3
+        frame["y"] = np.where(np.arange(len(frame)) == 0, 3, grade) if site == "b" else np.clip(grade, 0, 2)
+        frame.to_csv(folder / f"{site}.csv", index=False)
+    wish = Study(family="logistic", target="y", columns=("v",), positive=(1, 2, 3))
+    policy = Policy(min_rows_per_class=2, max_parameters_per_row=1)
+    guarded = Node(sitefile("b", disclosure=policy), folder)
+    (answer,) = CODEC.decode_reply(msgspec.msgpack.decode(asked(guarded, Describe(wish)))[1]).parts
+    assert answer.positive == (0, 1)
+    (answer,) = CODEC.decode_reply(
+        msgspec.msgpack.decode(asked(Node(sitefile("b", state="open"), folder), Describe(wish)))[1]
+    ).parts
+    assert answer.positive == (0, 1, 2)
+    with pytest.raises(ConfigError, match="positive names 3, which no site has"):
+        conduct_study(StudyFile(wish, SITES), InProcess(nodes(folder, disclosure=policy)))
+
+
+def test_codes_are_read_as_text_where_the_study_calls_them_categories(folder):
+    """01 at one site and 10 at another; under the site's own name, also after a restart, and as fit does."""
+    frames = {site: pd.read_csv(folder / f"{site}.csv") for site in SITES}
+    for k, frame in enumerate(frames.values()):
+        frame["ward"] = np.resize([["01", "02"], ["10", "11"], ["01", "10", "11"]][k], len(frame))
+    for site, frame in frames.items():
+        name = "WARD_ID" if site == "a" else "ward"
+        frame.rename(columns={"ward": name}).to_csv(folder / f"{site}.csv", index=False)
+    own = {"y": "y", "u": "u", "ward": "WARD_ID"}
+    model = Study(family="logistic", formula="y ~ u + C(ward)", l2=1e-2)
+    usual = {site: sitefile(site) for site in SITES} | {"a": sitefile("a", columns=own)}
+    reborn = {site: Reborn(file, folder) for site, file in usual.items()}
+    found, _ = conduct_study(StudyFile(model, SITES), Forgetful(reborn))
+    assert found.plan.levels["ward"] == ("01", "02", "10", "11")
+    assert found.coefficients == fit(frames, model).coefficients
 
 
 def test_sums_over_the_few_rows_that_a_study_leaves_of_a_table_do_not_leave(folder):
@@ -442,7 +498,7 @@ def test_a_site_does_not_quote_its_levels_to_a_master_that_leaves_them_out(folde
 def test_a_slip_in_a_column_of_numbers_is_not_quoted_but_a_mark_is(folder):
     frame = pd.read_csv(folder / "c.csv").astype({"u": str})
     study = Study(family="linear", target="y", columns=("u",))
-    for text, quoted in {"jane doe": False, "?": True, "N/A": True}.items():
+    for text, quoted in {"jane doe": False, "?": True, "unknown": True}.items():
         frame.loc[3, "u"] = text
         frame.to_csv(folder / "c.csv", index=False)
         site = sitefile("c", table=Source(csv="c.csv", na_values=("none",)), state=f"state-{len(text)}")

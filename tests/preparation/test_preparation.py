@@ -303,7 +303,10 @@ def test_what_cannot_be_fitted_is_refused(frames):
         (Study(family="logistic", target="visits"), "exactly two classes"),
         (Study(family="poisson", target="ill"), "must be numbers"),
         (Study(family="linear", target="age", references={"region": "B3"}), "does not occur at any site"),
-        (Study(family="logistic", target="age", columns=("visits",), max_levels=20), "too many for classes"),
+        (
+            Study(family="multinomial", target="age", columns=("visits",), max_levels=20),
+            "too many for classes",
+        ),
     ):
         with pytest.raises(DataError, match=what):
             prepare(frames, study)

@@ -26,7 +26,7 @@ class CsvOptions(Struct, frozen=True, kw_only=True):
     """How CSV files are written."""
 
     na_values: Annotated[
-        str, option("Marks of missing values in CSV files, with commas; nothing always is one.", _NONE)
+        str, option("Marks of missing values in CSV files besides NA, NULL and the like, with commas.", _NONE)
     ] = ""
     header: Annotated[
         str | None, option("Column names of CSV files without a header, with commas.", _NONE)
@@ -35,13 +35,13 @@ class CsvOptions(Struct, frozen=True, kw_only=True):
     decimal: Annotated[str | None, option("The decimal mark of CSV files: '.' or ','.", _FOUND)] = None
     encoding: Annotated[str | None, option("Of CSV files, such as latin-1.", _FOUND)] = None
 
-    def format(self) -> CsvFormat:
-        """How the CSV files are written; an empty field always is a missing value."""
+    def format(self, text: tuple[str, ...] = ()) -> CsvFormat:
+        """How the CSV files are written; `text` are the columns whose numbers are codes."""
         from fedshed.tables import CsvFormat
 
         sep = {"tab": "\t", r"\t": "\t"}.get(self.sep or "", self.sep)
         names = None if self.header is None else tuple(words(self.header) or ())
-        return CsvFormat(sep, self.decimal, self.encoding, ("", *self.na_values.split(",")), names)
+        return CsvFormat(sep, self.decimal, self.encoding, tuple(self.na_values.split(",")), names, text)
 
 
 class TableOptions(CsvOptions, frozen=True, kw_only=True):
@@ -95,11 +95,12 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
 
     def tables(self, paths: list[Path], study: Study) -> dict[str, Any]:
         """The table of each site."""
+        from fedshed.preparation.describe import text_columns
         from fedshed.tables import read_sites
 
         if study.site is None and len(paths) == 1:
             typer.echo(f"one table and no --site: {paths[0]} is one site", err=True)
-        return read_sites(paths, site=study.site, keep=True, csv=self.format())
+        return read_sites(paths, site=study.site, keep=True, csv=self.format(text_columns(study)))
 
 
 def with_options(kind: type[CsvOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -50,7 +50,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     sql: str | None = None
     url: str | None = None
     database: str | None = None
-    na_values: tuple[str, ...] = ("",)  # marks for missing values in a CSV file
+    na_values: tuple[str, ...] = ()  # marks for missing values in a CSV file, besides NA, NULL and the like
     sep: str | None = None  # what separates the columns of a CSV file; without it, it is found out
     decimal: str | None = None  # "." or ","
     encoding: str | None = None  # such as "latin-1"
@@ -64,9 +64,9 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("[table] needs url (SQLAlchemy) or database (a DuckDB file), not both")
         self.csv_format()
 
-    def csv_format(self) -> CsvFormat:
-        """How the CSV file is written."""
-        return CsvFormat(self.sep, self.decimal, self.encoding, self.na_values)
+    def csv_format(self, text: tuple[str, ...] = ()) -> CsvFormat:
+        """How the CSV file is written; `text` are the columns whose numbers are codes."""
+        return CsvFormat(self.sep, self.decimal, self.encoding, self.na_values, text=text)
 
 
 class SiteFile(Struct, frozen=True, forbid_unknown_fields=True):

@@ -86,27 +86,28 @@ class Node(Host):
         if self._disk:
             self._disk.put(study, name, data)
 
-    def frame(self, study: bytes) -> Any:
+    def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
         """The site's table: read once a study, so that its rows cannot change under it."""
         if study not in self._frames:
             frozen = self.kept(study, "table")
-            self._frames[study] = self._first_read(study) if frozen is None else thaw(frozen)
+            self._frames[study] = self._first_read(study, text) if frozen is None else thaw(frozen)
         return self._frames[study]
 
     @cached_property
     def _audit(self) -> Audit:
         return Audit(self._folder / self._file.audit)
 
-    def _first_read(self, study: bytes) -> Any:
+    def _first_read(self, study: bytes, text: tuple[str, ...]) -> Any:
         """The table, if it is the one that the study began with: another process may have read it before."""
-        frame = tables.read(self._file, self._folder)
+        frame = tables.read(self._file, self._folder, text)
         frozen = freeze(frame)
-        mark, before = sha256(frozen).digest(), self._marks.get(study, "mark")
+        name = f"mark-{sha256(repr(text).encode()).hexdigest()[:8]}" if text else "mark"
+        mark, before = sha256(frozen).digest(), self._marks.get(study, name)
         if before not in (None, mark):
             raise DataError(
                 f"site {self._file.name!r}: its rows are not those that study {study.hex()} began with; "
                 "bring them back, or let the Master begin a new study (without results/checkpoint)"
             )
-        self._marks.put(study, "mark", mark)
+        self._marks.put(study, name, mark)
         self.keep(study, "table", frozen)
         return frame

@@ -23,7 +23,7 @@ from fedshed.fitting.sites import HostedTables
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
-from fedshed.preparation.describe import describe, rarest
+from fedshed.preparation.describe import describe, rarest, text_columns
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
 from fedshed.privacy.policy import objections
@@ -34,7 +34,6 @@ from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.stages import INSPECT, START, fit_stage
-from fedshed.tables.frames import Frame
 
 
 class Item(Struct, frozen=True):
@@ -60,7 +59,8 @@ class Review(Struct, frozen=True):
 def review(path: Path, file: StudyFile | None = None, target: str | None = None) -> Review:
     """Play a study's first exchanges with the node of a site's file, alone and in this process."""
     site = read_site(path)
-    frame = tables.read(site, path.resolve().parent)
+    text = text_columns(file.study) if file else ()
+    frame = tables.read(site, path.resolve().parent, text)
     file = file or StudyFile(Study(family="logistic", target=target or _last(path, frame)), (site.name,))
     if site.name not in file.sites:
         raise ConfigError(f"site {site.name!r} is not one of the study's sites {list(file.sites)}")
@@ -70,7 +70,7 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
     algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     algorithm = with_one_exchange(algorithm)
-    items = [_of_schema(schema), Item("before", "rows used, and their weight", 2, len(encode(ready)))]
+    items = [_of_schema(schema), *_of_ready(ready)]
     items += [item for answer in told for item in _items("before", answer) if item.numbers]
     if file.study.standardize:
         count = 3 * len(plan.names)
@@ -95,28 +95,27 @@ def _alone(
     study: Study, site: SiteFile, frame: Any
 ) -> tuple[Schema, DesignPlan, Ready, list[Tallies], list[str]]:
     """The plan as it would be if this site were the only one, and the rules of its policy that it breaks."""
-    schema = describe(study, Frame(frame))
-    plan = agree(study, {site.name: _with_two_classes(study, schema)})
-    plan, told = _tallied(plan, site, frame, schema.complete)
-    table, design = plan.build(Frame(frame))
-    rows = len(table.y)
-    ready = Ready(rows, schema.rows - rows, float(rows), design.names, design.terms)
-    objective = local_objective(site.name, table, study.loss, plan.classes, plan.intercept)
-    found = site.disclosure.unnameable(rarest(study, Frame(frame), schema), study.target)
-    found += objections(site.disclosure, objective, design.names)
+    preparer = Preparer(site.name, frame, least=max(LEAST, site.disclosure.min_rows_per_level))
+    schema = describe(study, preparer.frame, site.disclosure.min_rows_per_class)
+    everywhere = replace(schema, positive=tuple(range(len(study.positive))))  # other sites may have the rest
+    plan = agree(study, {site.name: _with_two_classes(study, everywhere)})
+    plan, told = _tallied(plan, preparer, schema.complete)
+    ready = preparer.ready(plan)
+    objective = local_objective(site.name, preparer.table(plan), study.loss, plan.classes, plan.intercept)
+    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.target)
+    found += objections(site.disclosure, objective, ready.names)
     found += [each for answer in told for each in site.disclosure.too_small(tallies.smallest_block(answer))]
     broken = [f"{one.rule}: {one.detail}" for one in found]
-    return schema, replace(plan, names=design.names, terms=design.terms), ready, told, broken
+    return schema, replace(plan, names=ready.names, terms=ready.terms), ready, told, broken
 
 
-def _tallied(plan: DesignPlan, site: SiteFile, frame: Any, rows: int) -> tuple[DesignPlan, list[Tallies]]:
+def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPlan, list[Tallies]]:
     """The plan with the means and knots of this site's rows, and what it would tell for those of all."""
-    preparer = Preparer(site.name, frame, least=max(LEAST, site.disclosure.min_rows_per_level))
     told: list[Tallies] = []
     try:
         while tallies.pending(plan):
             told.append(preparer.tally(plan))
-            plan = tallies.with_tallies(plan, {site.name: told[-1]}, rows)
+            plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, rows)
     except DataError as error:
         raise DataError(f"{error} (from this site's rows alone; with those of others it may work)") from error
     return plan, told
@@ -168,6 +167,12 @@ def _of_schema(schema: Schema) -> Item:
     labels = f", the classes {', '.join(map(str, schema.labels))}" if schema.labels else ""
     what = f"names, kinds and missing values of {len(schema.fields)} columns, {levels} levels{labels}"
     return Item("before", what, None, len(encode(schema)))
+
+
+def _of_ready(ready: Ready) -> list[Item]:
+    count = 2 * len(ready.measured)
+    units = [Item("before", "means and variances of columns", count, 8 * count)] if count else []
+    return [Item("before", "rows used, and their weight", 2, len(encode(ready)) - 8 * count), *units]
 
 
 def _with_two_classes(study: Study, schema: Schema) -> Schema:

@@ -12,23 +12,24 @@ from fedshed.tables.frozen import needed
 from fedshed.tables.reading import read_table
 
 
-def read(site: SiteFile, folder: Path) -> Any:
-    """The columns a site offers, under the study's names."""
-    table = _read(site.name, site.table, folder)
+def read(site: SiteFile, folder: Path, text: tuple[str, ...] = ()) -> Any:
+    """The columns a site offers, under the study's names; `text` are those whose numbers are codes."""
+    names = site.columns or ()
+    own = names if isinstance(names, dict) else {name: name for name in names}
+    table = _read(site.name, site.table, folder, tuple(own.get(name, name) for name in text))
     if site.columns is None:
         return table
-    own = site.columns if isinstance(site.columns, dict) else {name: name for name in site.columns}
     lacking = [name for name in own.values() if name not in table.column_names]
     if lacking:
         raise DataError(f"site {site.name!r}: [columns] names {lacking}, which its table does not have")
     return table.select(list(own.values())).rename_columns(list(own))
 
 
-def _read(site: str, source: Source, folder: Path) -> Any:
+def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any:
     try:
         if source.sql is not None:
             return _query(source, folder)
-        return read_table(folder / str(source.csv or source.parquet), source.csv_format())
+        return read_table(folder / str(source.csv or source.parquet), source.csv_format(text))
     except ConfigError:
         raise
     except Exception as error:  # whatever a file or a database says

@@ -27,8 +27,9 @@ from fedshed.fitting.stages import (
 )
 from fedshed.objectives import LinearModel
 from fedshed.objectives.build import local_objective
+from fedshed.preparation.describe import text_columns
 from fedshed.preparation.guarded import GuardedPreparer
-from fedshed.preparation.site import Preparer
+from fedshed.preparation.site import Preparer, asked_study
 from fedshed.privacy.policy import Gate
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
@@ -58,8 +59,8 @@ class Host:
         self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None]] = {}
         self._objectives: dict[bytes, LinearModel] = {}
 
-    def frame(self, study: bytes) -> Any:
-        """The site's table, the same throughout a study."""
+    def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
+        """The site's table, the same throughout a study; `text` are columns whose numbers are codes."""
         raise NotImplementedError
 
     def gate(self, study: bytes) -> Gate | None:
@@ -122,7 +123,8 @@ class Host:
         gate = self.gate(envelope.study)
         if isinstance(stage, Prepare):
             same_protocol("the Master", stage.protocol)
-            preparer = Preparer(self.name, self.frame(envelope.study), key=self.key())
+            text = text_columns(asked_study(envelope.payload))
+            preparer = Preparer(self.name, self.frame(envelope.study, text), key=self.key())
             return (preparer if gate is None else GuardedPreparer(preparer, gate)), None
         site = self._site(envelope, stage)
         return (site if gate is None else Guarded(site, gate)), site
@@ -130,7 +132,7 @@ class Host:
     def _site(self, envelope: Envelope, stage: Play) -> Site:
         if envelope.key not in self._objectives:
             plan = stage.plan
-            table = plan.table(self.frame(envelope.study))
+            table = plan.table(self.frame(envelope.study, text_columns(plan.study)))
             self._objectives[envelope.key] = local_objective(
                 self.name, table, plan.study.loss, plan.classes, plan.intercept
             )

@@ -68,7 +68,7 @@ class TableHost(Host):
         super().__init__(name)
         self._table = table
 
-    def frame(self, study: bytes) -> Any:
+    def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
         """The table."""
         return self._table
 

@@ -104,7 +104,7 @@ class HostedTables:
         """The stage of the fit; a site builds its rows without the design's names."""
         for site, greeting in self._greetings().items():
             _is_itself(site, greeting)
-        stage = Play(replace(plan, names=(), terms=()), raw(algorithm))
+        stage = Play(replace(plan, names=(), terms=(), warnings=()), raw(algorithm))
         return _HostedSites(self._session(stage), self._transport.stateless)
 
     def budget(self) -> Channel | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from fedshed.objectives.targets import check_offset, coded, common_classes
 if TYPE_CHECKING:
     from fedshed.tables import Federation
     from fedshed.tables.stored import Table
+
+
+INTERCEPT = "intercept"
 
 
 def local_objectives(federation: Federation, loss: str, intercept: bool = False) -> dict[str, LinearModel]:
@@ -53,10 +57,21 @@ def local_objective(
 
 def coefficient_names(columns: tuple[str, ...], intercept: bool, contrasts: int) -> tuple[str, ...]:
     """The names of theta's entries: columns, the intercept last; each contrast of the classes in turn."""
-    names = (*columns, "intercept") if intercept else columns
+    if intercept:
+        check_no_intercept(columns)
+    names = (*columns, INTERCEPT) if intercept else columns
     if contrasts == 1:
         return names
     return tuple(f"{name} [contrast {k + 1}]" for k in range(contrasts) for name in names)
+
+
+def check_no_intercept(columns: Iterable[str]) -> None:
+    """Refuse a column that has the name of the model's own intercept."""
+    if INTERCEPT in columns:
+        raise ConfigError(
+            f"a column is called {INTERCEPT!r}, as the model's own intercept is; rename the column, leave it "
+            "out, or fit without an intercept (intercept = false)"
+        )
 
 
 def _with_intercept(X: Rows) -> Rows:

@@ -22,15 +22,22 @@ def common_classes(family: Family, labels: Iterable[NDArray[Any]]) -> tuple[Any,
     if not family.classified:
         return None
     classes = np.unique(np.concatenate([np.unique(y) for y in labels])).tolist()
-    shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+    shown = _shown(classes)
     if len(classes) < 2:
-        raise DataError(f"y has {len(classes)} class over all sites ({shown}); check the target column")
+        raise DataError(f"y has {len(classes)} class over all sites{shown}; check the target column")
     if family.classes == "two" and len(classes) > 2:
         raise DataError(
-            f"the {family.loss} loss needs exactly two classes over all sites, found {len(classes)} "
-            f"({shown}); use 'multinomial', keep two, or code one against the rest"
+            f"the {family.loss} loss needs exactly two classes over all sites, found {len(classes)}"
+            f"{shown}; use 'multinomial', keep two, or code one against the rest"
         )
     return tuple(classes)
+
+
+def _shown(classes: list[Any]) -> str:
+    """The first few classes; numbers may be measurements, and are not quoted."""
+    if not all(isinstance(label, bool | str) for label in classes):
+        return ""
+    return f" ({', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})"
 
 
 def coded(family: Family, site: str, y: NDArray[Any], classes: tuple[Any, ...] | None) -> NDArray[Any]:

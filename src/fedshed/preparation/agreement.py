@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError, ProtocolError
 from fedshed._utils.names import closest
+from fedshed.objectives.build import check_no_intercept
 from fedshed.objectives.families import family_of
 from fedshed.objectives.targets import common_classes
 from fedshed.preparation import formulas
@@ -18,10 +20,11 @@ from fedshed.preparation.describe import identifier, is_category, looks_like_ide
 from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.study import Study
-from fedshed.tables.frames import LONGEST, in_order, level_text
+from fedshed.tables.frames import LONGEST, common_order, in_order, level_text
 
 Schemas = Mapping[str, Schema]
 LONGEST_REASON = 1000  # characters of a sentence from a site
+_CODE = re.compile(r"0\d+")  # digits with a zero in front
 _SAID = {"number": "numbers", "category": "text", "boolean": "booleans"}
 
 
@@ -34,13 +37,18 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
         _same_kind(study, column, {site: mine[column] for site, mine in fields.items()})
     _check_problems(fields)
     _check_excluded(study, schemas)
+    _check_positive(study, schemas)
     first = next(iter(fields.values()))
     _check_kinds_of_numbers(study, first)
     categories = [column for column in columns if first[column].kind != "number"]
     _no_identifiers(study, schemas, {c: [mine[c] for mine in fields.values()] for c in categories})
+    for column in categories:
+        _no_lost_zeros(column, {site: mine[column] for site, mine in fields.items()})
     levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
     _known_references(study, categories)
     intercept = study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    if intercept:
+        check_no_intercept(columns)
     if not columns and not intercept:
         raise ConfigError("no column is left for the model; name at least one, or let it have an intercept")
     return DesignPlan(study, columns, levels, _classes(study, schemas), intercept)
@@ -126,6 +134,16 @@ def _check_excluded(study: Study, schemas: Schemas) -> None:
         raise ConfigError(f"exclude names {lacks[0]!r}, which no site has; correct its name")
 
 
+def _check_positive(study: Study, schemas: Schemas) -> None:
+    """A positive value must occur at one site at least: a slip would count its rows as negative."""
+    found = {place for schema in schemas.values() for place in schema.positive}
+    if lacks := [value for place, value in enumerate(study.positive) if place not in found]:
+        raise ConfigError(
+            f"positive names {lacks[0]!r}, which no site has in column {study.target!r} (a site with a "
+            "disclosure policy does not name a value that too few rows have); correct it, or leave it out"
+        )
+
+
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
     computed = sorted(formulas.formula_of(study).numbers) if study.formula is not None else []
     for column in (*filter(None, study.numbers), *computed):
@@ -146,9 +164,27 @@ def _no_identifiers(study: Study, schemas: Schemas, categories: Mapping[str, lis
             raise DataError(identifier(study, column, len(union), rows))
 
 
+def _no_lost_zeros(column: str, fields: Mapping[str, Field]) -> None:
+    """Refuse codes such as 01 at one site where another has them as numbers, without their zeros."""
+    for site, field in fields.items():
+        for code in filter(_CODE.fullmatch, field.levels):
+            bare = code.lstrip("0") or "0"
+            apart = not any({code, bare} <= set(other.levels) for other in fields.values())
+            for there, other in fields.items():
+                if other.from_numbers or (apart and bare in other.levels):
+                    level = bare if bare in other.levels else next(iter(other.levels), bare)
+                    raise DataError(
+                        f"column {column!r}: site {site!r} has the code {code!r}, and site {there!r} has "
+                        f"{level!r}, a number without leading zeros; read the column as text there (in "
+                        "pandas: dtype=str), or write the codes alike in the files"
+                    )
+
+
 def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:
-    """All levels that occur anywhere, the reference first."""
+    """All levels that occur anywhere, the reference first; in the order that sites declare, if they agree."""
     union = in_order({level for field in fields for level in field.levels})
+    declared = common_order(field.levels for field in fields if field.ordered) or ()
+    union = (*declared, *(level for level in union if level not in set(declared)))
     if len(union) > study.max_levels or any(len(level) > LONGEST for level in union):
         raise DataError(
             f"column {column!r} has {len(union)} levels over all sites, of which max_levels = "

@@ -5,25 +5,32 @@ from __future__ import annotations
 import numpy as np
 
 from fedshed._utils.errors import DataError
+from fedshed.objectives.families import family_of
 from fedshed.preparation import formulas
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.plan import complete_rows
-from fedshed.preparation.responses import event, labels
+from fedshed.preparation.responses import event, labels, positive_rows
 from fedshed.preparation.study import Study
 from fedshed.tables.frames import LONGEST, Column, Frame, in_order
 
 MOST_COLUMNS = 10_000
+MOST_CLASSES = 100
 MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
 
 
-def describe(study: Study, frame: Frame) -> Schema:
-    """The schema of the columns a study uses; levels and classes are those of the rows that will be used."""
+def describe(study: Study, frame: Frame, least: int = 1) -> Schema:
+    """The schema of the columns a study uses; levels and classes are those of the rows that will be used.
+
+    A positive value of the target that fewer than `least` rows have is not named.
+    """
     read = _read(study, frame)
     used, complete = _used(study, read)
     fields = [_field(study, name, column, used[name]) for name, column in read.items()]
     classes = _labels(study, used[study.target]) if study.classified else ()
     excluded = tuple(name for name in study.exclude if name in frame.names)
-    return Schema(frame.rows, complete, tuple(fields), classes, excluded)
+    counts = _positive_rows(study, frame, read)
+    positive = tuple(place for place, rows in counts.items() if rows >= least)
+    return Schema(frame.rows, complete, tuple(fields), classes, excluded, positive)
 
 
 def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
@@ -31,8 +38,19 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     named = {field.name for field in schema.fields if field.levels} | (
         {study.target} if schema.labels else set()
     )
-    used, _ = _used(study, _read(study, frame))
-    return {name: _fewest(used[name]) for name in used if name in named}
+    read = _read(study, frame)
+    used, _ = _used(study, read)
+    fewest = {name: _fewest(used[name]) for name in used if name in named}
+    counts = _positive_rows(study, frame, read)
+    if schema.positive:
+        fewest[study.target] = min(fewest[study.target], *(counts.get(j, 0) for j in schema.positive))
+    return fewest
+
+
+def _positive_rows(study: Study, frame: Frame, read: dict[str, Column]) -> dict[int, int]:
+    """In how many of the rows that will be used each positive value of the target occurs."""
+    target = frame.column(study.target)
+    return positive_rows(study, target.take(complete_rows(read)) if study.missing == "drop" else target)
 
 
 def _fewest(column: Column) -> int:
@@ -81,10 +99,23 @@ def is_category(study: Study, name: str) -> bool:
     return name in study.categories or name in in_formula or name == study.site
 
 
+def text_columns(study: Study) -> tuple[str, ...]:
+    """The columns whose numbers are codes: where a file is read, as they are written."""
+    in_formula = formulas.formula_of(study).categories if study.formula is not None else frozenset[str]()
+    return tuple(sorted({*study.categories, *in_formula, *([study.site] if study.site else [])}))
+
+
 def _check_text(name: str, column: Column) -> None:
-    """Refuse a column of numbers that only a mark for missing values, or a slip, has made text."""
+    """Refuse a column of numbers that are text: by its type, by a mark for missing values, or by a slip."""
+    if column.kind != "category" or column.declared or not column.levels:
+        return
     wrong = [level for level in column.levels if not _is_number(level)]
-    if column.kind == "category" and 0 < len(wrong) < len(column.levels) / 2:
+    if not wrong and not looks_like_identifier(len(column.levels), int((~column.missing).sum())):
+        raise DataError(
+            f"column {name!r} is text, though all its {len(column.levels)} different values are numbers; "
+            "convert it to numbers, or list it under categories (in a formula: C()) if they are codes"
+        )
+    if 0 < len(wrong) < len(column.levels) / 2:
         raise DataError(
             f"column {name!r} is text, though {len(column.levels) - len(wrong)} of its {len(column.levels)} "
             f"values are numbers{_mark(wrong)}; name the mark for missing values in na_values, "
@@ -109,7 +140,8 @@ def _is_number(level: str) -> bool:
 def _field(study: Study, name: str, column: Column, used: Column) -> Field:
     missing = int(column.missing.sum())
     try:
-        return Field(name, column.kind, missing, _levels(study, name, used))
+        levels = _levels(study, name, used)
+        return Field(name, column.kind, missing, levels, "", column.ordered, column.from_numbers)
     except DataError as error:
         return Field(name, column.kind, missing, problem=str(error))
 
@@ -129,7 +161,8 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
     if any(len(level) > LONGEST for level in column.levels):
         raise DataError(f"column {name!r} has levels of more than {LONGEST} characters; shorten them")
     occurring = set(column.values[~column.missing].tolist())
-    return in_order(level for j, level in enumerate(column.levels) if j in occurring)
+    levels = tuple(level for j, level in enumerate(column.levels) if j in occurring)
+    return levels if column.ordered else in_order(levels)
 
 
 def looks_like_identifier(levels: int, rows: int) -> bool:
@@ -148,11 +181,23 @@ def identifier(study: Study, name: str, levels: int, rows: int) -> str:
 
 
 def _labels(study: Study, column: Column) -> tuple[bool | int | float | str, ...]:
-    found = labels(column)
-    if len(found) > study.max_levels:
+    """The classes of the target, if they are few: the values of one that measures something never leave."""
+    found, numbers = labels(column), "choose a family for numbers (linear, poisson, gamma)"
+    if family_of(study.loss).classes == "two" and len(found) > 2:
         raise DataError(
-            f"the target {study.target!r} has {len(found)} different values, too many for classes; choose a "
-            "family for numbers (linear, poisson, gamma), or group them"
+            f"the target {study.target!r} has {len(found)} different values, but the {study.family} family "
+            f"needs exactly two classes; {numbers} or multinomial, or say which values count as yes "
+            "(positive = [...], --positive)"
+        )
+    if len(found) > min(study.max_levels, MOST_CLASSES):
+        raise DataError(
+            f"the target {study.target!r} has {len(found)} different values, too many for classes; "
+            f"{numbers}, or group them"
+        )
+    if any(isinstance(label, float) for label in found):
+        raise DataError(
+            f"the target {study.target!r} holds numbers that are not whole, which are no classes; {numbers}, "
+            "or write the classes as text"
         )
     if any(isinstance(label, str) and len(label) > LONGEST for label in found):
         raise DataError(f"the target {study.target!r} has classes of over {LONGEST} characters; shorten them")

@@ -40,6 +40,7 @@ class GuardedPreparer:
         self._preparer, self._gate = preparer, gate
         self._name, self._frame = preparer.name, preparer.frame
         preparer.least = max(preparer.least, gate.policy.min_rows_per_level)  # rows of a histogram's block
+        preparer.named = gate.policy.min_rows_per_class
         least, rows = gate.policy.min_rows, self._frame.rows
         self._few = [Objection(f"at least {least} rows (min_rows)", f"there are {rows}")] * (rows < least)
 

@@ -47,7 +47,9 @@ class Tally(Message, frozen=True):
 class Field(Struct, frozen=True, array_like=True):
     """One column: its kind, how many rows miss it (-m: fewer than m), and its levels if it is a category.
 
-    Too many levels are not sent; `problem` says so, in case the column's kind is the one agreed on.
+    The levels are in the order that the site's table declares, if `ordered`; they were numbers, not text, if
+    `from_numbers`.  Too many levels are not sent; `problem` says so, in case the column's kind is the one
+    agreed on.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Field(Struct, frozen=True, array_like=True):
     missing: int
     levels: tuple[str, ...] = ()
     problem: str = ""
+    ordered: bool = False
+    from_numbers: bool = False
 
 
 class Schema(Message, frozen=True):
@@ -65,13 +69,15 @@ class Schema(Message, frozen=True):
     fields: tuple[Field, ...]
     labels: tuple[Label, ...] = ()
     excluded: tuple[str, ...] = ()  # of the columns that the study excludes, those that are there
+    positive: tuple[int, ...] = ()  # places of the study's positive values that the target has here
 
 
 class Ready(Message, frozen=True):
     """A site has built its design: rows used, their weight, the design's columns and the terms they are of.
 
     `constant` are the design columns that do not vary here; `sums` are those of each column, weighted, where
-    the study standardises.
+    the study standardises.  `measured` are the places of the table's columns of numbers with three values or
+    more, with their weighted means and variances: they show whether the sites have the same units.
     """
 
     rows: int
@@ -83,6 +89,9 @@ class Ready(Message, frozen=True):
     sums: Scalars | None = None
     missing: tuple[tuple[str, int], ...] = ()  # columns, and in how many rows each is missing
     digest: str = ""  # of the rows used and their target, weight and offset, with a key of the site
+    measured: tuple[int, ...] = ()
+    means: Scalars | None = None
+    variances: Scalars | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

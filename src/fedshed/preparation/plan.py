@@ -41,6 +41,7 @@ class DesignPlan(Struct, frozen=True):
     centres: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
     found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
+    warnings: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -113,8 +114,9 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The numbers of terms that come from all rows, in words."""
-        return tuple(f"{term}: {state.in_words()}." for term, state in self.transforms.items())
+        """What looks wrong in the tables, and the numbers of terms that come from all rows, in sentences."""
+        terms = (f"{term}: {state.in_words()}." for term, state in self.transforms.items())
+        return *self.warnings, *terms
 
     def l2(self) -> Vector:
         """The ridge of each coefficient, as `fedshed.optimize` takes it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import DataError, ProtocolError
@@ -28,14 +30,17 @@ from fedshed.preparation.messages import (
     Tally,
     Values,
 )
+from fedshed.preparation.notices import of_levels
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
+from fedshed.preparation.units import of_units
 from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.tables import Federation
 
+log = logging.getLogger("fedshed")
 M = TypeVar("M", bound=Message)
 
 
@@ -51,14 +56,15 @@ class Preparation(Conversation, frozen=True):
         schemas = yield from self._answers(Describe(study), Schema, problem)
         plan = yield from self._tallied(agree(study, schemas), schemas, problem)
         ready = yield from self._answers(Build(plan), Ready, problem)
+        notes = (*of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
         same = yield from self._constants(plan, ready, problem)
         if not study.standardize:
-            return plan, ready
+            return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
         plan = scaling.standardised(plan, ready, means, spread, same)
-        return plan, (yield from self._answers(Build(plan), Ready, problem))
+        return replace(plan, warnings=notes), (yield from self._answers(Build(plan), Ready, problem))
 
     def _tallied(self, plan: DesignPlan, schemas: Mapping[str, Schema], problem: Problem) -> Flow[DesignPlan]:
         """The plan with the numbers of all rows that the formula's transforms need: means, knots, ..."""
@@ -128,6 +134,8 @@ def negotiate(
     checks.reachable(transport, problem.agents)
     wire = Wire(Preparation(), problem, transport, Traffic(), patience=patience)
     plan, ready = wire.play(Preparation().flow(study, problem))
+    for note in plan.warnings:
+        log.warning("%s", note)
     return plan, ready, wire.traffic
 
 

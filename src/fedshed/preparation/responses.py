@@ -26,6 +26,15 @@ def event(study: Study, column: Column) -> Column:
     return Column("boolean", np.where(mine.missing, -1, hits[mine.values]), ("False", "True"))
 
 
+def positive_rows(study: Study, column: Column) -> dict[int, int]:
+    """How many rows have each of the study's positive values, by its place; without those that none has."""
+    mine = column.as_category()
+    found = np.bincount(mine.values[~mine.missing], minlength=len(mine.levels))
+    rows = dict(zip(mine.levels, found.tolist(), strict=True))
+    counts = {j: rows.get(level_text(value), 0) for j, value in enumerate(study.positive)}
+    return {j: count for j, count in counts.items() if count}
+
+
 def labels(column: Column) -> tuple[Any, ...]:
     """The classes that occur in a target, in their order: numbers, text, or False and True."""
     if column.kind == "number":

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, QuotingError
-from fedshed.preparation import formulas, scaling, tallies
+from fedshed.preparation import formulas, scaling, tallies, units
 from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design, numbers
 from fedshed.preparation.messages import (
@@ -35,6 +35,13 @@ from fedshed.tables.stored import Table
 LEAST = Policy().min_rows_per_level
 
 
+def asked_study(payload: bytes) -> Study:
+    """The study that an encoded request is about."""
+    part: Any = CODEC.decode_request(payload).parts[0]
+    study: Study = part.study if isinstance(part, Describe) else part.plan.study
+    return study
+
+
 class Preparer:
     """One site's answers, each a function of its frame and the request alone: asked twice, it answers alike.
 
@@ -47,6 +54,7 @@ class Preparer:
     ) -> None:
         self.name, self.frame, self._study, self._key = name, Frame(frame), study, key
         self.least = least  # rows in a block of a histogram
+        self.named = 1  # rows that have a value which is named; a gate may demand more
         self._built: tuple[DesignPlan, Table, Design] | None = None
 
     def handle(self, payload: bytes) -> bytes:
@@ -74,7 +82,8 @@ class Preparer:
         self._built = None
 
     def _build(self, plan: DesignPlan) -> tuple[Table, Design]:
-        unnamed = replace(plan, names=(), terms=())  # names come after the design, and do not change it
+        # Names and notes come after the design, and do not change it.
+        unnamed = replace(plan, names=(), terms=(), warnings=())
         if self._built is None or self._built[0] != unnamed:
             self._built = unnamed, *plan.build(self.frame)
         return self._built[1:]
@@ -92,20 +101,22 @@ class Preparer:
         if self._study is not None and study != self._study:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
-            return describe(part.study, self.frame)
+            return describe(part.study, self.frame, self.named)
         if isinstance(part, Tally):
             return self.tally(part.plan)
         if isinstance(part, Build):
-            return self._ready(part.plan)
+            return self.ready(part.plan)
         if isinstance(part, Spread):
             return scaling.deviations(self.table(part.plan), part.means)
         if isinstance(part, Constants):
             return self._values(part)
         raise DataError(f"does not know how to answer {type(part).__name__}")
 
-    def _ready(self, plan: DesignPlan) -> Ready:
+    def ready(self, plan: DesignPlan) -> Ready:
+        """That the design is built, and what the Master needs to know of it."""
         table, design = self._build(plan)
         rows = len(table.y)
+        measured = units.moments(plan, self.frame, table.weights) if plan.scales is None else ()
         return Ready(
             rows,
             self.frame.rows - rows,
@@ -116,6 +127,7 @@ class Preparer:
             scaling.sums(table) if plan.study.standardize and plan.scales is None else None,
             self._missing(plan) if self.frame.rows > rows else (),
             self._digest(plan, table),
+            *measured,
         )
 
     def _digest(self, plan: DesignPlan, table: Table) -> str:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
+from fedshed.tables.marks import MARKS
 
 ENDINGS = (".gz", ".bz2", ".zst", ".xz", ".csv", ".tsv", ".txt", ".data")
 SEPARATORS = (",", ";", "\t", "|")
@@ -23,6 +24,7 @@ _NOTES = logging.getLogger("fedshed")
 _WITH_COMMA = re.compile(r"[-+]?\d+(,\d+)?([eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DIGITS = re.compile(r"[-+]?\d+")
+_WHOLE = r"^-?(0|[1-9]\d*)[.,]0*$"  # 3.0, as programs write a whole number beside missing values
 _FIELDS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 
 
@@ -32,8 +34,9 @@ class CsvFormat(Struct, frozen=True):
     sep: str | None = None
     decimal: str | None = None
     encoding: str | None = None
-    na_values: tuple[str, ...] = ("",)  # marks for missing values
+    na_values: tuple[str, ...] = ()  # marks for missing values, besides those of `tables.marks`
     header: tuple[str, ...] | None = None  # names of the columns, of a file that has none
+    text: tuple[str, ...] = ()  # columns whose numbers are codes, read as they are written: 01 is not 1
 
     def __post_init__(self) -> None:
         if self.sep is not None and len(self.sep) != 1:
@@ -60,7 +63,10 @@ def read_csv(path: Path, form: CsvFormat = FOUND_OUT) -> Any:
         table, form = _decoded(path, form)
         _no_name_twice(path, table)
         table = _with_decimals(path, table, form)
-        return _named(path, _with_long_digits_as_text(path, table, form))
+        table = _with_codes_as_text(path, _with_long_digits_as_text(path, table, form), form)
+        table = _named(path, table)
+        _say_marks(path, table, form)
+        return table
     except (lzma.LZMAError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
@@ -81,10 +87,14 @@ def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
     return stream
 
 
-def _arrow(path: Path, form: CsvFormat, types: Mapping[str, Any] | None = None) -> Any:
+def _arrow(
+    path: Path, form: CsvFormat, types: Mapping[str, Any] | None = None, only: Sequence[str] = ()
+) -> Any:
+    """The table as Arrow reads it; with `only` some columns, in which no mark stands for a missing value."""
     from pyarrow import csv as arrow
 
     names = list(form.header) if form.header else None
+    marks = [] if only else [*MARKS, *form.na_values]
     try:
         with _opened(path) as file:
             return arrow.read_csv(
@@ -92,7 +102,7 @@ def _arrow(path: Path, form: CsvFormat, types: Mapping[str, Any] | None = None) 
                 read_options=arrow.ReadOptions(column_names=names, encoding=form.encoding or "utf-8"),
                 parse_options=arrow.ParseOptions(delimiter=form.sep or ","),
                 convert_options=arrow.ConvertOptions(
-                    null_values=list(form.na_values), strings_can_be_null=True,
+                    null_values=marks, strings_can_be_null=True, include_columns=list(only),
                     decimal_point=form.decimal or ".", column_types=dict(types or {}),
                 ),
             )  # fmt: skip
@@ -239,6 +249,50 @@ def _with_long_digits_as_text(path: Path, table: Any, form: CsvFormat) -> Any:
             if pc.any(pc.match_substring_regex(text, r"^[-+]?\d{17,}$")).as_py():
                 table = table.set_column(j, name, text)
     return table
+
+
+# --- codes ---------------------------------------------------------------------------------------
+
+
+def _with_codes_as_text(path: Path, table: Any, form: CsvFormat) -> Any:
+    """The table with the codes of the columns that `text` names as they are written; only 3.0 stays 3."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kept = (pa.types.is_string, pa.types.is_boolean, pa.types.is_null)
+    kinds = {name: table.schema.field(name).type for name in form.text if name in table.column_names}
+    codes = [name for name, kind in kinds.items() if not any(is_kept(kind) for is_kept in kept)]
+    texts = _arrow(path, form, dict.fromkeys(codes, pa.string())) if codes else table
+    for name in codes:
+        text = pc.utf8_trim_whitespace(texts.column(name))
+        if pc.all(pc.match_substring_regex(text, _WHOLE)).as_py():
+            continue
+        text = pc.replace_substring(text, ",", ".") if pa.types.is_floating(kinds[name]) else text
+        table = table.set_column(table.column_names.index(name), name, text)
+    return table
+
+
+# --- marks for missing values --------------------------------------------------------------------
+
+
+def _say_marks(path: Path, table: Any, form: CsvFormat) -> None:
+    """Say which columns of text have the usual marks for missing values: one of them may be a level."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = [f.name for f in table.schema if pa.types.is_string(f.type) and table[f.name].null_count]
+    if not names:
+        return
+    texts = _arrow(path, form, dict.fromkeys(names, pa.string()), only=names)
+    usual = pa.array([mark for mark in MARKS if mark and mark not in form.na_values])
+    for name in names:
+        found = texts[name].filter(pc.is_in(texts[name], usual))
+        if len(found):
+            marks = " or ".join(map(repr, sorted(found.unique().to_pylist())))
+            _NOTES.warning(
+                "%s: column %r: the text %s marks a missing value, in %d rows; if it is a level, rename it",
+                path, name, marks, len(found),
+            )  # fmt: skip
 
 
 # --- names ---------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ import logging
 import numbers
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeAlias
 
 import narwhals.stable.v2 as nw
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError
+from fedshed.tables.marks import is_mark
 from fedshed.tables.stored import missing as is_missing
 from fedshed.tables.stored import vector
 
@@ -32,6 +34,9 @@ class Column:
     kind: Kind
     values: NDArray[Any]
     levels: tuple[str, ...] = ()
+    declared: bool = False  # the frame itself calls it a category
+    ordered: bool = False  # and says in which order its levels are
+    from_numbers: bool = False  # its levels were numbers, which have no leading zeros
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -43,20 +48,21 @@ class Column:
         """These rows only, and the levels that occur in them."""
         values = self.values[rows]
         if self.kind == "number":
-            return Column(self.kind, values)
+            return replace(self, values=values)
         occurring = np.unique(values[values >= 0])
         recoded = np.full(len(self.levels) + 1, -1, dtype=np.intp)  # the last entry is that of -1
         recoded[occurring] = np.arange(len(occurring))
-        return Column(self.kind, recoded[values], tuple(self.levels[j] for j in occurring))
+        return replace(self, values=recoded[values], levels=tuple(self.levels[j] for j in occurring))
 
     def as_category(self) -> Column:
         """Numbers as categories: 2 and 2.0 are the level '2'."""
         if self.kind != "number":
-            return Column("category", self.values, self.levels)
+            return replace(self, kind="category")
         found, codes = np.unique(self.values, return_inverse=True)
         known = found[~np.isnan(found)]
         codes = np.where(codes < len(known), codes, -1)
-        return Column("category", codes, tuple(level_text(value) for value in known.tolist()))
+        levels = tuple(level_text(value) for value in known.tolist())
+        return Column("category", codes, levels, from_numbers=True)
 
 
 class Frame:
@@ -114,6 +120,24 @@ def in_order(levels: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(found, key=lambda level: (_parts(level), level)))
 
 
+def common_order(orders: Iterable[Sequence[str]]) -> tuple[str, ...] | None:
+    """One order of all levels that agrees with each of several; None if two contradict each other."""
+    before: TopologicalSorter[str] = TopologicalSorter()
+    for levels in orders:
+        for j, level in enumerate(levels):
+            before.add(level, *levels[max(j - 1, 0) : j])
+    try:
+        before.prepare()
+    except CycleError:
+        return None
+    found: list[str] = []
+    while before.is_active():
+        ready = in_order(before.get_ready())
+        found += ready
+        before.done(*ready)
+    return tuple(found)
+
+
 def _parts(level: str) -> list[Any]:
     """Text and numbers in turn, so that two levels can always be compared."""
     return [int(part) if j % 2 else part for j, part in enumerate(re.split(r"(\d+)", level))]
@@ -160,8 +184,40 @@ def _from_series(name: str, series: nw.Series[Any]) -> Column:
     if series.dtype == nw.Boolean and not series.is_null().any():
         return _boolean(series.to_numpy())
     if isinstance(series.dtype, nw.Categorical | nw.Enum):
-        return _from_objects(name, series.to_list()).as_category()
+        return _declared(name, series)
     return _from_objects(name, series.to_list())
+
+
+def _declared(name: str, series: nw.Series[Any]) -> Column:
+    """A column that the frame calls a category: a level NA is a level there, and an order is kept."""
+    column = replace(_from_objects(name, series.to_list(), marks=False).as_category(), declared=True)
+    order = declared_order(series)
+    if order is None:
+        return column
+    rank = {level_text(value): j for j, value in enumerate(order)}
+    levels = sorted(column.levels, key=rank.__getitem__)
+    new = {level: j for j, level in enumerate(levels)}
+    place = np.array([*(new[level] for level in column.levels), -1], dtype=np.intp)  # the last is that of -1
+    return replace(column, values=place[column.values], levels=tuple(levels), ordered=True)
+
+
+def declared_order(series: nw.Series[Any]) -> tuple[Any, ...] | None:
+    """The categories of a Categorical or Enum, if someone has put them in an order; else None.
+
+    An Enum and an ordered Categorical have one.  pandas sorts the categories of `astype("category")`, so
+    others were given by hand.
+    """
+    if isinstance(series.dtype, nw.Enum):
+        return tuple(series.cat.get_categories().to_list())
+    if series.implementation.is_pyarrow():
+        return tuple(series.cat.get_categories().to_list()) if series.to_native().type.ordered else None
+    if not isinstance(series.dtype, nw.Categorical) or not series.implementation.is_pandas():
+        return None
+    categories = tuple(series.cat.get_categories().to_list())
+    try:
+        return None if list(categories) == sorted(categories) else categories
+    except TypeError:  # of several types, which have no order
+        return None
 
 
 def _check_size(name: str, values: NDArray[Any]) -> None:
@@ -177,8 +233,11 @@ def _boolean(values: NDArray[Any]) -> Column:
     return Column("boolean", values.astype(np.intp), ("False", "True"))
 
 
-def _from_objects(name: str, values: Sequence[Any]) -> Column:
-    """Codes in order of appearance, and the kind that all the values have in common."""
+def _from_objects(name: str, values: Sequence[Any], marks: bool = True) -> Column:
+    """Codes in order of appearance, and the kind that all the values have in common.
+
+    With `marks`, text that marks a missing value is one.
+    """
     index: dict[Any, int] = {}
     try:
         codes = np.fromiter((index.setdefault(value, len(index)) for value in values), np.intp, len(values))
@@ -187,15 +246,28 @@ def _from_objects(name: str, values: Sequence[Any]) -> Column:
         raise DataError(
             f"column {name!r} holds values of type {kind}; turn it into numbers or text, or leave it out"
         ) from None
-    known = [value for value in index if not is_missing(value)]
+    marked = [j for value, j in index.items() if marks and is_mark(value)]
+    _say_marked(name, [value for value in index if marks and is_mark(value)], np.isin(codes, marked))
+    found = {value: j not in marked and not is_missing(value) for value, j in index.items()}
+    known = [value for value in index if found[value]]
     kind = _common_kind(name, known)
     if kind == "number":
-        numbers_ = [np.nan if is_missing(value) else float(value) for value in index]
+        numbers_ = [float(value) if found[value] else np.nan for value in index]
         return Column("number", np.array(numbers_, dtype=np.float64)[codes])
     levels = ("False", "True") if kind == "boolean" else tuple(dict.fromkeys(map(level_text, known)))
     place = {level: j for j, level in enumerate(levels)}
-    local = [-1 if is_missing(value) else place[level_text(value)] for value in index]
+    local = [place[level_text(value)] if found[value] else -1 for value in index]
     return Column(kind, np.array(local, dtype=np.intp)[codes], levels)
+
+
+def _say_marked(name: str, marks: Sequence[str], rows: NDArray[np.bool_]) -> None:
+    """Say how many rows have a mark: one of them may be a level."""
+    if marks:
+        _NOTES.warning(
+            "column %r: the text %s marks a missing value, in %d rows; if it is a level, rename it, or make "
+            "the column a Categorical or Enum",
+            name, " or ".join(map(repr, marks)), int(rows.sum()),
+        )  # fmt: skip
 
 
 def _common_kind(name: str, values: Iterable[Any]) -> Kind:

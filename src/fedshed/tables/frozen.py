@@ -6,11 +6,12 @@ from importlib import import_module
 from typing import Any
 
 from fedshed._utils.errors import ConfigError, DataError
+from fedshed.tables.frames import declared_order
 
 
 def arrow_table(site: str, table: Any) -> Any:
     """A table of any kind that `fit` takes, as Arrow."""
-    import narwhals
+    import narwhals.stable.v2 as narwhals
 
     pa = needed("pyarrow", "data")
     try:
@@ -19,9 +20,17 @@ def arrow_table(site: str, table: Any) -> Any:
         if isinstance(table, dict):
             return pa.table(table)
         native = narwhals.from_native(table, eager_only=True)
-        return pa.table({name: native[name].to_arrow() for name in native.columns})  # without an index
+        return pa.table({name: _arrow_column(native[name]) for name in native.columns})  # without an index
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise DataError(f"site {site!r}: its table cannot be handed to a process: {error}") from error
+
+
+def _arrow_column(series: Any) -> Any:
+    """A column as Arrow; levels that the frame has in an order keep it."""
+    pa, order = needed("pyarrow", "data"), declared_order(series)
+    if order is None:
+        return series.to_arrow()
+    return series.to_arrow().cast(pa.dictionary(pa.int64(), pa.array(order).type, ordered=True))
 
 
 def freeze(table: Any) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v2 as nw
+from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.files import in_words
@@ -34,6 +35,7 @@ def read_sites(
     `site` in the tables.
     """
     tables: dict[str, Any] = {}
+    csv = csv if site is None else replace(csv, text=(*csv.text, site))
     for path in map(Path, paths):
         table = read_table(path, csv)
         found = {_stem(path): table} if site is None else _located(path, table, site, keep)

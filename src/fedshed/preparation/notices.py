@@ -1,0 +1,97 @@
+"""What looks wrong in the levels of a category, in sentences: a slip at a site makes two levels of one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from fedshed.preparation.messages import Schema
+from fedshed.preparation.study import Study
+from fedshed.tables.frames import common_order, in_order
+from fedshed.tables.marks import is_mark
+
+_MOST = 3  # levels that one sentence names
+
+
+def of_levels(study: Study, schemas: Mapping[str, Schema]) -> tuple[str, ...]:
+    """A sentence for each way in which the levels of a column, or the classes of the target, look wrong."""
+    found = (
+        sentence
+        for column, sites in _levels_by_site(study, schemas).items()
+        for sentence in (*_alike(column, sites), *_marks(column, sites), *_at_one_site(study, column, sites))
+    )
+    return (*found, *_orders(schemas))
+
+
+def _levels_by_site(study: Study, schemas: Mapping[str, Schema]) -> dict[str, dict[str, list[str]]]:
+    """The sites of each level, by column."""
+    sites: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for site in sorted(schemas):
+        named = {field.name: field.levels for field in schemas[site].fields}
+        named[study.target] = tuple(label for label in schemas[site].labels if isinstance(label, str))
+        for column, levels in named.items():
+            for level in levels:
+                sites[column][level].append(site)
+    return sites
+
+
+def _alike(column: str, sites: Mapping[str, list[str]]) -> Iterable[str]:
+    """Levels that differ by case or spaces only, or are one number in two spellings."""
+    for alike, how in ((_without_case, "by case or spaces"), (_number, "in how a number is written")):
+        for levels in _groups(sites, alike):
+            where = ", ".join(f"{level!r} (site {sites[level][0]!r})" for level in levels[:_MOST])
+            yield f"column {column!r}: the levels {where} differ only {how}; write them alike if they are one"
+
+
+def _groups(levels: Iterable[str], alike: Callable[[str], object]) -> list[list[str]]:
+    found: dict[object, list[str]] = defaultdict(list)
+    for level in in_order(levels):
+        found[alike(level)].append(level)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _without_case(level: str) -> str:
+    return "".join(level.split()).casefold()
+
+
+def _number(level: str) -> object:
+    """The number that a level is; a text is its own."""
+    try:
+        return float(level)
+    except ValueError:
+        return level
+
+
+def _marks(column: str, sites: Mapping[str, list[str]]) -> Iterable[str]:
+    """Levels that mark a missing value; a frame that declares its levels may have them."""
+    for level in filter(is_mark, sites):
+        yield (
+            f"column {column!r}: the level {level!r} at site {sites[level][0]!r} looks like a mark for a "
+            "missing value; make it one there if it is"
+        )
+
+
+def _at_one_site(study: Study, column: str, sites: Mapping[str, list[str]]) -> Iterable[str]:
+    """Levels whose effect cannot be told from that of the only site that has them."""
+    alone = [level for level in in_order(sites) if len(sites[level]) == 1]
+    several = len({site for each in sites.values() for site in each}) > 1
+    if alone and several and column != study.site:
+        named = ", ".join(f"{level!r} (site {sites[level][0]!r})" for level in alone[:_MOST])
+        more = f" and {len(alone) - _MOST} more" if len(alone) > _MOST else ""
+        kind, verb = ("level", "occurs") if len(alone) == 1 else ("levels", "occur")
+        yield f"column {column!r}: the {kind} {named}{more} {verb} at one site only; check the spelling"
+
+
+def _orders(schemas: Mapping[str, Schema]) -> Iterable[str]:
+    """Columns whose levels the sites declare in orders that contradict each other."""
+    declared: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for site in sorted(schemas):
+        for field in schemas[site].fields:
+            if field.ordered:
+                declared[field.name].append(field.levels)
+    for column, orders in declared.items():
+        if common_order(orders) is None:
+            yield (
+                f"column {column!r}: the sites declare its levels in different orders, so they are in "
+                "alphabetical order here; declare one order, or name the reference in references"
+            )
