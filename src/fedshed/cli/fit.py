@@ -97,7 +97,6 @@ def predict(
     """
     from fedshed._utils.files import write_atomically
     from fedshed.fitting.model import Model
-    from fedshed.preparation.describe import text_columns
     from fedshed.tables import read_table
 
     if out is not None:
@@ -105,7 +104,7 @@ def predict(
     if missing not in ("refuse", "empty"):
         raise ConfigError(f"--missing {missing}: write refuse or empty")
     fitted = Model.load(model)
-    frame = read_table(table, given.format(text_columns(fitted.plan.study)))
+    frame = read_table(table, given.format(tuple(fitted.plan.levels)))
     text = _predictions(fitted, frame, missing == "empty")
     if out is None:
         typer.echo(text, nl=False)
