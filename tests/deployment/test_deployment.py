@@ -451,6 +451,26 @@ def test_a_positive_value_of_few_rows_is_not_named(folder):
         conduct_study(StudyFile(wish, SITES), InProcess(nodes(folder, disclosure=policy)))
 
 
+def test_the_notes_of_a_study_are_the_masters_own(folder):
+    """They say what is at other sites."""
+    for k, site in enumerate(SITES):
+        frame = pd.read_csv(folder / f"{site}.csv").assign(
+            drug=lambda f, k=k: np.resize(["x", f"d{k}"], len(f))
+        )
+        frame.to_csv(folder / f"{site}.csv", index=False)
+    sent: list[bytes] = []
+
+    class Heard(InProcess):
+        def exchange(self, payloads):
+            sent.extend(payloads.values())
+            return super().exchange(payloads)
+
+    model, _ = conduct_study(STUDY, Heard(nodes(folder)))
+    assert any("'d0' (site 'a')" in note and "one site only" in note for note in model.plan.notes)
+    assert sent
+    assert not any(b"one site only" in payload for payload in sent)
+
+
 def test_codes_are_read_as_text_where_the_study_calls_them_categories(folder):
     """01 at one site and 10 at another; under the site's own name, also after a restart, and as fit does."""
     frames = {site: pd.read_csv(folder / f"{site}.csv") for site in SITES}

@@ -52,7 +52,8 @@ def test_codes_keep_their_zeros_on_the_command_line_and_in_predictions(tmp_path,
     assert model.plan.levels["ward"] == ("01", "02", "10", "K1")
     expected = smf.ols("y ~ x + C(ward)", pd.concat(tables.values())).fit().params
     np.testing.assert_allclose(model.coefficients["ward[K1]"], expected["C(ward)[T.K1]"], rtol=1e-6)
-    predicted = call("predict", tmp_path / "model.json", paths[0])
+    (path,) = written(tmp_path, {"new": tables["b"][:2]})  # its codes are all digits
+    predicted = call("predict", tmp_path / "model.json", path)
     assert predicted.exit_code == 0, predicted.stderr
 
 

@@ -96,6 +96,14 @@ def test_sites_with_one_unit_are_hardly_ever_noted(name):
     assert alarms <= 1
 
 
+@pytest.mark.parametrize(("rows", "noted"), [(12, False), (900, True)])
+def test_of_few_rows_more_than_tenfold_is_asked(rows, noted):
+    """Twelvefold at both sizes: 10 (1 + 3 / sqrt(12)) is 19, 10 (1 + 3 / sqrt(900)) is 11."""
+    x, y = np.resize([-1.0, 0.0, 1.0], rows), np.random.default_rng(0).normal(size=rows)
+    tables = {"a": {"x": x, "y": y}, "b": {"x": 12 * x, "y": y}}
+    assert bool(notes(tables, Study(family="linear", target="y"))) == noted
+
+
 def test_sites_of_different_people_are_not_noted():
     """Means two standard deviations apart, and spreads four times as large."""
     tables = {name: patients(k, 200) for k, name in enumerate("abc")}

@@ -123,7 +123,6 @@ def predict(
     """
     from fedshed._utils.files import write_atomically
     from fedshed.fitting.model import Model
-    from fedshed.preparation.describe import text_columns
     from fedshed.tables import read_table
 
     if out is not None:
@@ -134,7 +133,7 @@ def predict(
         raise ConfigError(f"--on-unknown-level {on_unknown_level}: write error or missing")
     _check_errors(level, False, 1)
     fitted = Model.load(model)
-    frame = read_table(table, given.format(text_columns(fitted.plan.study)))
+    frame = read_table(table, given.format(tuple(fitted.plan.levels)))
     unknown = on_unknown_level == "missing"
     kept = fitted.plan.complete(frame, unknown) if missing == "empty" or unknown else None
     text = _predictions(fitted, frame, kept, level if interval else None)
