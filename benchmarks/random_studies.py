@@ -30,7 +30,10 @@ FAR, DIGITS = 1e-6, 1e-6  # standard errors, and share of a standard error
 CAUSES = {
     "collinear": ("collinear", "same in every row", "one level", "standardise"),
     "separated": ("separated", "no finite optimum", "class", "no row"),
-    "": ("standardise", "degrees of freedom", "class", "one level", "units"),
+    "": (
+        *("standardise", "degrees of freedom", "class", "one level", "units", "newton"),
+        *("separated", "no finite optimum"),  # small tables may be
+    ),
 }
 
 

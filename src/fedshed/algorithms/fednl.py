@@ -92,7 +92,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         H = np.zeros(problem.n * (problem.n + 1) // 2)
         for i in problem.agents:
             H += problem.p[i] * state.known[i].curvature.packed
-        direction = -_projected_solve(unpack(H, problem.n), problem.l2, g)
+        direction = -_projected_solve(unpack(H, problem.n), problem, g)
         step = yield from self.line_search(self, problem, state, g, direction)
         rounds = 1 + self.line_search.rounds + (state.t == 1)
         return step.state, Info(step.eta, rounds, renewed=len(problem.agents), stopped=step.stopped)
@@ -184,11 +184,11 @@ def leading_part(A: Matrix, rank: int) -> tuple[Vector, Matrix]:
     return values[order], np.ascontiguousarray(columns.T[order])
 
 
-def _projected_solve(H: Matrix, l2: Vector, g: Vector) -> Vector:
+def _projected_solve(H: Matrix, problem: Problem, g: Vector) -> Vector:
     """[H + diag(l2)]^-1 g with the data term projected onto H >= 0."""
     try:  # positive semidefinite up to rounding: nothing to project
         np.linalg.cholesky(H + 1e-12 * np.trace(H) / len(g) * np.eye(len(g)))
     except np.linalg.LinAlgError:
         values, columns = np.linalg.eigh(H)
         H = (columns * np.maximum(values, 0.0)) @ columns.T
-    return DensePlusRidge(H, l2).solve(g)
+    return DensePlusRidge(H, problem.l2, problem.columns).solve(g)

@@ -40,7 +40,12 @@ from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import newton_step
 from fedshed.solve.run import Result, Watch, conclude, run
 from fedshed.solve.separation import along, separated, separating
-from fedshed.solve.stages import decreases_without_bound, fit_stage, null_start
+from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start
+
+NEAR = 5e-7  # standard errors from the optimum: nearer is as good as there
+NEWTON_REACH = 0.5  # standard errors within which a Newton step without a search can be trusted
+MOST_STEPS = 5
+UNEVEN = 1e3  # between the curvatures' roots of two columns, by which a run can fail
 
 
 class Conducted(Struct, frozen=True):
@@ -104,6 +109,10 @@ def fit_problem(
         try:
             evidence = gather(sites, problem, result.theta, goal.patience) if inference else None
             found = infer_from(problem, result.theta, evidence, weight_type) if evidence else None
+            if evidence and found and settled(result.converged, result.reason):
+                result, evidence, found = _polished(
+                    problem, result, evidence, found, sites, goal, weight_type
+                )
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
                     sites, problem, result.theta, evidence, found, errors, goal.patience
@@ -167,6 +176,30 @@ def _run(
         return run(algorithm, problem, transport, progress, goal, saver, watch)
 
 
+def _polished(
+    problem: Problem, result: Result, evidence: Evidence, found: Inference, sites: Sites, goal: Goal,
+    weight_type: WeightType,
+) -> tuple[Result, Evidence, Inference]:  # fmt: skip
+    """Exact Newton steps from what the inspection told, until an estimate is as near as its errors can tell.
+
+    A gradient below tol may leave it further away, where rows are many or units small.  The Hessian is at
+    hand, so each step costs no more than an inspection of where it leads.
+    """
+    reach = np.inf if family_of(problem.loss).quadratic else NEWTON_REACH
+    for _ in range(MOST_STEPS):
+        if found.distance is None or not NEAR < found.distance <= reach:
+            break
+        _, step = newton_step(problem, result.theta, evidence.sites)
+        theta = result.theta - step
+        inspected, traffic = inspect(sites, problem, theta, evidence.traffic, goal.patience)
+        moved = replace(evidence, sites=inspected, traffic=traffic)
+        again = infer_from(problem, theta, moved, weight_type)
+        if again.distance is None or again.distance > found.distance / 10:  # rounding, or no optimum
+            return result, replace(evidence, traffic=traffic), found
+        result, evidence, found = replace(result, theta=theta), moved, again
+    return result, evidence, found
+
+
 def _checked(
     problem: Problem, result: Result, evidence: Evidence | None, inference: Inference | None, sites: Sites,
     goal: Goal,
@@ -185,11 +218,27 @@ def _checked(
             )
             names = along(step, H, problem.columns) if unbounded else ()
         why = checks.collinear_columns(H, problem.columns)
+        if why and family_of(problem.loss).objective.can_recede:
+            why = why.replace("collinear over all sites", "collinear over all sites, or separating the data,")
+    if evidence and not ended and not names:
+        why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:
         why = separated(names)
     elif why is None and inference and result.converged:
         why = inference.shortfall
     return (replace(result, converged=False, reason=why) if why else result), spent
+
+
+def _hint(problem: Problem, result: Result, evidence: Evidence) -> str:
+    """What may help a run that did not end: units that differ by much, or data without an optimum."""
+    H, _ = newton_step(problem, result.theta, evidence.sites)
+    sizes = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
+    if sizes.max() > UNEVEN * sizes.min():
+        small, large = (problem.columns[j] for j in (int(sizes.argmin()), int(sizes.argmax())))
+        return f"the units of {small} and {large} differ too much: standardise, or use algorithm = newton"
+    separable = family_of(problem.loss).objective.can_recede and not problem.l2.all()
+    more = ", or set l2 > 0 if the data are separated" if separable else ""
+    return f"allow more iterations, or use algorithm = newton{more}"
 
 
 def assemble_model(plan: DesignPlan, fitted: Fitted, counts: dict[str, RowCount], *others: Traffic) -> Model:

@@ -89,7 +89,7 @@ class DensePlusRidge:
             )
         names = [columns[int(j)] for j in collinear(unit)]
         return SingularError(
-            f"the curvature is singular: {', '.join(names)} are collinear; "
+            f"the curvature is singular: {', '.join(names)} are collinear, or the data are separated there; "
             "drop one of them or penalise them with l2 > 0"
         )
 

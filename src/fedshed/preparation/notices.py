@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from fedshed.preparation.messages import Schema
@@ -72,10 +72,13 @@ def _marks(column: str, sites: Mapping[str, list[str]]) -> Iterable[str]:
 
 
 def _at_one_site(study: Study, column: str, sites: Mapping[str, list[str]]) -> Iterable[str]:
-    """Levels whose effect cannot be told from that of the only site that has them."""
+    """Levels whose effect cannot be told from that of the only site that has them.
+
+    A column that has one level at each site names the site, and is meant to.
+    """
     alone = [level for level in in_order(sites) if len(sites[level]) == 1]
-    several = len({site for each in sites.values() for site in each}) > 1
-    if alone and several and column != study.site:
+    levels = Counter(site for each in sites.values() for site in each)
+    if alone and len(levels) > 1 and max(levels.values()) > 1 and column != study.site:
         named = ", ".join(f"{level!r} (site {sites[level][0]!r})" for level in alone[:_MOST])
         more = f" and {len(alone) - _MOST} more" if len(alone) > _MOST else ""
         kind, verb = ("level", "occurs") if len(alone) == 1 else ("levels", "occur")

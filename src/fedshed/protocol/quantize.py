@@ -29,7 +29,10 @@ def entropy_encode(symbols: NDArray[Any]) -> bytes:
     x = np.ravel(symbols)
     low, high = x.min(initial=0), x.max(initial=0)
     if not -(2**31) <= low <= high < 2**31:
-        raise CodecError(f"symbols from {low} to {high} do not fit into 32 bits")
+        raise CodecError(
+            f"values from {low:.3g} to {high:.3g} steps do not fit into 32 bits; standardise the columns, or "
+            "use an algorithm that sends plain numbers, such as newton"
+        )
     x, largest = x.astype(np.int32, copy=False), max(-int(low), int(high))
     return _stream(x, largest) if largest < LARGEST else _split(x, int(low), int(high))
 
