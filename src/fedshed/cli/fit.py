@@ -240,4 +240,4 @@ def _files(
         yield from save(draw(model.inference, title, summary.level, summary.robust), out, "coefficients")
     if page is not None:
         place, again = page
-        yield write(place, of_model(model, recorder, again, summary.level, summary.robust))
+        yield write(place, of_model(model, recorder, again, summary))

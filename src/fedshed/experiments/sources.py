@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedshed.experiments.plan import Figure
     from fedshed.experiments.runs import Record
     from fedshed.fitting.model import Model
-    from fedshed.inference.result import Robust
+    from fedshed.inference import Summary
     from fedshed.linalg.arrays import Vector
     from fedshed.tables import Federation
 
@@ -80,7 +80,7 @@ def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command
     return Report(f"{plan.title} ({plan.paper})", tuple(problems), Rerun(command, seed, hashes, versions()))
 
 
-def of_model(model: Model, recorder: Recorder, rerun: Rerun, level: float, robust: Robust = False) -> Report:
+def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -> Report:
     """The report of a fit: its coefficients with intervals, its summary, and its one run."""
     inference, study = model.inference, model.plan.study
     title = f"{study.target}: {study.family}, {len(inference.sites)} sites"
@@ -88,12 +88,12 @@ def of_model(model: Model, recorder: Recorder, rerun: Rerun, level: float, robus
     name = model.run.algorithm.partition(":")[0]
     rows = () if model.trace is None else tuple(model.trace)
     run = Run(name, rows, model.run.reason, model.converged, recorder.pairs(), None, recorder.spectra())
-    table = inference.table(level, robust).tolist()
+    table = inference.table(summary.level, summary.robust).tolist()
     coefficients = tuple(
         Coefficient(column, estimate, error, low, high, p)
         for column, (estimate, error, _, p, low, high) in zip(inference.names, table, strict=True)
     )
-    fit = Fit(coefficients, str(model.summary(robust=robust, level=level)), level)
+    fit = Fit(coefficients, str(summary), summary.level)
     return Report(title, (Problem(title, (run,), len(agents), agents),), rerun, fit)
 
 
