@@ -380,3 +380,16 @@ def test_columns_far_from_zero_cost_no_more_digits_than_the_summary_says(family,
     assert lost < 10 * (float(note[1]) if note else 1e-6)
     assert (note is None) == (far < 1e5)
     assert not exact.inference.notes
+
+
+def test_separated_levels_are_named_also_where_pen_can_no_longer_code_its_hessian():
+    """Its sites decline in the end, as their innovations grow without bound: not because they are silent."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for site in "abc":
+        level = rng.integers(0, 40, 200)
+        happened = np.where(level < 8, level % 2, rng.integers(0, 2, 200))
+        tables[site] = pd.DataFrame({"level": [f"l{k}" for k in level], "y": np.where(happened, "yes", "no")})
+    model = fedshed.fit(tables, Study(family="logistic", target="y", l2=0.0), algorithm="pen")
+    assert not model.converged
+    assert model.run.reason.startswith("separated: ")
