@@ -261,8 +261,8 @@ def test_cross_validation_scores_with_the_offset_or_says_that_it_does_not(kind):
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
     with pytest.warns(UserWarning, match="was fitted with an offset"):
         assert np.isnan(cross_val_score(OURS[kind](l2=0.0), X, y, cv=3, params={"offset": offset})).all()
+    scoring = "neg_log_loss" if kind == "binary" else "neg_mean_squared_error"
     with pytest.warns(UserWarning, match="was fitted with an offset"):
-        scoring = "neg_log_loss" if kind == "binary" else "neg_mean_squared_error"
         cross_val_score(OURS[kind](l2=0.0), X, y, cv=3, params={"offset": offset}, scoring=scoring)
 
 
@@ -274,6 +274,15 @@ def test_a_saved_model_remembers_that_it_needs_an_offset(tmp_path):
     plain = FederatedLinearRegression().fit(X, y).save(path)
     assert '"offset"' not in plain.read_text()  # as older versions read it
     assert fedshed.estimators.load(path).predict(X).shape == (500,)
+
+
+def test_with_all_rows_in_this_process_auto_takes_newton():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 40))
+    model = FederatedLogisticRegression().fit(
+        X, X[:, 0] + rng.logistic(size=300) > 0, sites=np.arange(300) % 3
+    )
+    assert model.result_.algorithm.startswith("newton: all sites are in this process")
 
 
 def test_a_run_that_does_not_converge_warns():

@@ -393,3 +393,18 @@ def test_separated_levels_are_named_also_where_pen_can_no_longer_code_its_hessia
     model = fedshed.fit(tables, Study(family="logistic", target="y", l2=0.0), algorithm="pen")
     assert not model.converged
     assert model.run.reason.startswith("separated: ")
+
+
+def test_auto_counts_seconds_in_one_process_and_bytes_over_links():
+    rng = np.random.default_rng(0)
+    tables = {
+        site: pd.DataFrame(rng.normal(size=(60, 41))).rename(columns=lambda k: f"x{k}") for site in "ab"
+    }
+    study = Study(family="linear", target="x0")
+    here = fedshed.fit(tables, study)
+    assert here.run.algorithm.startswith("newton: all sites are in this process")
+    forgetful = fedshed.fit(tables, study, over=fedshed.exchange.Stateless)
+    assert forgetful.run.algorithm.startswith("qn-shed: ")
+    apart = fedshed.fit(tables, study, over=fedshed.ProcessSites())
+    assert apart.run.algorithm.startswith("pen: ")
+    np.testing.assert_allclose(here.inference.coef, apart.inference.coef, atol=1e-7)

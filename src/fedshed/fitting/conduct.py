@@ -71,7 +71,9 @@ def conduct(
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         problem = problem_of(plan, ready, stateless)
         links = tables.budget() if budget is None else budget
-        chosen, why = checks.choose_algorithm(algorithm, links, None, seed, problem, stateless)
+        chosen, why = checks.choose_algorithm(
+            algorithm, links, None, seed, problem, stateless, tables.one_process
+        )
         chosen = with_one_exchange(chosen) if fused else chosen
         sites = tables.play(plan, problem, chosen)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)

@@ -116,7 +116,9 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         """The run and the inference, as those of any study."""
         objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        chosen, why = checks.choose_algorithm(self.algorithm, self.budget, None, self.seed, problem)
+        chosen, why = checks.choose_algorithm(
+            self.algorithm, self.budget, None, self.seed, problem, one_process=True
+        )
         checks.unique_optimum(objectives, problem.l2, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
         return fit_problem(
@@ -151,8 +153,8 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         if offset is None:
             if self.has_offset_:
                 raise ConfigError(
-                    f"this {type(self).__name__} was fitted with an offset: give offset=, one number per row, "
-                    "or offset=0 for rows without one; cross-validation passes it to score after "
+                    f"this {type(self).__name__} was fitted with an offset: give offset=, one number per "
+                    "row, or offset=0 for rows without one; cross-validation passes it to score after "
                     "set_score_request(offset=True) (metadata routing)"
                 )
             return None
@@ -162,7 +164,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
             raise ConfigError("offset must be one number per row, or one for all rows") from None
         if shift.shape not in ((), (rows,)):
             raise ConfigError(
-                f"offset has shape {shift.shape}; give one number per row, shape ({rows},), or one for all rows"
+                f"offset has shape {shift.shape}; give one number per row, shape ({rows},), or a single one"
             )
         if not np.isfinite(shift).all():
             raise ConfigError("offset must hold finite numbers only; drop or fill the rows where it does not")
@@ -296,7 +298,7 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
     fit_intercept : bool
         Whether to fit an intercept.
     algorithm, budget, tol, seed
-        As in `fedshed.optimize`.
+        As in `fedshed.optimize`; "auto" takes what needs least time, as all rows are in this process.
     max_iter : int
         Stop after this many iterations.
     inference : bool or "auto"

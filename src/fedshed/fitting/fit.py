@@ -44,7 +44,7 @@ def fit(
     study : Study
         Which model of which columns.
     algorithm, budget, tol, max_iterations, seed
-        As in `fedshed.optimize`.
+        As in `fedshed.optimize`; with all sites in this process "auto" takes what needs least time.
     over : optional
         Where the sites run: by default all in this process; `ProcessSites()` starts a process for each; or
         what makes a transport from the sites, such as `fedshed.exchange.Stateless`.

@@ -81,11 +81,11 @@ def reachable(transport: Transport, agents: Sequence[str]) -> None:
 
 def choose_algorithm(
     algorithm: str | Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int,
-    problem: Problem, stateless: bool = False,
+    problem: Problem, stateless: bool = False, one_process: bool = False,
 ) -> tuple[Algorithm[Any], str]:  # fmt: skip
     """The algorithm to run, and one line that says which it is and, for "auto", why."""
     if algorithm == "auto":
-        algorithm, why = choose(problem.n, len(problem.agents), as_channel(budget), stateless)
+        algorithm, why = choose(problem.n, len(problem.agents), as_channel(budget), stateless, one_process)
         budget = None
     else:
         why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
