@@ -262,6 +262,26 @@ def test_auto_says_what_it_chose_and_why(n, agents, channel, name):
     assert "\n" not in why
 
 
+@pytest.mark.parametrize(
+    ("n", "agents", "channel", "name"),
+    [
+        (10, 5, None, "newton"),
+        (300, 28, None, "newton"),
+        (300, 28, fedshed.Constant(3), "qn-shed"),
+        (2000, 5, None, "newton"),
+        (2001, 5, None, "qn-shed"),
+        (900, 10_000, None, "qn-shed"),
+    ],
+)
+def test_in_one_process_auto_takes_what_needs_least_time(n, agents, channel, name):
+    from fedshed.algorithms.auto import choose
+
+    algorithm, why = choose(n, agents, channel, one_process=True)
+    assert type(algorithm) is type(fedshed.ALGORITHMS[name].algorithm)
+    assert why.startswith(f"{name}: ")
+    assert ("in this process" in why) == (n > 32 and channel is None)
+
+
 def test_auto_is_the_default():
     result = fedshed.optimize(make_federation("logistic"), l2=L2)
     assert result.algorithm.startswith("newton: with n = 6")

@@ -13,7 +13,7 @@ import sklearn
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor, Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, check_cv, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -121,6 +121,9 @@ def test_frames_of_any_kind_give_what_arrays_give(of):
     assert list(framed.feature_names_in_) == ["age", "dose", "weight", "height"]
     np.testing.assert_array_equal(framed.coef_, plain.coef_)
     np.testing.assert_allclose(framed.predict(frame), plain.predict(X), rtol=1e-14)
+    other = of(pandas.DataFrame(X[:, ::-1], columns=["height", "weight", "dose", "age"]))
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        framed.predict(other)
 
 
 def test_csr_is_never_densified(monkeypatch):
@@ -172,7 +175,114 @@ def test_an_offset_is_used_in_fitting_and_predicting():
     counts = FederatedPoissonRegressor(l2=0.0).fit(X, y, sites=SITES, offset=np.log(exposure))
     rates = PoissonRegressor(alpha=0.0, **TIGHT).fit(X, y / exposure, sample_weight=exposure)
     np.testing.assert_allclose(counts.coef_, rates.coef_, rtol=1e-5)
-    np.testing.assert_allclose(counts.predict(X, offset=np.log(exposure)), exposure * counts.predict(X))
+    np.testing.assert_allclose(
+        counts.predict(X, offset=np.log(exposure)), exposure * counts.predict(X, offset=0.0)
+    )
+
+
+def shifted(kind):
+    """Rows whose response is mostly due to the offset, which X does not know."""
+    rng = np.random.default_rng(2)
+    X, offset = rng.normal(size=(500, 4)), rng.normal(size=500) * (10 if kind == "linear" else 1)
+    z = X @ [0.4, -0.5, 0.2, 0.0] + 0.3 + offset
+    y = response(LOSS[kind], z, rng, cuts=(-0.3, 0.3, 1.0))
+    return X, np.unique(y, return_inverse=True)[1] if kind == "binary" else y, offset
+
+
+OFFSET = [kind for kind in OURS if kind != "classes"]
+USES = ("score", "predict", "predict_proba", "predict_log_proba", "decision_function")
+
+
+def uses(model, X, y):
+    """Everything that an estimator computes from rows, as functions of the offset."""
+    return {
+        name: (
+            lambda offset, name=name: getattr(model, name)(
+                X, *([y] if name == "score" else []), offset=offset
+            )
+        )
+        for name in USES
+        if hasattr(model, name)
+    }
+
+
+@pytest.mark.parametrize("kind", OFFSET)
+def test_a_model_with_an_offset_predicts_and_scores_with_it_or_not_at_all(kind):
+    """An offset is a column whose coefficient is 1."""
+    X, y, offset = shifted(kind)
+    model = OURS[kind](l2=0.0).fit(X, y, sites=SITES, offset=offset)
+    other = OURS[kind]().fit(np.column_stack([X, offset]), y, sites=SITES)
+    other.coef_ = np.append(model.coef_, 1.0).reshape(*model.coef_.shape[:-1], 5)
+    other.intercept_ = model.intercept_
+    theirs = uses(other, np.column_stack([X, offset]), y)
+    for name, use in uses(model, X, y).items():
+        np.testing.assert_allclose(use(offset), theirs[name](None), err_msg=name)
+        np.testing.assert_allclose(use(np.full(500, 0.5)), use(0.5), err_msg=name)
+        with pytest.raises(ValueError, match="was fitted with an offset: give offset="):
+            use(None)
+
+
+@pytest.mark.parametrize("kind", OFFSET)
+@pytest.mark.parametrize("of", [lambda o: o[:, None], lambda o: o[:3], lambda o: o[None, :], lambda o: o[:2]])
+def test_an_offset_of_another_shape_is_refused(kind, of):
+    X, y, offset = shifted(kind)
+    model = OURS[kind]().fit(X, y, sites=SITES)
+    for use in uses(model, X, y).values():
+        with pytest.raises(
+            fedshed.ConfigError, match=r"offset has shape .* one number per row, shape \(500,\)"
+        ):
+            use(of(offset))
+
+
+def test_offsets_that_are_no_numbers_are_refused():
+    X, y, offset = shifted("linear")
+    model = FederatedLinearRegression().fit(X, y)
+    with pytest.raises(fedshed.ConfigError, match="one number per row"):
+        model.predict(X, offset=["many"] * 500)
+    with pytest.raises(fedshed.ConfigError, match="finite numbers only"):
+        model.predict(X, offset=np.where(offset > 0, np.nan, 0.0))
+    X, y, _ = rows("classes")
+    several = FederatedLogisticRegression().fit(X, y)
+    with pytest.raises(fedshed.ConfigError, match="would shift every class alike"):
+        several.predict_proba(X, offset=0.0)
+
+
+@pytest.mark.parametrize("kind", OFFSET)
+def test_cross_validation_scores_with_the_offset_or_says_that_it_does_not(kind):
+    X, y, offset = shifted(kind)
+    model = OURS[kind](l2=0.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = model.set_fit_request(offset=True).set_score_request(offset=True)
+        scores = cross_val_score(routed, X, y, cv=3, params={"offset": offset})
+    expected = []
+    for train, test in check_cv(3, y, classifier=kind == "binary").split(X, y):
+        part = OURS[kind](l2=0.0).fit(X[train], y[train], offset=offset[train])
+        expected.append(part.score(X[test], y[test], offset=offset[test]))
+    np.testing.assert_allclose(scores, expected, rtol=1e-12)
+    with pytest.warns(UserWarning, match="was fitted with an offset"):
+        assert np.isnan(cross_val_score(OURS[kind](l2=0.0), X, y, cv=3, params={"offset": offset})).all()
+    scoring = "neg_log_loss" if kind == "binary" else "neg_mean_squared_error"
+    with pytest.warns(UserWarning, match="was fitted with an offset"):
+        cross_val_score(OURS[kind](l2=0.0), X, y, cv=3, params={"offset": offset}, scoring=scoring)
+
+
+def test_a_saved_model_remembers_that_it_needs_an_offset(tmp_path):
+    X, y, offset = shifted("linear")
+    path = FederatedLinearRegression().fit(X, y, offset=offset).save(tmp_path / "model.json")
+    with pytest.raises(fedshed.ConfigError, match="was fitted with an offset"):
+        fedshed.estimators.load(path).predict(X)
+    plain = FederatedLinearRegression().fit(X, y).save(path)
+    assert '"offset"' not in plain.read_text()  # as older versions read it
+    assert fedshed.estimators.load(path).predict(X).shape == (500,)
+
+
+def test_with_all_rows_in_this_process_auto_takes_newton():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 40))
+    model = FederatedLogisticRegression().fit(
+        X, X[:, 0] + rng.logistic(size=300) > 0, sites=np.arange(300) % 3
+    )
+    assert model.result_.algorithm.startswith("newton: all sites are in this process")
 
 
 def test_a_run_that_does_not_converge_warns():

@@ -383,3 +383,31 @@ def test_columns_far_from_zero_cost_no_more_digits_than_the_summary_says(family,
     assert lost < 10 * (float(note[1]) if note else 1e-6)
     assert (note is None) == (far < 1e5)
     assert not exact.inference.notes
+
+
+def test_separated_levels_are_named_also_where_pen_can_no_longer_code_its_hessian():
+    """Its sites decline in the end, as their innovations grow without bound: not because they are silent."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for site in "abc":
+        level = rng.integers(0, 40, 200)
+        happened = np.where(level < 8, level % 2, rng.integers(0, 2, 200))
+        tables[site] = pd.DataFrame({"level": [f"l{k}" for k in level], "y": np.where(happened, "yes", "no")})
+    model = fedshed.fit(tables, Study(family="logistic", target="y", l2=0.0), algorithm="pen")
+    assert not model.converged
+    assert model.run.reason.startswith("separated: ")
+
+
+def test_auto_counts_seconds_in_one_process_and_bytes_over_links():
+    rng = np.random.default_rng(0)
+    tables = {
+        site: pd.DataFrame(rng.normal(size=(60, 41))).rename(columns=lambda k: f"x{k}") for site in "ab"
+    }
+    study = Study(family="linear", target="x0")
+    here = fedshed.fit(tables, study)
+    assert here.run.algorithm.startswith("newton: all sites are in this process")
+    forgetful = fedshed.fit(tables, study, over=fedshed.exchange.Stateless)
+    assert forgetful.run.algorithm.startswith("qn-shed: ")
+    apart = fedshed.fit(tables, study, over=fedshed.ProcessSites())
+    assert apart.run.algorithm.startswith("pen: ")
+    np.testing.assert_allclose(here.inference.coef, apart.inference.coef, atol=1e-7)

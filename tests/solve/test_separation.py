@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -9,7 +12,9 @@ from scipy.optimize import linprog
 import fedshed
 from fedshed import Federation, optimize
 from fedshed.exchange.sites import LocalSites
+from fedshed.linalg.solve import inverse_root
 from fedshed.objectives.multinomial import contrasts
+from fedshed.solve import separation
 from fedshed.solve.inspection import newton_step
 from fedshed.solve.optimize import build_problem
 from fedshed.solve.separation import separating
@@ -171,3 +176,79 @@ def test_tiny_counts_far_from_their_optimum_are_not_separated():
     y = 1e-11 * rng.poisson(np.exp(0.5 * X[:, 0]))
     federation = Federation.from_arrays(X, y, np.arange(120) % 3)
     assert not unbounded_at(federation, "poisson", np.array([0.0, np.log(y.mean()) + 1]))
+
+
+def levels(rng, loss, rows, count, events=0.3):
+    """A column of levels as indicators, some with one class only, beside a number."""
+    level = rng.integers(0, count, rows)
+    X = np.column_stack([np.eye(count)[level], rng.normal(size=rows)])[:, 1:]
+    happened = rng.random(rows) < events
+    y = happened.astype(int) + (rng.random(rows) < 0.5) if loss == "multinomial" else happened.astype(float)
+    y[:3] = [0, 1, 2 if loss != "logistic" else 1]
+    return X[:, X.any(axis=0)], y
+
+
+def old_way(monkeypatch):
+    """Without the proof by a Newton step, and with a dense basis."""
+    monkeypatch.setattr(separation, "sparse_inverse_root", inverse_root)
+    flat = lambda models, basis, H, g: np.linalg.eigvalsh(H)[0] > 1e-3 * max(1, np.linalg.eigvalsh(H)[-1])  # noqa: E731
+    monkeypatch.setattr(separation, "_has_optimum", flat)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_levels_are_judged_as_by_the_dense_program_and_by_that_of_all_rows(loss, monkeypatch):
+    verdicts, programs = [], []
+    decide = separation._recession
+    monkeypatch.setattr(separation, "_recession", lambda *given: programs.append(1) or decide(*given))
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X, y = levels(rng, loss, int(rng.integers(20, 120)), int(rng.integers(2, 8)), rng.uniform(0.1, 0.5))
+        objectives, problem = build_problem(
+            Federation.from_arrays(X, y, np.arange(len(y)) % 3), loss, 0.0, True
+        )
+        theta = fitted(X, y, loss, algorithm="newton", max_iterations=40).theta
+        found = bool(separating(objectives, problem, theta))
+        assert found == really_separated(X, y, loss), seed
+        with monkeypatch.context() as before:
+            old_way(before)
+            assert found == bool(separating(objectives, problem, theta)), seed
+        verdicts.append(found)
+    assert {True, False} == set(verdicts)
+    assert len(programs) < 2 * 40  # where it could, a Newton step decided
+
+
+@pytest.mark.parametrize("one_class", [20, 0])
+def test_four_hundred_levels_are_judged_in_seconds(one_class):
+    """The dense program took 40 s, and up to 460 s under load; a reference level is named with the others."""
+    rng = np.random.default_rng(0)
+    level, x = np.tile(np.arange(400), 25), rng.normal(size=10_000)
+    y = np.where(level < one_class, level % 2, np.arange(10_000) // 400 % 2)
+    federation = Federation.from_arrays(
+        np.column_stack([np.eye(400)[level][:, 1:], x]), y, np.arange(10_000) % 5
+    )
+    start = time.process_time()
+    result = optimize(federation, loss="logistic", l2=0.0, intercept=True, algorithm="newton")
+    assert time.process_time() - start < 30  # 7 s on a quiet machine
+    assert result.reason.startswith("separated: ") == (one_class > 0)
+    assert "no row has an event" not in result.reason
+
+
+def test_a_reference_level_without_events_is_not_said_to_be_no_event_at_all():
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 100, 3000)
+    y = np.where(level == 0, 0, rng.integers(0, 2, 3000))
+    result = fitted(np.eye(100)[level][:, 1:], y, "logistic", algorithm="newton")
+    assert is_separated(result)
+    assert "along intercept, x" in result.reason
+    assert "set l2 > 0" in result.reason
+
+
+def test_a_last_step_of_zero_bends_nothing():
+    """PEN compares two Hessians along its last step, which may have been rounded to 0."""
+    from fedshed.algorithms.pen import PenState, _direction
+
+    g, A, none = np.array([1.0, 2.0]), np.diag([1.0, 2.0]), np.zeros((0, 2))
+    state = PenState(t=2, theta=np.zeros(2), known={}, A=np.eye(2), last=(np.zeros(2), g))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_allclose(_direction(g, A, state, none, none), [1.0, 1.0])

@@ -1,4 +1,7 @@
-"""Which algorithm to take when none is named: from n, the number of agents, and what their links carry."""
+"""Which algorithm to take when none is named: from n, the number of agents, and what their links carry.
+
+Where links carry messages, bytes and exchanges count; where all agents are in one process, seconds do.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,12 @@ from fedshed.algorithms.qn_shed import QnShed
 
 SMALL = 32  # up to here a packed Hessian is no larger than a few gradients with their envelope
 LARGE = 1000  # beyond it n^2 numbers an agent are too many
+FAST = 2000  # n^3 of a dense solve: beyond it Newton took longer than qn-shed in one process
 MEMORY = 125_000_000  # numbers the Master may hold of all agents together: 1 GB
 
 
 def choose(
-    n: int, agents: int, channel: Channel | None, stateless: bool = False
+    n: int, agents: int, channel: Channel | None, stateless: bool = False, one_process: bool = False
 ) -> tuple[Algorithm[Any], str]:
     """An algorithm, and one line that says which and why; PEN needs agents that remember their frame."""
     if channel is not None:
@@ -29,8 +33,21 @@ def choose(
         return Newton(
             line_search=Fused()
         ), f"newton: with n = {n} a packed Hessian costs {4 * n * (n + 1)} bytes"
+    if one_process:
+        return _fastest(n, agents)
     if stateless:
         return QnShed(), f"qn-shed: with n = {n} agents that forget can still send the next eigenpairs"
     if n <= LARGE and agents * n * n <= MEMORY:
         return Pen(), f"pen: with n = {n} Newton's rounds at a fraction of its bytes, and the Master has room"
     return QnShed(), f"qn-shed: n = {n} and {agents} agents are too many for n^2 numbers an agent"
+
+
+def _fastest(n: int, agents: int) -> tuple[Algorithm[Any], str]:
+    """What ends soonest where a message costs nothing."""
+    if n <= FAST and agents * n * (n + 1) // 2 <= MEMORY:
+        why = f"all sites are in this process, where bytes cost nothing, and with n = {n} it takes least time"
+        return Newton(line_search=Fused()), f"newton: {why}"
+    why = (
+        f"all sites are in this process, but n = {n} and {agents} agents make n x n Hessians slow or too many"
+    )
+    return QnShed(), f"qn-shed: {why}"

@@ -318,7 +318,10 @@ def _direction(g: Vector, A: Matrix, state: PenState | None, s: Matrix, y: Matri
     if state is None or state.A is None or state.last is None:
         return p
     last = -state.last[0]
-    q = two_loop((A - state.A) @ last / (last @ last) ** 2, s, y, solve, scaled=False)
+    size = float(last @ last) ** 2
+    if size == 0:  # a step that was rounded to 0 shows no change of the Hessian
+        return p
+    q = two_loop((A - state.A) @ last / size, s, y, solve, scaled=False)
     bend, along = float(last @ q), float(last @ p)
     if bend == 0 or 1 - 2 * bend * along <= 0:
         return p

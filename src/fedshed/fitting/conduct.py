@@ -78,7 +78,9 @@ def conduct(
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         problem = problem_of(plan, ready, stateless)
         links = tables.budget() if budget is None else budget
-        chosen, why = checks.choose_algorithm(algorithm, links, None, seed, problem, stateless)
+        chosen, why = checks.choose_algorithm(
+            algorithm, links, None, seed, problem, stateless, tables.one_process
+        )
         chosen = with_one_exchange(chosen) if fused else chosen
         sites = tables.play(plan, problem, chosen)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
@@ -103,7 +105,8 @@ def fit_problem(
     with threadpool_limits(1):
         result = _run(problem, algorithm, sites, goal, intercept, progress, saver, watch)
         result = replace(result, algorithm=why)
-        if any(contact.silent >= goal.patience for contact in result.sites.values()):
+        silent = any(contact.silent >= goal.patience for contact in result.sites.values())
+        if silent and not _separating(problem, result, sites):
             conclude(result, watch)
             raise SilenceError(result.reason)  # a checkpoint stays: the study can be started again
         try:
@@ -205,21 +208,18 @@ def _checked(
     goal: Goal,
 ) -> tuple[Result, Traffic]:  # fmt: skip
     """Whether a run ended at the one optimum, as exact curvature shows; without a ridge there may be none."""
-    spent, why, names = evidence.traffic if evidence else Traffic(), None, tuple[str, ...]()
+    spent, why = evidence.traffic if evidence else Traffic(), None
+    names = _separating(problem, result, sites)
     ended = settled(result.converged, result.reason)
-    free = not problem.l2.all()
-    if free and isinstance(sites, LocalSites):  # the rows are at hand: a linear program decides
-        names = separating(sites.objectives, problem, result.theta)
-    elif free and ended and evidence:
+    if not problem.l2.all() and not isinstance(sites, LocalSites) and ended and evidence:
         H, step = newton_step(problem, result.theta, evidence.sites)
-        if family_of(problem.loss).objective.can_recede:
+        separable = family_of(problem.loss).objective.can_recede
+        if separable:
             unbounded, spent = decreases_without_bound(
                 sites, problem, result.theta, step, H, spent, goal.patience
             )
             names = along(step, H, problem.columns) if unbounded else ()
-        why = checks.collinear_columns(H, problem.columns)
-        if why and family_of(problem.loss).objective.can_recede:
-            why = why.replace("collinear over all sites", "collinear over all sites, or separating the data,")
+        why = checks.collinear_columns(H, problem.columns, separable)
     if evidence and not ended and not names:
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:
@@ -227,6 +227,13 @@ def _checked(
     elif why is None and inference and result.converged:
         why = inference.shortfall
     return (replace(result, converged=False, reason=why) if why else result), spent
+
+
+def _separating(problem: Problem, result: Result, sites: Sites) -> tuple[str, ...]:
+    """The coefficients along which the data are separated, as a linear program of rows at hand decides."""
+    if problem.l2.all() or not isinstance(sites, LocalSites):
+        return ()
+    return separating(sites.objectives, problem, result.theta)
 
 
 def _hint(problem: Problem, result: Result, evidence: Evidence) -> str:

@@ -17,7 +17,7 @@ from fedshed.inference import Inference
 SCHEMA = 2
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True):
+class _File(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A fitted estimator: its parameters, and what `fit` set."""
 
     fedshed_estimator: int
@@ -33,6 +33,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     converged: bool
     reason: str
     inference: Inference | None
+    offset: bool = False  # whether it was fitted with one
 
     def __post_init__(self) -> None:
         lines = () if self.classes is None else (1 if len(self.classes) == 2 else len(self.classes),)
@@ -48,6 +49,7 @@ def encode(estimator: Any) -> bytes:
         estimator.coef_.tolist(), np.asarray(estimator.intercept_).tolist(), estimator.n_features_in_,
         None if names is None else tuple(map(str, names)), None if classes is None else classes.tolist(),
         estimator.n_iter_, bool(estimator.converged_), estimator.reason_, estimator.inference_,
+        estimator.has_offset_,
     )  # fmt: skip
     return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
@@ -72,7 +74,7 @@ def _fitted(file: _File, estimator: Any) -> Any:
     estimator.coef_, estimator.n_features_in_ = np.array(file.coef), file.features
     estimator.intercept_ = np.array(file.intercept) if isinstance(file.intercept, list) else file.intercept
     estimator.n_iter_, estimator.converged_, estimator.reason_ = file.iterations, file.converged, file.reason
-    estimator.inference_ = file.inference
+    estimator.inference_, estimator.has_offset_ = file.inference, file.offset
     if file.names is not None:
         estimator.feature_names_in_ = np.array(file.names, dtype=object)
     if file.classes is not None:

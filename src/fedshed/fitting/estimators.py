@@ -1,4 +1,4 @@
-"""scikit-learn estimators of the pooled model: `fit(X, y, sites=...)`, one site a value of `sites`.
+"""scikit-learn estimators of the pooled model: `fit(X, y, sites=...)`, one site for each value of `sites`.
 
 All minimise the mean loss plus l2 |coef|^2 / 2; the intercept is not penalised.  With W the sum of the sample
 weights (the number of rows without them) that is scikit-learn's
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import d2_tweedie_score
+from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
@@ -77,7 +77,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         """Fit the model of all rows; `sites` names the site of each row (None: all in one).
 
         A sample weight counts its row so many times, or is its precision, as `weight_type` says; an offset is
-        added to the row's linear part.
+        added to the row's linear part, and a model fitted with one needs one to predict and to score.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
         loss, y = self._target(y)
@@ -88,6 +88,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
             X, y, sites, sample_weight=sample_weight, offset=offset, columns=names, name=type(self).__name__
         )
         fitted = self._fitted(federation, loss)
+        self.has_offset_ = offset is not None
         self.result_: Result = fitted.result
         self.n_iter_ = len(self.result_.trace) - 1
         self._keep(self.result_.theta)
@@ -118,7 +119,9 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         """The run and the inference, as those of any study."""
         objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        chosen, why = checks.choose_algorithm(self.algorithm, self.budget, None, self.seed, problem)
+        chosen, why = checks.choose_algorithm(
+            self.algorithm, self.budget, None, self.seed, problem, one_process=True
+        )
         checks.unique_optimum(objectives, problem.l2, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
         return fit_problem(
@@ -140,12 +143,35 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.coef_: NDArray[np.float64] = theta[:n]
         self.intercept_: Any = float(theta[n]) if self.fit_intercept else 0.0
 
-    def _linear(self, X: Any, offset: Any = None) -> NDArray[np.float64]:
-        """x'coef + intercept (+ offset) of each row, for each class where there are several."""
+    def _linear(self, X: Any, offset: Any) -> NDArray[np.float64]:
+        """x'coef + intercept + offset of each row, for each class where there are several."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         z = np.asarray(X @ self.coef_.T + self.intercept_)
-        return z if offset is None else z + np.asarray(offset, dtype=np.float64)
+        shift = self._shift(offset, len(z))
+        return z if shift is None else z + shift.reshape(-1, *[1] * (z.ndim - 1))
+
+    def _shift(self, offset: Any, rows: int) -> Vector | None:
+        """The offset of each row; a model that was fitted with one must be given one."""
+        if offset is None:
+            if self.has_offset_:
+                raise ConfigError(
+                    f"this {type(self).__name__} was fitted with an offset: give offset=, one number per "
+                    "row, or offset=0 for rows without one; cross-validation passes it to score after "
+                    "set_score_request(offset=True) (metadata routing)"
+                )
+            return None
+        try:
+            shift = np.asarray(offset, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ConfigError("offset must be one number per row, or one for all rows") from None
+        if shift.shape not in ((), (rows,)):
+            raise ConfigError(
+                f"offset has shape {shift.shape}; give one number per row, shape ({rows},), or a single one"
+            )
+        if not np.isfinite(shift).all():
+            raise ConfigError("offset must hold finite numbers only; drop or fill the rows where it does not")
+        return np.broadcast_to(shift, (rows,))
 
 
 class _FederatedRegressor(RegressorMixin, _FederatedModel):  # type: ignore[misc]
@@ -155,6 +181,14 @@ class _FederatedRegressor(RegressorMixin, _FederatedModel):  # type: ignore[misc
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         return self._loss, column_or_1d(y, dtype=np.float64)
+
+    def predict(self, X: Any, offset: Any = None) -> Vector:
+        """The mean of each row."""
+        raise NotImplementedError
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """R^2, the share of the sum of squares explained."""
+        return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
 class FederatedLinearRegression(_FederatedRegressor):
@@ -182,7 +216,7 @@ class FederatedLinearRegression(_FederatedRegressor):
     _loss = "least-squares"
 
     def predict(self, X: Any, offset: Any = None) -> Vector:
-        """x'coef + intercept."""
+        """x'coef + intercept + offset."""
         return self._linear(X, offset)
 
 
@@ -267,7 +301,7 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
     fit_intercept : bool
         Whether to fit an intercept.
     algorithm, budget, tol, seed
-        As in `fedshed.optimize`.
+        As in `fedshed.optimize`; "auto" takes what needs least time, as all rows are in this process.
     max_iter : int
         Stop after this many iterations.
     inference : bool or "auto"
@@ -320,11 +354,15 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
         columns = [name.partition(" [contrast")[0] for name in inference.names[:width]]
         return per_class(inference, self.classes_.tolist(), columns)
 
+    def _shift(self, offset: Any, rows: int) -> Vector | None:
+        if offset is not None and len(self.classes_) > 2:
+            raise ConfigError("several classes have no offset: one number would shift every class alike")
+        return super()._shift(offset, rows)
+
     def decision_function(self, X: Any, offset: Any = None) -> NDArray[np.float64]:
         """The log odds of the second class, or the linear part of each of several."""
-        z = self._linear(X)
-        z = z[:, 0] if len(self.classes_) == 2 else z
-        return z if offset is None else z + np.asarray(offset, dtype=np.float64)
+        z = self._linear(X, offset)
+        return z[:, 0] if len(self.classes_) == 2 else z
 
     def predict_proba(self, X: Any, offset: Any = None) -> Matrix:
         """The probability of each class."""
@@ -342,6 +380,10 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
         z = self.decision_function(X, offset)
         most = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
         return np.asarray(self.classes_[most])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of rows whose class is predicted."""
+        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
 KINDS = (

@@ -46,7 +46,7 @@ def fit(
     study : Study
         Which model of which columns.
     algorithm, budget, tol, max_iterations, seed
-        As in `fedshed.optimize`.
+        As in `fedshed.optimize`; with all sites in this process "auto" takes what needs least time.
     errors : "HC0", "HC1", "HC2", "HC3" or "cluster", optional
         Robust errors by rows, or by the study's column `cluster` within the sites, for one more exchange;
         `summary(robust="HC3")` shows them. HC2 and HC3 send the inverse information to the sites, for the

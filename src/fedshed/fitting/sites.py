@@ -33,6 +33,11 @@ class TableSites(Protocol):
         """Names of the sites."""
         ...
 
+    @property
+    def one_process(self) -> bool:
+        """Whether all are in this process, where messages cost nothing."""
+        ...
+
     def prepare(self) -> AbstractContextManager[Transport]:
         """A transport to sites that take part in the preparation."""
         ...
@@ -61,6 +66,11 @@ class LocalTables:
         """Names of the sites."""
         return tuple(self._preparers)
 
+    @property
+    def one_process(self) -> bool:
+        """Unless a transport stands for others, such as sites that forget."""
+        return self._connect is InProcess
+
     def prepare(self) -> AbstractContextManager[Transport]:
         """The sites in the preparation."""
         return opened(self._connect(self._preparers))
@@ -86,6 +96,8 @@ class HostedTables:
 
     `study` names the study, so that a host goes on with what it knows of it.
     """
+
+    one_process = False
 
     def __init__(self, transport: Transport, names: Sequence[str], study: bytes) -> None:
         self._transport, self._study, self.names = transport, study, tuple(names)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from fedshed._utils.errors import SingularError
 from fedshed.linalg.arrays import Matrix, Vector
@@ -42,6 +42,24 @@ def inverse_root(H: Matrix) -> Matrix:
     values, vectors = np.linalg.eigh(unit)
     kept = values > NEGLIGIBLE * values[-1]
     root: Matrix = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    return root
+
+
+def sparse_inverse_root(H: Matrix) -> Matrix:
+    """As `inverse_root`, by Gram and Schmidt, the columns with most neighbours last: zeros of H stay zeros.
+
+    Of nearly collinear columns it is `inverse_root`.
+    """
+    order = np.argsort(np.count_nonzero(H, axis=0), kind="stable")
+    scale, unit = unit_diagonal(H[np.ix_(order, order)])
+    try:
+        L = np.linalg.cholesky(unit)
+    except np.linalg.LinAlgError:
+        return inverse_root(H)
+    if np.diag(L).min() ** 2 <= NEGLIGIBLE:
+        return inverse_root(H)
+    root = np.zeros_like(H)
+    root[order] = scale[:, None] * solve_triangular(L, np.eye(len(H)), lower=True, check_finite=False).T
     return root
 
 

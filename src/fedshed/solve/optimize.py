@@ -73,7 +73,7 @@ def optimize(
         Whether to add an intercept, as the last coefficient; a single number `l2` does not penalise it.
     algorithm : str or Algorithm
         A name (see `fedshed algorithms`), an instance, or "auto", which chooses from n, the number of sites
-        and the budget, and says why in `result.algorithm`.
+        and the budget what sends few bytes in few exchanges, and says why in `result.algorithm`.
     budget : int or Channel, optional
         Eigenpairs per round and site. Default: the algorithm's own. An algorithm of fixed message size
         refuses one.

@@ -1,8 +1,9 @@
 """Whether a cost falls for ever along some direction: separated classes, or a level whose counts are all 0.
 
-Without a penalty there is then no finite optimum (Albert and Anderson 1984, Biometrika 71, 1).  A linear
-program decides (Konis 2007), in a basis where near collinearity and units do not show, and on few rows: those
-that the last solution broke are added until none is.
+Without a penalty there is then no finite optimum (Albert and Anderson 1984, Biometrika 71, 1).  A short
+Newton step proves that there is one; else a linear program decides (Konis 2007), in a basis where near
+collinearity and units do not show and columns of levels stay sparse, and on few rows: those that the last
+solution broke are added until none is.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
+from scipy.sparse import csr_array, vstack
 
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import chosen_columns, gram
-from fedshed.linalg.solve import inverse_root
+from fedshed.linalg.solve import sparse_inverse_root
 from fedshed.objectives import LinearModel
 from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message, Search
 
 FLAT = 1e-3  # curvature per squared margin: only in so flat a direction can a cost fall for ever
+SOLVABLE = 1e-10  # of the largest curvature: the Newton step along a flatter direction may be rounding
+SHORT = 0.5  # by which a Newton step may move a margin
 BROKEN = 1e-6  # of a typical margin: a loss below it is rounding
 BEYOND = 4.0  # Newton steps at which the slope is looked at
 RISEN = 0.1  # of what a quadratic says: less is no optimum
@@ -67,9 +71,21 @@ def separated(names: tuple[str, ...]) -> str:
 def along(step: Vector, H: Matrix, columns: Sequence[str]) -> tuple[str, ...]:
     """The coefficients with the largest part in a step, the largest first, in the units of the Hessian."""
     size = np.abs(step) * np.sqrt(np.diag(H))
-    order = [j for j in np.argsort(-size).tolist() if size[j] > 0.3 * size.max()]
-    largest = [columns[j].partition(" [contrast")[0] for j in order]
-    return tuple(dict.fromkeys(largest))
+    return _named(size, columns, 0.3)
+
+
+def _named(size: Vector, columns: Sequence[str], share: float) -> tuple[str, ...]:
+    """The coefficients with a large part in a direction, the largest first.
+
+    The intercept is named alone only where nothing else moves: where a reference level has no event, it moves
+    all rows, and each other coefficient brings back the few rows of its level.
+    """
+    names = [column.partition(" [contrast")[0] for column in columns]
+    beside = np.array([name != "intercept" for name in names])
+    large = size > share * size.max()
+    if not (large & beside).any():
+        large |= beside & (size > max(share * size[beside].max(initial=0.0), BROKEN * size.max()))
+    return tuple(dict.fromkeys(names[j] for j in np.argsort(-size, kind="stable") if large[j]))
 
 
 def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> tuple[str, ...]:
@@ -79,15 +95,17 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
     if not models[0].can_recede or not len(free):
         return ()
     G = _squares(models, free)
-    R = inverse_root(G)
-    H = sum(problem.p[i] * gram(chosen_columns(objectives[i].at(theta).factor, free)) for i in problem.agents)
-    values = np.linalg.eigvalsh(R.T @ H @ R)
-    if values[0] > FLAT * max(1.0, values[-1]):
+    R = sparse_inverse_root(G)
+    basis = np.zeros((len(theta), R.shape[1]))
+    basis[free] = R
+    points = {i: objectives[i].at(theta) for i in problem.agents}
+    H = sum(problem.p[i] * gram(chosen_columns(points[i].factor, free)) for i in problem.agents)
+    g = sum(problem.p[i] * points[i].gradient for i in problem.agents)
+    if _has_optimum(models, basis, R.T @ H @ R, basis.T @ g):
         return ()
-    v = _recession(models, free, R, theta)
+    v = _recession(models, free, basis, theta)
     size = np.abs(v[free]) * np.sqrt(np.diag(G))
-    names = [problem.columns[j].partition(" [contrast")[0] for j in free[size > 0.1 * size.max()]]
-    return tuple(dict.fromkeys(names))
+    return _named(size, [problem.columns[j] for j in free], 0.1)
 
 
 def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:
@@ -99,13 +117,29 @@ def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:
     return np.asarray(G * (contrast[:, None] == contrast))
 
 
-def _recession(models: Models, free: NDArray[np.intp], R: Matrix, theta: Vector) -> Vector:
+def _has_optimum(models: Models, basis: Matrix, H: Matrix, g: Vector) -> bool:
+    """Whether curvature in every direction, or a Newton step that moves every margin by little, shows it.
+
+    Let v be a direction that no row loses by.  Row j has the slope -s_j a_j along it, with s_j > 0 and a gain
+    a_j >= 0.  After a Newton step the linear model of s_j is at least s_j (1 - |u_j|) for a margin that moves
+    by u_j, and the slopes so predicted sum to 0.  If every |u_j| < 1, then every a_j is 0.
+    """
+    values = np.linalg.eigvalsh(H)
+    if values[0] > FLAT * max(1.0, values[-1]):
+        return True
+    if values[0] <= SOLVABLE * values[-1]:
+        return False
+    step = basis @ np.linalg.solve(H, g)
+    return all(np.abs(model.linear(step)).max() < SHORT for model in models)
+
+
+def _recession(models: Models, free: NDArray[np.intp], basis: Matrix, theta: Vector) -> Vector:
     """A direction that no row loses by and some gain by; 0 if there is none.
 
     By the last coefficient, an intercept, or by theta every row may gain; else it is the program's.
     """
-    basis, last, whole = np.zeros((len(theta), R.shape[1])), np.zeros_like(theta), np.zeros_like(theta)
-    basis[free], whole[free], last[free[-1]] = R, theta[free], 1.0
+    last, whole = np.zeros_like(theta), np.zeros_like(theta)
+    whole[free], last[free[-1]] = theta[free], 1.0
     for v in (last, -last, whole):
         if all(model.gains(v).min() > 0 for model in models):
             return v
@@ -116,15 +150,15 @@ def _program(models: Models, basis: Matrix) -> Vector:
     """u that maximises the mean gain over |u_j| <= 1 where no row loses: over 1 / sqrt(N), or else 0."""
     rows = sum(model.X.shape[0] for model in models)
     gain = np.array([sum(float(m.gains(b).sum()) for m in models) for b in basis.T]) / rows
-    u, known = np.sign(gain), np.zeros((0, len(gain)))
+    u, known = np.sign(gain), csr_array((0, len(gain)))
     for _ in range(MOST_ROUNDS):
         if gain @ u < 0.5 / np.sqrt(rows):
             break
         broken = [_broken(model, basis, basis @ u) for model in models]
         if not sum(map(len, broken)):
             return np.asarray(u)
-        known = np.vstack([known, *broken])
-        u = linprog(-gain, A_ub=-known, b_ub=np.zeros(len(known)), bounds=(-1, 1)).x
+        known = vstack([known, *map(csr_array, broken)], format="csr")
+        u = linprog(-gain, A_ub=-known, b_ub=np.zeros(known.shape[0]), bounds=(-1, 1)).x
     return np.zeros(len(gain))
 
 

@@ -81,11 +81,11 @@ def reachable(transport: Transport, agents: Sequence[str]) -> None:
 
 def choose_algorithm(
     algorithm: str | Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int,
-    problem: Problem, stateless: bool = False,
+    problem: Problem, stateless: bool = False, one_process: bool = False,
 ) -> tuple[Algorithm[Any], str]:  # fmt: skip
     """The algorithm to run, and one line that says which it is and, for "auto", why."""
     if algorithm == "auto":
-        algorithm, why = choose(problem.n, len(problem.agents), as_channel(budget), stateless)
+        algorithm, why = choose(problem.n, len(problem.agents), as_channel(budget), stateless, one_process)
         budget = None
     else:
         why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
@@ -186,14 +186,18 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
         raise SingularError(why)
 
 
-def collinear_columns(G: Matrix, columns: Sequence[str]) -> str | None:
-    """Which columns depend on each other, where a Gram matrix or a Hessian of them is singular."""
+def collinear_columns(G: Matrix, columns: Sequence[str], separable: bool = False) -> str | None:
+    """Which columns depend on each other, where a Gram matrix or a Hessian of them is singular.
+
+    The Hessian of a loss that is flat far out is so too where the data are separated.
+    """
     _, unit = unit_diagonal(G)
     if np.linalg.eigvalsh(unit)[0] > len(columns) * np.finfo(float).eps:
         return None
     found = list(dict.fromkeys(columns[j].partition(" [contrast")[0] for j in collinear(unit)))
     names = ", ".join(found[:10]) + f" and {len(found) - 10} more" * (len(found) > 10)
-    return f"collinear over all sites and not penalised: {names}; drop one or set l2 > 0"
+    separated = ", or the data are separated there" * separable
+    return f"collinear over all sites and not penalised: {names}{separated}; drop one or set l2 > 0"
 
 
 def _numbers(value: Any, name: str, expected: str) -> Vector:
