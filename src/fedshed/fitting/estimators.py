@@ -30,7 +30,7 @@ from fedshed.exchange.sites import LocalSites
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.conduct import Fitted, fit_problem
 from fedshed.inference import Inference, Summary, per_class
-from fedshed.inference.result import WeightType
+from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import contrasts
 from fedshed.solve import validation as checks
@@ -99,15 +99,18 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
         return self
 
-    def summary(self, *, robust: bool = False, level: float = 0.95) -> Summary:
-        """Coefficients with errors, measures of fit and the sites; robust: errors clustered by site."""
+    def summary(
+        self, *, robust: bool = False, level: float = 0.95, exp: bool = False,
+        distribution: Distribution = "auto",
+    ) -> Summary:  # fmt: skip
+        """Coefficients with errors, measures of fit and the sites; see `fedshed.Model.summary`."""
         check_is_fitted(self)
         if self.inference_ is None:
             raise ConfigError("fitted without inference; set inference=True and fit again")
         notes = () if self.converged_ else (f"NOT CONVERGED: {self.reason_}",)
         return Summary(
-            self.inference_, title=type(self).__name__, robust=robust, level=level, converged=self.converged_,
-            notes=notes,
+            self.inference_, title=type(self).__name__, robust=robust, level=level, exp=exp,
+            distribution=distribution, converged=self.converged_, notes=notes, about=self._about(),
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
@@ -128,6 +131,10 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
             problem, chosen, LocalSites(objectives), goal, why=why, intercept=self.fit_intercept,
             weight_type=self.weight_type, inference=asked,
         )  # fmt: skip
+
+    def _about(self) -> tuple[str, ...]:
+        """What is modelled, in words."""
+        return ()
 
     def _named(self, inference: Inference) -> Inference:
         """The coefficients as the reader knows them."""
@@ -346,6 +353,11 @@ class FederatedLogisticRegression(ClassifierMixin, _FederatedModel):  # type: ig
         Theta: Matrix = theta[None, :] if K == 2 else contrasts(K) @ theta.reshape(K - 1, -1)
         self.coef_ = Theta[:, :n]
         self.intercept_ = Theta[:, n] if self.fit_intercept else np.zeros(len(Theta))
+
+    def _about(self) -> tuple[str, ...]:
+        if len(self.classes_) > 2:
+            return ()
+        return (f"Modelled: the probability that y is {self.classes_[1]}, not {self.classes_[0]}",)
 
     def _named(self, inference: Inference) -> Inference:
         if len(self.classes_) == 2:

@@ -132,7 +132,7 @@ def totals(sites: Mapping[str, Inspected], weight_type: WeightType = "auto") -> 
         observations=rows if precise else weight,
         deviance=sum(site.deviance for site in each),
         pearson=_sum_of_all(site.pearson for site in each),
-        constant=_sum_of_all((site.precise if precise else site.constant) for site in each),
+        constant=_sum_of_all((site.precise if precise and site.weighing else site.constant) for site in each),
         weight_type=_meaning(precise, any(site.weighing for site in each)),
     )
 

@@ -250,10 +250,10 @@ def _robust_caveats(it: Inference) -> Iterable[str]:
     """What robust errors rest on."""
     few = [name for name, count in zip(it.names, it.clusters or (), strict=False) if count < ENOUGH_CLUSTERS]
     if few:
-        shown = "every coefficient" if len(few) == len(it.names) else _listed(few)
+        shown = "No robust error is given" + ("" if len(few) == len(it.names) else f" for {_listed(few)}")
         yield (
-            f"No robust error is given for {shown}: fewer than {ENOUGH_CLUSTERS:g} sites in effect inform "
-            "it, as where a site has an intercept of its own or most of the rows; use the model's errors."
+            f"{shown}: fewer than {ENOUGH_CLUSTERS:g} sites in effect inform a coefficient, as where sites "
+            "are few, one has most of the rows, or each has its own intercept; use the model's errors."
         )
     if len(few) < len(it.names):
         yield f"Robust errors use Student's t, with {len(it.sites) - 1} degrees of freedom."

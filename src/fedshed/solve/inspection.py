@@ -26,7 +26,8 @@ class Inspected(Message, frozen=True):
     """Totals over a site's rows; loss, gradient, information are means, to be multiplied by its weight.
 
     `observed` is the Hessian where it is not the expected information; `pearson` is None where infinite;
-    `moments` are the sums from which the null model starts; `weighing` and `precise` are as in `Fit`.
+    `moments` are the sums from which the null model starts; `weighing` and,
+    where there are weights, `precise` are as in `Fit`.
     """
 
     rows: int
@@ -82,7 +83,7 @@ class Inspection(Conversation, frozen=True, tag=True):
             observed=None if information is factor else pack(gram(factor)),
             moments=agent.objective.null_moments(),
             weighing=fit.weighing,
-            precise=fit.precise,
+            precise=fit.precise if fit.weighing else None,
         )
 
 
