@@ -25,6 +25,7 @@ from fedshed.fitting.model import Model, Run
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class
 from fedshed.inference.infer import Evidence
+from fedshed.linalg.solve import off_centre
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.messages import Ready
@@ -174,6 +175,9 @@ def _checked(
         why = separated(names)
     elif why is None and inference and result.converged:
         why = inference.shortfall
+    elif why is None and evidence and inference and not (ended and inference.near):
+        far = off_centre(newton_step(problem, result.theta, evidence.sites)[0], problem.columns)
+        why = f"{result.reason}; {far}" if far else None
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 
