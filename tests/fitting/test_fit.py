@@ -19,6 +19,12 @@ import embedded
 import fedshed
 from fedshed import DataError, SingularError, Study
 from fedshed.datasets.files import content, find
+from fedshed.exchange import InProcess, Stateless
+from fedshed.fitting.conduct import conduct
+from fedshed.fitting.process_sites import TableHost
+from fedshed.fitting.sites import HostedTables
+from fedshed.fitting.stages import NAME
+from fedshed.solve.goal import Goal
 from fedshed.tables import CsvFormat, read_sites, split
 
 FAMILIES = {
@@ -362,7 +368,7 @@ def test_small_units_are_no_convergence_unless_they_are_allowed_for(family, colu
     small = {site: table.assign(**{column: table[column] * 1e-11}) for site, table in tables.items()}
     expected, model = fedshed.fit(tables, study), fedshed.fit(small, study)
     assert model.converged == (family == "linear" or (family, column) == ("gamma", "y"))
-    if advice := re.search(r"standardise, .*set tol = (\S+)", model.run.reason):
+    if advice := re.search(r"(?:standardise|larger), or set tol = (\S+)", model.run.reason):
         model = fedshed.fit(small, study, tol=float(advice[1]))
     times = 1e11 if column == "x" else 1e-11 if family == "linear" else 1.0
     assert model.converged, model.run.reason
@@ -406,8 +412,69 @@ def test_auto_counts_seconds_in_one_process_and_bytes_over_links():
     study = Study(family="linear", target="x0")
     here = fedshed.fit(tables, study)
     assert here.run.algorithm.startswith("newton: all sites are in this process")
-    forgetful = fedshed.fit(tables, study, over=fedshed.exchange.Stateless)
+    forgetful = fedshed.fit(tables, study, over=Stateless)
     assert forgetful.run.algorithm.startswith("qn-shed: ")
     apart = fedshed.fit(tables, study, over=fedshed.ProcessSites())
     assert apart.run.algorithm.startswith("pen: ")
     np.testing.assert_allclose(here.inference.coef, apart.inference.coef, atol=1e-7)
+
+
+def far_from_zero(mean, seed=0, rows=200):
+    """y rises by 1 for each unit of t, whose spread is 1."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for site in "ab":
+        x = rng.normal(size=rows)
+        made[site] = pd.DataFrame({"t": mean + x, "y": x + 0.3 * rng.normal(size=rows)})
+    return made
+
+
+def test_a_column_far_from_zero_is_told_from_a_collinear_one():
+    """Beside an intercept both are singular to rounding; less their means only one of them still is."""
+    tables, study = far_from_zero(1e8), Study(family="linear", target="y")
+    with pytest.raises(SingularError, match=r"mean of t is so much larger .*standardize=True, --standardize"):
+        fedshed.fit(tables, study)
+    model = fedshed.fit(tables, replace(study, standardize=True))
+    data = pooled(tables)
+    slope = np.polyfit(data["t"] - data["t"].mean(), data["y"], 1)[0]
+    assert model.converged
+    np.testing.assert_allclose(model.coefficients["t"], slope, rtol=1e-6)
+    both = {site: table.assign(near=table["t"] - 1e8) for site, table in tables.items()}
+    with pytest.raises(SingularError, match="collinear over all sites and not penalised: t, near; drop one"):
+        fedshed.fit(both, study)
+    X, y = data[["t"]].to_numpy(), data["y"].to_numpy()
+    with pytest.raises(SingularError, match="mean of x0 is so much larger"):
+        fedshed.FederatedLinearRegression(l2=0.0).fit(X, y)
+    with pytest.raises(SingularError, match="collinear over all sites and not penalised: x0, intercept"):
+        fedshed.FederatedLinearRegression(l2=0.0).fit(np.full_like(X, 1e8), y)
+
+
+@pytest.mark.parametrize("algorithm", ["newton", "fib-shed"])
+@pytest.mark.parametrize(("mean", "seed"), [(1e7, 0), (1e8, 0), (1e8, 1), (1e9, 1)])
+def test_over_links_a_column_far_from_zero_is_right_or_said_to_be_the_cause(algorithm, mean, seed):
+    """The Master has no rows: rounding may look like an optimum there."""
+    tables = far_from_zero(mean, seed)
+    study = Study(family="linear", target="y")
+    hosts = InProcess({site: TableHost(site, table) for site, table in tables.items()})
+    sites = HostedTables(hosts, tuple(tables), bytes(NAME))
+    try:
+        run = conduct(study, sites, Goal(1e-9, 100), algorithm=algorithm).model.run
+        converged, said = run.converged, run.reason
+    except SingularError as error:
+        converged, said = False, str(error)
+    assert not converged
+    assert "mean of t is so much larger" in said
+
+
+def test_a_target_of_tiny_numbers_is_not_told_to_standardise_its_columns():
+    """One exact Newton step finds it, whatever tol is; where none is taken, the sentence names the target."""
+    tables = far_from_zero(0.0)
+    tiny = {site: table.assign(y=1e-12 * table["y"]) for site, table in tables.items()}
+    study = Study(family="linear", target="y", standardize=True)
+    expected, model = fedshed.fit(tables, study), fedshed.fit(tiny, study)
+    assert model.converged
+    assert model.coefficients["t"] == pytest.approx(1e-12 * expected.coefficients["t"], rel=1e-8)
+    certificate = replace(model.inference.certificate, estimate=1e-25, grad_norm=1e-12)
+    off = replace(model.inference, certificate=certificate)
+    assert "give the target in units in which its numbers are larger" in off.shortfall
+    assert "standardise" not in off.shortfall

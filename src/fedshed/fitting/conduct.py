@@ -26,6 +26,7 @@ from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence
 from fedshed.inference.result import RowRobust, WeightType
+from fedshed.linalg.solve import off_centre
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.counts import RowCount
@@ -219,13 +220,16 @@ def _checked(
                 sites, problem, result.theta, step, H, spent, goal.patience
             )
             names = along(step, H, problem.columns) if unbounded else ()
-        why = checks.collinear_columns(H, problem.columns, separable)
+        why = checks.collinear_columns(H, problem.columns, separable=separable)
     if evidence and not ended and not names:
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:
         why = separated(names)
     elif why is None and inference and result.converged:
         why = inference.shortfall
+    elif why is None and evidence and inference and not (ended and inference.near):
+        far = off_centre(newton_step(problem, result.theta, evidence.sites)[0], problem.columns)
+        why = f"{result.reason}; {far}" if far else None
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 
@@ -239,6 +243,8 @@ def _separating(problem: Problem, result: Result, sites: Sites) -> tuple[str, ..
 def _hint(problem: Problem, result: Result, evidence: Evidence) -> str:
     """What may help a run that did not end: units that differ by much, or data without an optimum."""
     H, _ = newton_step(problem, result.theta, evidence.sites)
+    if far := off_centre(H, problem.columns):
+        return far
     sizes = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     if sizes.max() > UNEVEN * sizes.min():
         small, large = (problem.columns[j] for j in (int(sizes.argmin()), int(sizes.argmax())))

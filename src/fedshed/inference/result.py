@@ -202,6 +202,11 @@ class Inference(Struct, frozen=True):
         )
 
     @property
+    def near(self) -> bool:
+        """Whether the optimum is known to be within a small part of a standard error."""
+        return self.distance is not None and self.distance < FAR
+
+    @property
     def shortfall(self) -> str | None:
         """Why a gradient below tol is not enough here: in small units a gradient is small everywhere."""
         if self.distance is None or not self.null_deviance:
@@ -210,9 +215,12 @@ class Inference(Struct, frozen=True):
         excess = max(self.distance / FAR, sqrt(share / MISSED))
         if excess < 1 or share < ROUNDED:  # the latter: a perfect fit
             return None
+        # in units where the curvature is 1 the gradient's norm is sqrt(g'H^-1 g)
+        elsewhere = sqrt(2 * max(self.certificate.estimate or 0.0, 0.0)) > 10 * self.certificate.grad_norm
+        remedy = "standardise" if elsewhere else "give the target in units in which its numbers are larger"
         return (
             f"the gradient norm is at most tol, but in these units the optimum is {self.distance:.2g} "
-            f"standard errors and {share:.2g} of the null deviance away; standardise, use larger units, or "
+            f"standard errors and {share:.2g} of the null deviance away; {remedy}, or "
             f"set tol = {self.certificate.grad_norm / excess:.0e}"
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.linalg.tall import Tall
+from fedshed.linalg.tall import BLOCK, Tall
 
 FEW = 8  # columns of a sparse table that are as well dense
 Rows: TypeAlias = Any  # a dense float64 matrix, a scipy CSR array or a `Tall` table, one row per observation
@@ -19,6 +19,17 @@ def gram(factor: Rows) -> Matrix:
     """F'F as a dense matrix."""
     product = factor.T @ factor
     return product if isinstance(product, np.ndarray) else product.toarray()
+
+
+def centred_gram(X: Rows, centres: Vector) -> Matrix:
+    """The Gram matrix of the columns less these centres, a block of rows at a time."""
+    n, total = X.shape[1], np.zeros((X.shape[1], X.shape[1]))
+    rows = max(n, BLOCK // n)
+    for start in range(0, X.shape[0], rows):
+        block = X[start : start + rows]
+        centred = (block if isinstance(block, np.ndarray) else block.toarray()) - centres
+        total += centred.T @ centred
+    return total
 
 
 def chosen_columns(X: Rows, chosen: NDArray[np.intp]) -> Rows:

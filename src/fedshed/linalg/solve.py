@@ -14,6 +14,7 @@ from fedshed._utils.errors import SingularError
 from fedshed.linalg.arrays import Matrix, Vector
 
 NEGLIGIBLE = 1e-10  # of the largest eigenvalue, on a unit diagonal: below it a direction is none
+OFF_CENTRE = 1e-9  # of the mean square: a variance below it leaves a Hessian too few digits
 Factor: TypeAlias = tuple[Matrix, bool]  # as scipy.linalg.cho_factor gives it
 
 
@@ -27,6 +28,32 @@ def collinear(A: Matrix) -> NDArray[np.intp]:
     """Columns that depend on each other: large in the eigenvector of the smallest eigenvalue."""
     null = np.abs(np.linalg.eigh(A)[1][:, 0])
     return np.flatnonzero(null > 0.1 * null.max())
+
+
+def plain_name(column: str) -> str:
+    """The column of a coefficient, whatever the contrast of classes."""
+    return column.partition(" [contrast")[0]
+
+
+def off_centre(A: Matrix, columns: Sequence[str], among: Sequence[int] | None = None) -> str | None:
+    """Which columns have a mean so large beside their spread that rounding hides them beside an intercept.
+
+    None where there is no such column, or none `among` these.
+    """
+    _, unit = unit_diagonal(A)
+    place, found = {name: j for j, name in enumerate(columns)}, []
+    for j, name in enumerate(columns):
+        k = place.get("intercept" + name.removeprefix(plain_name(name)), j)
+        if k != j and 1 - unit[j, k] ** 2 < OFF_CENTRE:
+            found.append(j)
+    if not found or (among is not None and not set(found) & set(among)):
+        return None
+    shown = ", ".join(dict.fromkeys(plain_name(columns[j]) for j in found))
+    return (
+        f"the mean of {shown} is so much larger than the spread that rounding hides it beside the intercept; "
+        "standardise (standardize=True, --standardize, or a StandardScaler before an estimator), or subtract "
+        "a typical value"
+    )
 
 
 def unit_diagonal(A: Matrix) -> tuple[Vector, Matrix]:
@@ -106,6 +133,8 @@ class DensePlusRidge:
                 f"the curvature vanishes for {', '.join(flat)}: constant, or saturated at this theta"
             )
         names = [columns[int(j)] for j in collinear(unit)]
+        if far := off_centre(A, columns, collinear(unit).tolist()):
+            return SingularError(f"the curvature is singular: {far}")
         return SingularError(
             f"the curvature is singular: {', '.join(names)} are collinear, or the data are separated there; "
             "drop one of them or penalise them with l2 > 0"

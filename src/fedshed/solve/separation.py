@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, vstack
 
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import chosen_columns, gram
-from fedshed.linalg.solve import sparse_inverse_root
+from fedshed.linalg.solve import plain_name, sparse_inverse_root
 from fedshed.objectives import LinearModel
 from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message, Search
@@ -80,7 +80,7 @@ def _named(size: Vector, columns: Sequence[str], share: float) -> tuple[str, ...
     The intercept is named alone only where nothing else moves: where a reference level has no event, it moves
     all rows, and each other coefficient brings back the few rows of its level.
     """
-    names = [column.partition(" [contrast")[0] for column in columns]
+    names = [plain_name(column) for column in columns]
     beside = np.array([name != "intercept" for name in names])
     large = size > share * size.max()
     if not (large & beside).any():

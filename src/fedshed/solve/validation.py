@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from fedshed.algorithms.linesearch import LineSearch
 from fedshed.algorithms.registry import configured
 from fedshed.exchange import Transport
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.linalg.rows import chosen_columns, gram
-from fedshed.linalg.solve import collinear, unit_diagonal
+from fedshed.linalg.rows import Rows, centred_gram, chosen_columns, gram
+from fedshed.linalg.solve import collinear, off_centre, plain_name, unit_diagonal
 from fedshed.objectives import LinearModel
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
@@ -179,25 +179,46 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
     free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
     if len(free) == 0:
         return
-    G = np.zeros((len(free), len(free)))
-    for objective in objectives.values():
-        G += gram(chosen_columns(objective.X, free))
-    if why := collinear_columns(G, [columns[j] for j in free]):
+    tables = [chosen_columns(objective.X, free) for objective in objectives.values()]
+    names = [plain_name(columns[j]) for j in free]
+    G = np.asarray(sum(map(gram, tables)))
+    if why := collinear_columns(G, names, lambda: _centred(tables, names)):
         raise SingularError(why)
 
 
-def collinear_columns(G: Matrix, columns: Sequence[str], separable: bool = False) -> str | None:
+def collinear_columns(
+    G: Matrix, columns: Sequence[str], centred: Callable[[], Matrix] | None = None, separable: bool = False
+) -> str | None:
     """Which columns depend on each other, where a Gram matrix or a Hessian of them is singular.
 
-    The Hessian of a loss that is flat far out is so too where the data are separated.
+    Rounding alone may make it so: `centred` gives that of columns less their means, where rows are at hand.
+    The Hessian of a loss that is flat far out (`separable`) is so too where the data are separated.
     """
-    _, unit = unit_diagonal(G)
-    if np.linalg.eigvalsh(unit)[0] > len(columns) * np.finfo(float).eps:
+    found = _dependent(G)
+    if not found:
         return None
-    found = list(dict.fromkeys(columns[j].partition(" [contrast")[0] for j in collinear(unit)))
-    names = ", ".join(found[:10]) + f" and {len(found) - 10} more" * (len(found) > 10)
+    far = off_centre(G, columns, found)
+    if far and centred is not None and (still := _dependent(centred())):
+        found, far = still if len(still) > 1 else found, None
+    names = list(dict.fromkeys(plain_name(columns[j]) for j in found))
+    shown = ", ".join(names[:10]) + f" and {len(names) - 10} more" * (len(names) > 10)
     separated = ", or the data are separated there" * separable
-    return f"collinear over all sites and not penalised: {names}{separated}; drop one or set l2 > 0"
+    return far or f"collinear over all sites and not penalised: {shown}{separated}; drop one or set l2 > 0"
+
+
+def _dependent(G: Matrix) -> list[int]:
+    """The columns that depend on each other; none where a Gram matrix is regular."""
+    _, unit = unit_diagonal(G)
+    regular = np.linalg.eigvalsh(unit)[0] > len(G) * np.finfo(float).eps
+    return [] if regular else collinear(unit).tolist()
+
+
+def _centred(tables: Sequence[Rows], columns: Sequence[str]) -> Matrix:
+    """The Gram matrix of all rows, each column but an intercept less its mean."""
+    rows = sum(X.shape[0] for X in tables)
+    centres = sum(X.T @ np.ones(X.shape[0]) for X in tables) / rows
+    centres = np.where(np.array(columns) == "intercept", 0.0, centres)
+    return np.asarray(sum(centred_gram(X, centres) for X in tables))
 
 
 def _numbers(value: Any, name: str, expected: str) -> Vector:
