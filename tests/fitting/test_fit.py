@@ -478,3 +478,18 @@ def test_a_target_of_tiny_numbers_is_not_told_to_standardise_its_columns():
     off = replace(model.inference, certificate=certificate)
     assert "give the target in units in which its numbers are larger" in off.shortfall
     assert "standardise" not in off.shortfall
+
+
+def test_tiny_rates_are_not_told_to_standardise_their_columns_and_tiny_columns_are():
+    """The curvature of rates is as small as they are, whatever the columns; that of classes is not."""
+    tables = far_from_zero(0.0)
+    rates = {
+        site: table.assign(y=1e-11 * np.exp(table["t"]) * (1 + 0.1 * np.sin(9 * table["t"])))
+        for site, table in tables.items()
+    }
+    reason = fedshed.fit(rates, Study(family="poisson", target="y", standardize=True)).run.reason
+    assert "give the target in units in which its numbers are larger, or set tol = " in reason
+    assert "standardise" not in reason
+    small = {site: table.assign(y=table["y"] > 0, t=1e-9 * table["t"]) for site, table in tables.items()}
+    reason = fedshed.fit(small, Study(family="logistic", target="y")).run.reason
+    assert "standardise, or set tol = " in reason

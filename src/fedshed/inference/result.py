@@ -215,14 +215,18 @@ class Inference(Struct, frozen=True):
         excess = max(self.distance / FAR, sqrt(share / MISSED))
         if excess < 1 or share < ROUNDED:  # the latter: a perfect fit
             return None
-        # in units where the curvature is 1 the gradient's norm is sqrt(g'H^-1 g)
-        elsewhere = sqrt(2 * max(self.certificate.estimate or 0.0, 0.0)) > 10 * self.certificate.grad_norm
-        remedy = "standardise" if elsewhere else "give the target in units in which its numbers are larger"
+        target = self._standard_gradient() < 10 * self.certificate.grad_norm  # standardising would not help
+        remedy = "give the target in units in which its numbers are larger" if target else "standardise"
         return (
             f"the gradient norm is at most tol, but in these units the optimum is {self.distance:.2g} "
             f"standard errors and {share:.2g} of the null deviance away; {remedy}, or "
             f"set tol = {self.certificate.grad_norm / excess:.0e}"
         )
+
+    def _standard_gradient(self) -> float:
+        """About the gradient's norm if every column had the largest curvature of any, h = phi / (W se^2)."""
+        least = float(np.sqrt(np.diag(self.covariance()).min()))
+        return (self.distance or 0.0) * (self.dispersion or 0.0) / (self.weight * least) if least else np.inf
 
     def _gain(self, estimate: float) -> float:
         """By how much the deviance may still fall."""
