@@ -2,12 +2,13 @@
 
 Each study draws a family, tables of very unequal sites, categories that some sites lack, weights, offsets and
 columns in units from 1e-8 to 1e8; some are collinear or separated.  It must end with the pooled estimates to
-1e-6 standard errors and the pooled errors to six digits, or with an error or a reason that names the cause.  In one
-process and over hosts alike: `python -m benchmarks random_studies [studies] [first seed]`.
+1e-6 standard errors and the pooled errors to six digits, or with an error or a reason that names the cause.
+In one process and over hosts alike: `python -m benchmarks.random_studies [studies] [first seed]`.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections import Counter
@@ -105,6 +106,7 @@ class Case:
         return rng.uniform(0.1, 3.0, rows), "precision"
 
     def tables(self) -> dict[str, dict[str, Any]]:
+        """The table of each site."""
         every = {**self.columns, "y": self.given}
         if self.weights is not None:
             every["w"] = self.weights
@@ -118,6 +120,7 @@ class Case:
         }
 
     def study(self) -> Study:
+        """The model that is asked for."""
         more: dict[str, Any] = {"trials": "n"} if self.family == "binomial" else {}
         if self.weights is not None:
             more |= {"weight": "w", "weight_type": self.kind}
@@ -163,10 +166,15 @@ def over_hosts(case: Case) -> fedshed.Model:
     return conduct(case.study(), tables, Goal(1e-9, 500), algorithm=case.algorithm).model
 
 
+def here(case: Case) -> fedshed.Model:
+    """The study with all sites in this process."""
+    return fedshed.fit(case.tables(), case.study(), algorithm=case.algorithm)
+
+
 def outcome(case: Case, hosted: bool) -> tuple[str, str]:
     """agreed, said (an error or a reason that names the cause), or WRONG, with the words."""
     try:
-        model = over_hosts(case) if hosted else fedshed.fit(case.tables(), case.study(), algorithm=case.algorithm)
+        model = over_hosts(case) if hosted else here(case)
     except fedshed.Error as error:
         words = str(error)
     else:
@@ -185,9 +193,10 @@ def outcome(case: Case, hosted: bool) -> tuple[str, str]:
 
 
 def main() -> None:
-    given = [int(word) for word in sys.argv[2:]]
+    given = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     count, first = (given + [2000, 0][len(given) :])[:2]
     warnings.simplefilter("ignore")
+    logging.getLogger("fedshed").setLevel(logging.ERROR)  # notes on tables are not what is looked at
     tally: Counter[str] = Counter()
     for seed in range(first, first + count):
         for hosted in (False, True):
@@ -195,7 +204,8 @@ def main() -> None:
             kind, words = outcome(case, hosted)
             tally[f"{'hosts' if hosted else 'one process'}, {case.trouble or 'plain'}: {kind}"] += 1
             if kind in ("WRONG", "UNCLEAR"):
-                print(f"{seed} {case.family} {case.trouble} {case.algorithm} hosted={hosted} {kind}: {words[:300]}", flush=True)
+                what = f"{seed} {case.family} {case.trouble} {case.algorithm} hosted={hosted}"
+                print(f"{what} {kind}: {words[:300]}", flush=True)
     for name, number in sorted(tally.items()):
         print(f"{number:6} {name}")
 

@@ -776,6 +776,20 @@ def test_site_check_says_what_a_spline_needs_of_a_site(folder):
     assert told == [("sums (Tallies)", 1), ("blocks (Tallies)", 3 * 8), ("sums (Tallies)", 2 + 4)]
 
 
+@pytest.mark.parametrize("kind", ["HC1", "HC3"])
+def test_a_study_over_nodes_has_errors_by_rows_as_a_fit_here(folder, kind):
+    file = StudyFile(MODEL, SITES, errors=kind)
+    model, _ = conduct_study(file, InProcess(nodes(folder)))
+    here = fit(tables(folder), MODEL, errors=kind)
+    np.testing.assert_allclose(
+        model.inference.std_err(robust=kind), here.inference.std_err(robust=kind), rtol=1e-6
+    )
+    (folder / "b.toml").write_text(SITE_B)
+    told = [item.what for item in review(folder / "b.toml", file).items]
+    assert any("squares (Scattered)" in what for what in told)
+    assert not any("Scattered" in item.what for item in review(folder / "b.toml", STUDY).items)
+
+
 def test_site_check_of_a_site_where_a_column_does_not_vary(folder):
     pd.read_csv(folder / "b.csv").assign(u=1.5).to_csv(folder / "b.csv", index=False)
     (folder / "b.toml").write_text(SITE_B)
@@ -902,7 +916,7 @@ def test_collinear_columns_are_never_called_converged_over_nodes(folder):
     study = Study(family="logistic", target="y", columns=("u", "v", "twice"))
     model, _ = conduct_study(StudyFile(study, SITES, algorithm="fib-shed"), InProcess(nodes(folder)))
     assert not model.converged
-    assert "collinear over all sites and not penalised: u, twice; drop one" in model.run.reason
+    assert "collinear over all sites and not penalised: u, twice" in model.run.reason
     with pytest.raises(fedshed.SingularError, match="u, twice"):
         fit(tables(folder), study)
 

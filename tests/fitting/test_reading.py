@@ -53,6 +53,7 @@ def theirs(family, formula=FORMULA, frame=FRAME):
 def test_ratios_contrasts_and_terms_are_those_of_statsmodels(family):
     model, pooled = ours(family), theirs(family)
     exp = model.summary(exp=True).to_frame()
+    assert exp.equals(model.summary().to_frame(exp=True))
     expected = np.exp([pooled.params["x"], *pooled.conf_int().loc["x"]])
     np.testing.assert_allclose(exp.loc["x"].iloc[[0, -2, -1]], expected, rtol=1e-6)
     found = model.contrast("arm[c] - arm[b]")

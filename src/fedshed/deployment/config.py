@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.channels import ByteRate
+from fedshed.inference.result import Robust, RowRobust
 from fedshed.preparation.study import Study, study_of
 from fedshed.privacy.policy import Policy
 from fedshed.solve import validation as checks
@@ -95,6 +96,7 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
     deadline: float = 60.0  # seconds a round may take
     quorum: int | None = None  # sites that must answer in a round; None: all
     patience: int = 5  # rounds that a site may stay silent
+    errors: RowRobust | Literal["model", "site"] = "model"  # which the summary shows (docs/statistics.md)
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -104,6 +106,16 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
         if not (self.deadline > 0 and self.tolerance >= 0 and self.max_iterations >= 1):
             raise ConfigError("deadline and max_iterations must be positive, and tolerance not negative")
         _goal(self)
+
+    @property
+    def shown_errors(self) -> Robust:
+        """Which errors the summary shows: False for the model's."""
+        return False if self.errors == "model" else self.errors
+
+    @property
+    def row_errors(self) -> RowRobust | None:
+        """Errors that need an exchange of their own."""
+        return None if self.errors in ("model", "site") else cast(RowRobust, self.errors)
 
     @property
     def goal(self) -> Goal:

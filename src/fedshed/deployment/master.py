@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedshed.fitting.conduct import Conducted, conduct
 from fedshed.fitting.model import Model
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import NAME
+from fedshed.inference.result import FewSitesWarning, Robust
 from fedshed.solve.run import Watch
 from fedshed.solve.trace import Trace
 from fedshed.solve.watching import RunLog
@@ -56,6 +58,7 @@ def conduct_study(
         file.goal,
         algorithm=file.algorithm,
         fused=True,
+        errors=file.row_errors,
         checkpoint=checkpoint,
         watch=watch,
     )
@@ -112,7 +115,7 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
         file = read_study(folder / "study.toml")
         _, report = conduct_study(
             file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results),
-            save=lambda model: _saved(model, results),
+            save=lambda model: _saved(model, results, file.shown_errors),
         )  # fmt: skip
         write_atomically(results / "report.json", msgspec.json.encode(report))
     except Exception as error:
@@ -122,8 +125,11 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
         raise
 
 
-def _saved(model: Model, results: Path) -> None:
+def _saved(model: Model, results: Path, errors: Robust) -> None:
     """Write a model and all that belongs to it."""
     model.save(results / "model.json")
-    write_atomically(results / "summary.txt", f"{model.summary()}\n".encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
+        write_atomically(results / "summary.txt", f"{model.summary(robust=errors)}\n".encode())
+        write_atomically(results / "coefficients.csv", model.to_csv(robust=errors).encode())
     write_atomically(results / "trace.csv", (model.trace or Trace([])).to_csv().encode())

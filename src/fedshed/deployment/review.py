@@ -20,6 +20,7 @@ from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.fitting.conduct import problem_of, with_one_exchange
 from fedshed.fitting.sites import HostedTables
+from fedshed.inference.result import RowRobust
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
@@ -33,7 +34,8 @@ from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
-from fedshed.solve.stages import INSPECT, START, fit_stage
+from fedshed.solve.scatter import RowScatter, Scatter
+from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
 
 
 class Item(Struct, frozen=True):
@@ -76,19 +78,21 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
         count = 3 * len(plan.names)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
     if not broken:
-        items += _rehearsed(path, site, plan, problem, algorithm)
+        items += _rehearsed(path, site, plan, problem, algorithm, file.row_errors)
     return Review(site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken)
 
 
 def _rehearsed(
-    path: Path, site: SiteFile, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]
-) -> list[Item]:
+    path: Path, site: SiteFile, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any],
+    errors: RowRobust | None,
+) -> list[Item]:  # fmt: skip
     """The node's answers; what is only rehearsed goes on no record."""
     with TemporaryDirectory() as aside:
         private = replace(site, audit=str(Path(aside) / "audit.jsonl"), state=str(Path(aside) / "state"))
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         hosted = HostedTables(InProcess(alone), (site.name,), b"here")
-        return _played(hosted.play(plan, problem, algorithm), problem, algorithm)
+        sites = hosted.play(plan, problem, algorithm)
+        return [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
 
 
 def _alone(
@@ -135,6 +139,14 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
         Item("each round", "costs along the step", candidates, 8 * candidates),
         *_items("at the end", inspect),
     ]
+
+
+def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[Item]:
+    """What errors that are robust by rows need of a site."""
+    if errors is None:
+        return []
+    asked = Scatter(np.zeros(problem.n), None, 0, True, errors == "cluster")
+    return _items("at the end", _answered(sites, SCATTER, problem, RowScatter().flow(problem, asked)))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:

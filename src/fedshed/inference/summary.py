@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.notebook import preformatted
@@ -73,8 +74,10 @@ class Summary(Struct, frozen=True):
         with np.errstate(over="ignore"):
             return np.column_stack([np.exp(table[:, 0]), table[:, 2:4], np.exp(table[:, 4:])])
 
-    def to_frame(self) -> pd.DataFrame:
-        """The table of coefficients, indexed by name."""
+    def to_frame(self, *, exp: bool | None = None) -> pd.DataFrame:
+        """The table of coefficients, indexed by name; `exp` as in the summary itself, or of one's own."""
+        if exp is not None and exp != self.exp:
+            return replace(self, exp=exp).to_frame()
         try:
             import pandas as pd
         except ImportError as error:

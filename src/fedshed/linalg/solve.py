@@ -130,7 +130,8 @@ class DensePlusRidge:
         flat = [columns[int(j)] for j in np.flatnonzero(np.diag(A) <= np.finfo(float).tiny)]
         if flat:
             return SingularError(
-                f"the curvature vanishes for {', '.join(flat)}: constant, or saturated at this theta"
+                f"the curvature vanishes for {', '.join(flat)}: constant, or saturated at this theta; "
+                "standardise them, leave them out, or set l2 > 0"
             )
         names = [columns[int(j)] for j in collinear(unit)]
         if far := off_centre(A, columns, collinear(unit).tolist()):
