@@ -102,9 +102,12 @@ def test_predictions_have_intervals_and_unknown_levels_may_be_left_empty(files, 
     assert "'often' was not agreed on" in refused.stderr
     result = call("predict", model, tmp_path / "new.csv", "--on-unknown-level", "missing", "--interval")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert list(rows[0]) == ["prediction", "p[no]", "p[yes]", "std_err", "low", "high"]
+    assert list(rows[0]) == ["prediction", "p[no]", "p[yes]", "p[yes] std_err", "p[yes] low", "p[yes] high"]
     assert set(rows[1].values()) == {""}
-    assert all(float(row["low"]) < float(row["p[yes]"]) < float(row["high"]) for row in (rows[0], rows[2]))
+    assert all(
+        float(row["p[yes] low"]) < float(row["p[yes]"]) < float(row["p[yes] high"])
+        for row in (rows[0], rows[2])
+    )
 
 
 @pytest.mark.parametrize(

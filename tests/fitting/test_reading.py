@@ -199,3 +199,26 @@ def test_dropped_rows_are_counted_by_site_and_column():
     assert "dropped" in text
     assert json.dumps({site: count.dropped for site, count in model.rows.items()})
     assert "dropped" not in str(ours("poisson").summary())
+
+
+def test_terms_of_an_interaction_are_not_left_out_on_their_own():
+    found = fedshed.drop_one(TABLES, Study(family="poisson", formula="visits ~ x * C(arm) + z"), tol=1e-11)
+    assert {one.name for one in found.tests} == {"z", "x:arm"}
+    expected = 2 * (theirs("poisson", "~ x * C(arm) + z").llf - theirs("poisson", "~ x + C(arm) + z").llf)
+    np.testing.assert_allclose(found["x:arm"].statistic, expected, rtol=1e-6)
+
+
+def test_a_smaller_model_that_fits_better_is_of_other_predictors():
+    changed = {site: part.assign(x=RNG.normal(size=len(part))) for site, part in TABLES.items()}
+    with pytest.raises(ConfigError, match="predictors are not the same"):
+        fedshed.likelihood_ratio(ours("poisson", "~ x"), ours("poisson", "~ x + z", tables=changed))
+
+
+def test_the_mark_of_rows_cannot_be_made_without_the_key(monkeypatch):
+    from fedshed.preparation import protocol
+
+    first = ours("poisson", "~ x")
+    monkeypatch.setattr(protocol, "user_secret", lambda: b"another")
+    second = ours("poisson", "~ x")
+    assert all(first.rows[site].digest != second.rows[site].digest for site in TABLES)
+    assert "digest" not in str(first.facts()["rows"])

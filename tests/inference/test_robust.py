@@ -169,5 +169,73 @@ def test_errors_by_a_cluster_column_within_sites_are_those_of_statsmodels():
     np.testing.assert_allclose(model.inference.std_err(robust="cluster"), theirs.bse, rtol=1e-7)
     np.testing.assert_allclose(model.inference.p_values(robust="cluster"), theirs.pvalues, rtol=1e-6)
     assert f"{len(np.unique(patient))} clusters" in str(model.summary(robust="cluster"))
-    with pytest.raises(fedshed.ProtocolError, match="need a cluster column"):
+    with pytest.raises(fedshed.ConfigError, match="need a column of clusters"):
         fedshed.fit(split, Study(family="linear", target="y", columns=("x",)), errors="cluster")
+
+
+def even_clusters(sites=3, clusters=6, seed=0):
+    """Sites of the same size, which are evaluated together, and clusters with an effect of their own."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for i in range(sites):
+        c = np.repeat(np.arange(clusters), 20)
+        x = rng.normal(size=len(c))
+        y = x + rng.normal(size=clusters)[c] + rng.normal(size=len(c))
+        made[f"s{i}"] = {"x": x, "y": y, "c": np.array([f"{i}-{k}" for k in c])}
+    return made
+
+
+def test_sites_of_equal_size_keep_their_clusters():
+    every = even_clusters()
+    study = Study(family="linear", target="y", columns=("x",), cluster="c")
+    model = fedshed.fit(every, study, errors="cluster")
+    assert model.inference.row_clusters == 18
+    assert np.isfinite(model.inference.std_err(robust="cluster")).all()
+
+
+def test_a_coefficient_of_one_cluster_has_no_error_by_cluster_and_the_model_can_be_saved(tmp_path):
+    """A dummy of the cluster itself would get an error near 0, as that of a site does."""
+    every = even_clusters(sites=1)
+    every["s0"]["d"] = every["s0"]["c"]
+    study = Study(family="linear", formula="y ~ x + C(d)", cluster="c")
+    model = fedshed.fit(every, study, errors="cluster")
+    errors = model.inference.std_err(robust="cluster")
+    assert np.isfinite(errors[0])
+    assert np.isnan(errors[1:]).all()
+    assert "No robust error is given for d[0-1]" in " ".join(str(model.summary(robust="cluster")).split())
+    alone = {"s0": {**every["s0"], "c": np.full(120, "one")}}
+    single = fedshed.fit(
+        alone, Study(family="linear", target="y", columns=("x",), cluster="c"), errors="cluster"
+    )
+    assert np.isnan(single.inference.std_err(robust="cluster")).all()
+    assert fedshed.Model.load(single.save(tmp_path / "model.json")).coefficients == single.coefficients
+
+
+def test_a_term_of_as_many_columns_as_sites_has_no_robust_test():
+    """Its covariance is singular: the statistic would be rounding, as large as 1e15."""
+    rng = np.random.default_rng(0)
+    every = {
+        f"s{i}": {"g": rng.choice([f"g{k}" for k in range(13)], 80), "y": rng.normal(size=80)}
+        for i in range(12)
+    }
+    model = fedshed.fit(every, Study(family="linear", target="y"))
+    assert 0 < model.anova()["g"].p_value < 1
+    assert np.isnan(model.anova(robust=True)["g"].p_value)
+    assert "no test" in str(model.anova(robust=True))
+
+
+def test_an_interval_is_withheld_where_the_errors_it_needs_are():
+    every = tables()
+    model = fedshed.fit(every, Study(family="linear", formula="y ~ x + C(s)"))
+    found = model.predict_interval(every["s03"], robust=True)
+    assert np.isnan(found.std_err).all()
+    with pytest.raises(fedshed.ConfigError, match="level must lie between"):
+        model.predict_interval(every["s03"], level=1.5)
+
+
+def test_squares_that_no_rows_can_have_are_refused():
+    from fedshed.linalg.arrays import pack
+    from fedshed.solve.scatter import Scattered
+
+    with pytest.raises(ValueError, match="not negative in any direction"):
+        Scattered(pack(np.array([[1.0, 0.0], [0.0, -1.0]])))

@@ -153,3 +153,21 @@ def test_longley_has_the_p_values_of_ordinary_least_squares():
     assert "t" in model.summary().columns
     normal = model.inference.p_values(distribution="normal")
     assert (normal < model.inference.p_values()).all()
+
+
+def test_whole_exposures_of_rates_and_trials_of_shares_are_precisions_too():
+    exposure = RNG.integers(1, 9, N).astype(float)
+    counts = RNG.poisson(exposure * np.exp(X @ [0.3, -0.2])).astype(float)
+    rates = fit(Study(family="quasi-poisson", target="y", weight="t"), y=counts / exposure, t=exposure)
+    offset = fit(Study(family="quasi-poisson", target="y", exposure="t"), y=counts, t=exposure)
+    assert rates.inference.weight_type == "precision"
+    np.testing.assert_allclose(rates.inference.std_err(), offset.inference.std_err(), rtol=1e-7)
+    successes = RNG.binomial(exposure.astype(int), 0.4).astype(float)
+    shares = fit(Study(family="quasi-binomial", target="y", weight="n"), y=successes / exposure, n=exposure)
+    trials = fit(Study(family="quasi-binomial", target="y", trials="n"), y=successes, n=exposure)
+    np.testing.assert_allclose(shares.inference.std_err(), trials.inference.std_err(), rtol=1e-7)
+
+
+def test_trials_are_counted():
+    with pytest.raises(DataError, match="column 'n' is no whole number in"):
+        fit(Study(family="binomial", target="s", trials="n"), s=np.ones(N), n=np.full(N, 2.7))

@@ -55,3 +55,13 @@ def test_the_sentence_names_the_worst_columns_first():
         "Rows with a missing value were dropped: 6 or more; 30 were used. Missing: x in 3 or more, z in 4."
     )
     assert dropped_in_words({"a": RowCount(10)}) is None
+
+
+def test_a_hidden_count_is_not_told_by_the_others(tmp_path):
+    """Of 6 rows dropped 5 miss one column: that 1 misses the other only must not follow."""
+    made = table(5)
+    made["z"] = np.where(np.arange(60) == 50, np.nan, 1.0 + np.arange(60) % 5)
+    site = GuardedPreparer(Preparer("a", made), Gate(Policy(), Audit(tmp_path / "audit"), "study"))
+    ready = asked(site, Build(agree(STUDY, {"a": asked(site, Describe(STUDY))})))
+    assert dict(ready.missing) == {"x": 5, "z": -5}
+    assert ready.dropped < 0

@@ -252,3 +252,24 @@ def test_a_last_step_of_zero_bends_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_allclose(_direction(g, A, state, none, none), [1.0, 1.0])
+
+
+@pytest.mark.parametrize("algorithm", ["newton", "lbfgs", "qn-shed"])
+@pytest.mark.parametrize("seed", range(4))
+def test_over_links_a_rare_level_of_one_class_is_never_an_optimum(algorithm, seed, monkeypatch):
+    """What a run leaves along ordinary columns must not hide that one coefficient has no end."""
+    from fedshed.fitting import conduct as conducting
+
+    monkeypatch.setattr(conducting, "LocalSites", type("Elsewhere", (), {}))  # no rows at hand
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, 200)
+    level = np.where(rng.random(200) < 0.5, "a", "b").astype(object)
+    tables = {}
+    for rare in (False, True):
+        if rare:
+            level[np.flatnonzero(y)[: 2 + seed]] = "c"
+        frame = {"x": rng.normal(size=200), "g": level.copy(), "y": y}
+        tables[rare] = {str(i): {name: v[i::3] for name, v in frame.items()} for i in range(3)}
+    study = fedshed.Study(family="logistic", target="y")
+    assert fedshed.fit(tables[False], study, algorithm=algorithm).converged
+    assert not fedshed.fit(tables[True], study, algorithm=algorithm).converged

@@ -6,7 +6,10 @@ import errno
 import hashlib
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from secrets import token_bytes
+from tempfile import NamedTemporaryFile
 
 
 def write_atomically(path: str | Path, data: bytes, *, private: bool = False) -> Path:
@@ -62,6 +65,33 @@ _WORDS = {
     errno.ENOTDIR: "a part of this path is a file, not a folder; name another place",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
 }
+
+
+def secret_file(path: Path) -> bytes:
+    """32 random bytes that only their owner can read, made when they are asked for first."""
+    if not path.is_file():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(token_bytes(32))
+        try:
+            os.link(file.name, path)  # of two processes that make one, the first wins
+        except FileExistsError:
+            pass
+        except OSError:  # a disk without links
+            os.replace(file.name, path)
+            return path.read_bytes()
+        os.unlink(file.name)
+    return path.read_bytes()
+
+
+@cache
+def user_secret() -> bytes:
+    """A secret of whoever runs this, kept in their state folder; where none can be kept, of this process."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    try:
+        return secret_file(Path(home) / "fedshed" / "key")
+    except (OSError, RuntimeError):
+        return token_bytes(32)
 
 
 def in_words(error: OSError) -> str:

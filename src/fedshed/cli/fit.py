@@ -90,7 +90,7 @@ def fit(
         summary = model.summary(robust=shown, level=level, exp=exp)
         page = None if no_report else (place, again)
         if as_json:
-            facts = {"coefficients": summary.to_rows(), "run": model.run, **model.facts()}
+            facts = {"coefficients": summary.to_rows(), "run": model.run, **model.facts(summary)}
             told_as_json(facts, _files(out, model, summary, recorder, page))
         else:
             say(str(summary))  # before anything is written: a disk may be full
@@ -134,8 +134,11 @@ def predict(
     _check_errors(level, False, 1)
     fitted = Model.load(model)
     frame = read_table(table, given.format(tuple(fitted.plan.levels)))
-    unknown = on_unknown_level == "missing"
-    kept = fitted.plan.complete(frame, unknown) if missing == "empty" or unknown else None
+    kept = None
+    if missing == "empty":
+        kept = fitted.plan.complete(frame, on_unknown_level == "missing")
+    elif on_unknown_level == "missing":
+        kept = ~fitted.plan.complete(frame) | fitted.plan.complete(frame, True)  # others must have all values
     text = _predictions(fitted, frame, kept, level if interval else None)
     if out is None:
         typer.echo(text, nl=False)
@@ -168,10 +171,15 @@ def _predictions(model: Model, frame: Any, kept: Any, level: float | None) -> st
     complete = [True] * len(frame) if kept is None else kept.tolist()
     known = frame.filter(complete) if not all(complete) else frame
     columns = [model.predict(known).tolist(), *(model.predict_proba(known).T.tolist() if labels else [])]
-    names = ["prediction", *(f"p[{label}]" for label in labels)]
+    shown = labels
+    if model.plan.study.positive and model.plan.modelled:
+        shown = ("other", model.plan.modelled[0])
+        columns[0] = [shown[bool(label)] for label in columns[0]]
+    names = ["prediction", *(f"p[{label}]" for label in shown)]
     if level is not None:
         columns += [values.tolist() for values in model.predict_interval(known, level=level)[1:]]
-        names += ["std_err", "low", "high"]
+        of = f"p[{shown[1]}] " if labels else ""
+        names += [f"{of}std_err", f"{of}low", f"{of}high"]
     found = zip(*columns, strict=True)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

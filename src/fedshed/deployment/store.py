@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from pathlib import Path
-from secrets import token_bytes
-from tempfile import NamedTemporaryFile
 
-from fedshed._utils.files import write_atomically
+from fedshed._utils.files import secret_file, write_atomically
 
 STALE = 24 * 3600.0  # seconds after which another study's files are removed
 
@@ -35,18 +32,7 @@ class Disk:
 
     def secret(self, name: str) -> bytes:
         """32 random bytes, made when they are asked for first; of two processes that make them one wins."""
-        path = self._folder / name
-        if not path.is_file():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=self._folder, delete=False) as file:  # only its owner can read it
-                file.write(token_bytes(32))
-            try:
-                os.link(file.name, path)
-            except FileExistsError:
-                pass
-            finally:
-                os.unlink(file.name)
-        return path.read_bytes()
+        return secret_file(self._folder / name)
 
     def _sweep(self) -> None:
         for path in self._folder.glob("[0-9a-f]" * 8):

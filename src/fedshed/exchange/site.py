@@ -152,8 +152,8 @@ class _HessianCounter:
     def null_moments(self) -> Scalars:
         return self._objective.null_moments()
 
-    def cluster_scores(self, theta: Vector) -> Matrix:
-        return self._objective.cluster_scores(theta)
+    def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
+        return self._objective.cluster_scores(theta, inverse)
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         return self._objective.scatter(theta, inverse, power, counts)

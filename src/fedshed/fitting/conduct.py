@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import Error
+from fedshed._utils.errors import ConfigError, Error, ProtocolError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.linesearch import Fused, TwoExchange
@@ -26,6 +26,7 @@ from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence
 from fedshed.inference.result import RowRobust, WeightType
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
@@ -40,12 +41,13 @@ from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import newton_step
 from fedshed.solve.run import Result, Watch, conclude, run
-from fedshed.solve.separation import along, separated, separating
+from fedshed.solve.separation import along, flat_part, separated, separating
 from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start
 
 NEAR = 5e-7  # standard errors from the optimum: nearer is as good as there
 NEWTON_REACH = 0.5  # standard errors within which a Newton step without a search can be trusted
 MOST_STEPS = 5
+DOUBTFUL = 0.05  # of a standard error: smaller estimates are rare, but for separated data
 UNEVEN = 1e3  # between the curvatures' roots of two columns, by which a run can fail
 
 
@@ -73,10 +75,12 @@ def conduct(
 
     `fused` asks for costs and update in one exchange where the algorithm would take two: the same iterates.
     """
+    _possible_errors(study, errors)
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
         with tables.prepare() as transport:
             stateless = transport.stateless
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
+        _known_columns(plan, ready)
         problem = problem_of(plan, ready, stateless)
         links = tables.budget() if budget is None else budget
         chosen, why = checks.choose_algorithm(
@@ -95,6 +99,14 @@ def conduct(
         for site in sorted(ready)
     }
     return Conducted(assemble_model(plan, fitted, counts, agreed, told), fitted.result)
+
+
+def _possible_errors(study: Study, errors: RowRobust | None) -> None:
+    """Refuse errors that a study cannot have, before anything is sent."""
+    if errors == "cluster" and study.cluster is None:
+        raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
+    if errors is not None and family_of(study.loss).classes == "many":
+        raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
 
 
 def fit_problem(
@@ -128,6 +140,14 @@ def fit_problem(
             raise
         conclude(result, watch)
     return Fitted(result, replace(found, traffic=spent) if found else None, spent)
+
+
+def _known_columns(plan: DesignPlan, ready: dict[str, Ready]) -> None:
+    """A site counts missing values of the study's columns, and of no others."""
+    known = {*plan.study.beside, *plan.columns}
+    for site, each in ready.items():
+        if not {name for name, _ in each.missing} <= known:
+            raise ProtocolError(f"site {site!r} counts missing values of columns that the study does not use")
 
 
 def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Problem:
@@ -216,10 +236,7 @@ def _checked(
         H, step = newton_step(problem, result.theta, evidence.sites)
         separable = family_of(problem.loss).objective.can_recede
         if separable:
-            unbounded, spent = decreases_without_bound(
-                sites, problem, result.theta, step, H, spent, goal.patience
-            )
-            names = along(step, H, problem.columns) if unbounded else ()
+            names, spent = _separated(problem, result, step, H, inference, sites, spent, goal)
         why = checks.collinear_columns(H, problem.columns, separable=separable)
     if evidence and not ended and not names:
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
@@ -231,6 +248,27 @@ def _checked(
         far = off_centre(newton_step(problem, result.theta, evidence.sites)[0], problem.columns)
         why = f"{result.reason}; {far}" if far else None
     return (replace(result, converged=False, reason=why) if why else result), spent
+
+
+def _separated(
+    problem: Problem, result: Result, step: Vector, H: Matrix, inference: Inference | None, sites: Sites,
+    spent: Traffic, goal: Goal,
+) -> tuple[tuple[str, ...], Traffic]:  # fmt: skip
+    """The coefficients along which the data are separated, as slopes along the Newton step show.
+
+    Where an estimate is tiny beside its error, as it is in that case (Hauck and Donner 1977), they are looked
+    at along the flat part of the step too, for one more inspection, at theta = 0.
+    """
+    patience, theta = goal.patience, result.theta
+    found, spent = decreases_without_bound(sites, problem, theta, step, H, spent, patience)
+    if not found and inference is not None and bool((np.abs(inference.z()) < DOUBTFUL).any()):
+        start, spent = inspect(sites, problem, np.zeros(problem.n), spent, patience)
+        H_0 = newton_step(problem, np.zeros(problem.n), start)[0]
+        step, found = flat_part(step, H, H_0)
+        if not found:
+            found, spent = decreases_without_bound(sites, problem, theta, step, H, spent, patience)
+        H = H_0  # in whose units the coefficients of a flat direction are compared
+    return (along(step, H, problem.columns) if found else ()), spent
 
 
 def _separating(problem: Problem, result: Result, sites: Sites) -> tuple[str, ...]:

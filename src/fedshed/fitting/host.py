@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fedshed._utils.errors import CodecError, ProtocolError
+from fedshed._utils.files import user_secret
 from fedshed.algorithms.channels import ByteRate
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.guarded import Guarded
@@ -68,8 +69,8 @@ class Host:
         return None
 
     def key(self) -> bytes:
-        """The site's secret, with which it marks its rows; empty where the Master has them anyway."""
-        return b""
+        """The site's secret, with which it marks its rows."""
+        return user_secret()
 
     def uplink(self) -> ByteRate | None:
         """What the site's link carries, if that is limited."""

@@ -34,7 +34,7 @@ COLUMNS = (
 )  # fmt: skip
 MEASURES = (
     "observations", "weight_type", "df_model", "df_resid", "deviance", "null_deviance", "pearson",
-    "dispersion", "log_likelihood", "aic", "bic", "heterogeneity", "sites", "notes",
+    "dispersion", "log_likelihood", "aic", "bic", "heterogeneity", "sites",
 )  # fmt: skip
 SCHEMA = 2  # of the JSON file; a reader refuses one it does not know
 
@@ -168,12 +168,13 @@ class Model:
         level = name[len(term) + 1 : -1] if name.startswith(f"{term}[") else ""
         return term, level, label.removesuffix("]")
 
-    def facts(self) -> dict[str, Any]:
-        """What was modelled and how well it fits, as plain data."""
+    def facts(self, summary: Summary | None = None) -> dict[str, Any]:
+        """What was modelled and how well it fits, as plain data, with the notes of a summary."""
         it, modelled = self.inference, self.plan.modelled or (None, None)
         return {
             "family": self.plan.study.family, "modelled": modelled[0], "reference": modelled[1],
-            "references": self.plan.references, "rows": self.rows,
+            "references": self.plan.references, "notes": (summary or self.summary()).all_notes(),
+            "rows": {site: count.plain() for site, count in self.rows.items()},
             "fit": {name: getattr(it, name) for name in MEASURES},
         }  # fmt: skip
 
@@ -192,10 +193,14 @@ class Model:
         family = family_of(self.plan.study.loss)
         if family.classes == "many":
             raise ConfigError("the multinomial family has no interval of one mean; use predict_proba")
+        if not 0 < level < 1:
+            raise ConfigError(f"level must lie between 0 and 1, not {level!r}")
         X, offset = self._rows(frame)
         z = X @ self.inference.coef + (0.0 if offset is None else offset)
         V = self.inference.covariance(robust)
         error = np.sqrt(np.maximum(((X @ V) * X).sum(axis=1), 0.0))
+        withheld = np.isnan(self.inference.std_err(robust))  # too few sites inform these coefficients
+        error[(X[:, withheld] != 0).any(axis=1)] = np.nan
         _, quantile = student(self.inference.freedom(robust), (1 - level) / 2, z)
         low, high = family.mean(z - quantile * error), family.mean(z + quantile * error)
         return Prediction(family.mean(z), family.mean_slope(z) * error, low, high)

@@ -13,6 +13,7 @@ from fedshed.fitting.model import Model
 from fedshed.fitting.term_tests import Test, Tests, judged
 from fedshed.objectives import family_of
 from fedshed.preparation import Study, formulas
+from fedshed.preparation.expressions import quoted
 
 
 def likelihood_ratio(small: Model, large: Model) -> Test:
@@ -51,6 +52,10 @@ def likelihood_ratio(small: Model, large: Model) -> Test:
     phi = b.dispersion if family_of(b.loss).dispersed else 1.0
     if not phi:
         raise ConfigError("the larger model leaves nothing to estimate the dispersion from")
+    if a.deviance < b.deviance * (1 - 1e-9):
+        raise ConfigError(
+            "the smaller model fits better than the larger one: their predictors are not the same"
+        )
     name = f"{large.plan.study.target}: {df:g} more coefficients"
     return judged(name, max(a.deviance - b.deviance, 0.0) / phi, df, b.freedom())
 
@@ -79,7 +84,9 @@ def _comparable(small: Model, large: Model) -> None:
 
 
 def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
-    """The likelihood-ratio test of each term: the model against the one without it, as R's `drop1`.
+    """The likelihood-ratio test of each term: the model against the one without it.
+
+    A term that is part of an interaction is not left out, as in R's `drop1`.
 
     Parameters
     ----------
@@ -102,9 +109,19 @@ def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
     ['x', 'z']
     """
     whole = fit(tables, study, **options)
-    terms = dict.fromkeys(whole.plan.terms)
+    if any(count.dropped for count in whole.rows.values()):
+        raise ConfigError(
+            "rows with missing values were dropped, and without a term others would be; leave these rows out "
+            "of the tables first"
+        )
+    terms = [term for term in dict.fromkeys(whole.plan.terms) if not _part_of_another(term, whole)]
     smaller = {term: fit(tables, _without(whole, term), **options) for term in terms}
     return Tests(tuple(replace(likelihood_ratio(smaller[term], whole), name=term) for term in terms))
+
+
+def _part_of_another(term: str, model: Model) -> bool:
+    factors = set(term.split(":"))
+    return any(factors < set(other.split(":")) for other in model.plan.terms)
 
 
 def _without(model: Model, term: str) -> Study:
@@ -112,6 +129,7 @@ def _without(model: Model, term: str) -> Study:
     study = model.plan.study
     if study.formula is None:
         return replace(study, columns=tuple(c for c in model.plan.columns if c != term), exclude=())
-    parsed = formulas.formula_of(study)
-    written = f"C({term})" if term in parsed.categories else term
+    categories = formulas.formula_of(study).categories
+    factors = (quoted(factor) if factor in model.plan.columns else factor for factor in term.split(":"))
+    written = ":".join(f"C({factor})" if factor.strip("`") in categories else factor for factor in factors)
     return replace(study, formula=f"{study.formula} - {written}")

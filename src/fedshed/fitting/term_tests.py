@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ class Test(Struct, frozen=True):
     p_value: float
 
     def __str__(self) -> str:
+        if isnan(self.statistic):
+            return f"{self.name}: no test, for too few sites or clusters, or no errors"
         kind = f"chi2({self.df:g})" if self.df_resid == inf else f"F({self.df:g}, {self.df_resid:g})"
         return f"{self.name}: {kind} = {self.statistic:.4g}, P = {self.p_value:.3g}"
 
@@ -79,7 +81,8 @@ def _places(plan: DesignPlan, it: Inference, term: str) -> list[int]:
 def _wald(it: Inference, term: str, places: Sequence[int], robust: Robust) -> Test:
     V = it.covariance(robust)[np.ix_(places, places)]
     errors = it.std_err(robust)[list(places)]
-    if np.isnan(V).any() or np.isnan(errors).any():
+    enough = not it.clustered(robust) or 2 * len(places) <= it.freedom(robust)  # the sandwich has this rank
+    if not enough or np.isnan(V).any() or np.isnan(errors).any():
         return Test(term, np.nan, len(places), np.nan, np.nan)
     b = it.coef[list(places)]
     return judged(term, float(b @ np.linalg.solve(V, b)), len(places), it.freedom(robust))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import exp
 
 import numpy as np
 from msgspec import Struct
@@ -33,7 +32,9 @@ class Estimate(Struct, frozen=True):
     @property
     def ratio(self) -> tuple[float, float, float]:
         """The exponentials of estimate, low and high: an odds or rate ratio with its interval."""
-        return exp(self.estimate), exp(self.low), exp(self.high)
+        with np.errstate(over="ignore"):
+            low, middle, high = np.exp([self.low, self.estimate, self.high]).tolist()
+        return middle, low, high
 
     def __str__(self) -> str:
         return (

@@ -22,7 +22,7 @@ from fedshed.objectives.family import Totals
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.certificate import certificate
 from fedshed.solve.inspection import Inspected
-from fedshed.solve.scatter import Scatter
+from fedshed.solve.scatter import Scatter, Scattered
 from fedshed.solve.stages import inspect, null_loss, scatter
 
 POWERS = {"HC2": 1, "HC3": 2}  # of 1 - leverage
@@ -68,12 +68,29 @@ def robust_by_rows(
     if found.model_covariance is None:
         return found, evidence.traffic
     curvatures = Curvatures(problem, evidence.sites)
-    inverse = pack(curvatures.bread(curvatures.information)) if kind in POWERS else None
+    inverse = pack(curvatures.bread(curvatures.information)) if kind in {*POWERS, "cluster"} else None
     asked = Scatter(theta, inverse, POWERS.get(kind, 0), found.weight_type != "precision", kind == "cluster")
     answers, traffic = scatter(sites, problem, asked, evidence.traffic, patience)
     groups = sum(answer.clusters for answer in answers.values())
     covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations)
-    return replace(found, row_covariance=packed(covariance), row_kind=kind, row_clusters=groups), traffic
+    return replace(
+        found,
+        row_covariance=packed(covariance),
+        row_kind=kind,
+        row_clusters=groups,
+        row_groups=_groups(answers),
+    ), traffic
+
+
+def _groups(answers: Mapping[str, Scattered]) -> tuple[float, ...] | None:
+    """(sum_c s_cj)^2 / sum_c s_cj^2: the effective number of clusters behind each coefficient."""
+    shares = [each.shares for each in answers.values() if each.shares is not None]
+    squares = [each.squared_shares for each in answers.values() if each.squared_shares is not None]
+    if len(shares) < len(answers) or len(squares) < len(answers):
+        return None
+    return numbers(
+        np.square(np.sum(shares, axis=0)) / np.maximum(np.sum(squares, axis=0), np.finfo(float).tiny)
+    )
 
 
 def infer_from(

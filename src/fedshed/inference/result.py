@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from math import inf, log, sqrt
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +16,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
 from fedshed.objectives import FAMILIES, family_of
+from fedshed.preparation.study import WeightType as WeightType
 from fedshed.solve.certificate import Certificate
 
 FEW_SITES = 10
@@ -26,7 +27,6 @@ Numbers = tuple[float, ...]
 Distribution: TypeAlias = Literal["auto", "normal"]
 RowRobust: TypeAlias = Literal["HC0", "HC1", "HC2", "HC3", "cluster"]
 Robust: TypeAlias = bool | Literal["site", "HC0", "HC1", "HC2", "HC3", "cluster"]  # True is "site"
-WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
 
 
 class FewSitesWarning(UserWarning):
@@ -85,6 +85,7 @@ class Inference(Struct, frozen=True):
     row_covariance: Numbers | None = None  # robust by rows, if it was asked for
     row_kind: RowRobust | None = None
     row_clusters: int = 0  # within the sites, if errors are by cluster
+    row_groups: Numbers | None = None  # the effective number of them behind each coefficient
     intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
 
     def __post_init__(self) -> None:
@@ -121,11 +122,17 @@ class Inference(Struct, frozen=True):
         n = len(self.names)
         return np.full((n, n), np.nan) if packed is None else unpack(np.array(packed), n)
 
+    def clustered(self, robust: Robust) -> bool:
+        """Whether errors rest on clusters: the sites, or those within them."""
+        return by_site(robust) or robust == "cluster"
+
     def std_err(self, robust: Robust = False) -> Vector:
         """Standard errors; robust ones are NaN where too few sites inform the coefficient."""
         errors: Vector = np.sqrt(np.maximum(np.diag(self.covariance(robust)), 0.0))
         if by_site(robust) and self.clusters is not None:
             errors[np.array(self.clusters) < ENOUGH_CLUSTERS] = np.nan
+        if robust == "cluster" and self.row_groups is not None:
+            errors[np.array(self.row_groups) < ENOUGH_CLUSTERS] = np.nan
         return errors
 
     def freedom(self, robust: Robust = False, distribution: Distribution = "auto") -> float:
@@ -134,6 +141,8 @@ class Inference(Struct, frozen=True):
         N - k where the dispersion is estimated, and M - 1 for errors that are clustered by M sites (Cameron
         and Miller 2015, VI.D).
         """
+        if distribution not in get_args(Distribution):
+            raise ConfigError(f"distribution is 'auto' or 'normal', not {distribution!r}")
         if distribution == "normal":
             return inf
         if by_site(robust):
@@ -247,6 +256,7 @@ class Inference(Struct, frozen=True):
             cluster_covariance=_moved(A, self.cluster_covariance),
             row_covariance=_moved(A, self.row_covariance),
             clusters=None if self.clusters is None else _fewest(A, self.clusters),
+            row_groups=None if self.row_groups is None else _fewest(A, self.row_groups),
         )
 
     def _robust(self, robust: Robust) -> Numbers | None:
@@ -259,8 +269,11 @@ class Inference(Struct, frozen=True):
         return self.cluster_covariance
 
     def _by_rows(self, kind: str) -> Numbers | None:
+        if kind not in get_args(RowRobust):
+            known = ", ".join(("site", *get_args(RowRobust)))
+            raise ConfigError(f"robust is True, False or one of {known}, not {kind!r}")
         if kind != self.row_kind:
-            raise ConfigError(f"{kind} errors need an exchange of their own: fit with errors={kind!r}")
+            raise ConfigError(f"{kind} errors need one more exchange: fit with errors={kind!r}")
         return self.row_covariance
 
 
@@ -293,7 +306,7 @@ def numbers(array: Vector) -> Numbers:
 
 def packed(A: Matrix | None) -> Numbers | None:
     """A symmetric matrix as plain numbers."""
-    return None if A is None else numbers(pack(A))
+    return None if A is None or not np.isfinite(A).all() else numbers(pack(A))
 
 
 def _fewest(A: Matrix, clusters: Numbers) -> Numbers:

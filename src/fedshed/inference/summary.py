@@ -199,10 +199,15 @@ class Summary(Struct, frozen=True):
         estimate = "" if c.estimate is None else f", f - f* about {c.estimate:.2g} (estimate)"
         return f"Certificate: gradient norm {c.grad_norm:.2g}{bound}{estimate}"
 
-    def _notes(self) -> list[str]:
+    def all_notes(self) -> list[str]:
+        """What a careful reader should know, in sentences."""
         notes = [*self.notes, *self.inference.notes, *caveats(self.inference, self.robust)]
         if said := dropped_in_words(self.counts):
             notes.insert(len(self.notes), said)
+        return notes
+
+    def _notes(self) -> list[str]:
+        notes = self.all_notes()
         lines = (fill(f"[{k}] {note}", WIDTH, subsequent_indent="    ") for k, note in enumerate(notes, 1))
         return [line for text in lines for line in text.splitlines()]
 
@@ -229,7 +234,12 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     if by_site(robust):
         yield from _robust_caveats(it)
     if robust == "cluster":
-        yield f"Robust errors are clustered within sites: {it.row_clusters:,} clusters, and Student's t."
+        yield (
+            f"Robust errors are clustered within sites. They rest on {it.row_clusters:,} clusters, and use "
+            f"Student's t with {it.row_clusters - 1:,} degrees of freedom."
+        )
+        if names := _too_few(it, it.row_groups):
+            yield f"No robust error is given for {_listed(names)}: too few clusters inform it."
     if family_of(it.loss).dispersed and it.dispersion is not None:
         yield "The dispersion is Pearson chi2 / Df residuals."
     if not by_site(robust) and robust != "cluster" and it.freedom() < inf:
@@ -237,7 +247,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     if it.weight_type == "precision":
         yield "A weight divides the variance of its row (precision); the row is one observation."
     if it.weight_type == "frequency":
-        yield "A weight counts its row so many times (frequency); say so if it is a precision (weight_type)."
+        yield "A weight is how often its row counts (frequency); if it is a precision, say so (weight_type)."
     if _overdispersed(it):
         yield (
             f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, and a "
@@ -246,12 +256,12 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         )
     few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
     if few:
-        yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows a degree of freedom."
+        yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows per degree of freedom."
 
 
 def _robust_caveats(it: Inference) -> Iterable[str]:
     """What robust errors rest on."""
-    few = [name for name, count in zip(it.names, it.clusters or (), strict=False) if count < ENOUGH_CLUSTERS]
+    few = _too_few(it, it.clusters)
     if few:
         shown = "No robust error is given" + ("" if len(few) == len(it.names) else f" for {_listed(few)}")
         yield (
@@ -262,6 +272,11 @@ def _robust_caveats(it: Inference) -> Iterable[str]:
         yield f"Robust errors use Student's t, with {len(it.sites) - 1} degrees of freedom."
         if len(it.sites) < FEW_SITES:
             yield few_sites(len(it.sites))
+
+
+def _too_few(it: Inference, counts: tuple[float, ...] | None) -> list[str]:
+    """The coefficients that too few clusters inform."""
+    return [name for name, count in zip(it.names, counts or (), strict=False) if count < ENOUGH_CLUSTERS]
 
 
 def _listed(names: list[str]) -> str:

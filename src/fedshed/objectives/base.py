@@ -102,8 +102,8 @@ class Objective(Protocol):
         """A matrix F with F'F the sum of squared scores of the rows."""
         ...
 
-    def cluster_scores(self, theta: Vector) -> Matrix:
-        """The score of each cluster of rows."""
+    def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
+        """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         ...
 
 
@@ -233,6 +233,10 @@ class LinearModel:
         if inverse is not None:
             spread = np.asarray((self.X @ inverse * self.X).sum(axis=1)).ravel()
             leverage = once * self.information(z) * spread
+            if leverage.max() > 1.0 - 1e-9 and leverage.max() < 1.0 + 1e-9:
+                raise ValueError(
+                    "one row alone determines a coefficient, and has no HC2 or HC3; use HC0 or HC1"
+                )
             if not 0.0 <= leverage.min() <= leverage.max() < 1.0:
                 raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
             factors = (1.0 - leverage) ** -power
@@ -241,16 +245,22 @@ class LinearModel:
             squares = squares * factors
         return self.scaled_rows(squares)
 
-    def cluster_scores(self, theta: Vector) -> Matrix:
-        """The score of each cluster of rows, sum_j w_j l'_j x_j over its rows."""
+    def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
+        """The score of each cluster, sum_j w_j l'_j x_j over its rows; and (A H_c A)_jj with the inverse A.
+
+        H_c is the information of the cluster, so that (A H_c A)_jj = sum_j w_j E[l''_j] (Ax_j)^2.
+        """
         z = self.margins(theta)
         if self.clusters is None or z.ndim > 1 or isinstance(self.X, Tall):
             raise ValueError("errors by cluster need a cluster column, one linear predictor, rows in memory")
         each = self.slopes(z) if self.weights is None else self.weights * self.slopes(z)
         _, codes = np.unique(self.clusters, return_inverse=True)
-        members = scipy.sparse.csr_array((each, (codes, np.arange(len(codes)))))
-        summed = members @ self.X
-        return np.asarray(summed.toarray() if scipy.sparse.issparse(summed) else summed)
+        summed = _members(codes, each) @ self.X
+        scores = np.asarray(summed.toarray() if scipy.sparse.issparse(summed) else summed)
+        if inverse is None:
+            return scores, None
+        known = self.information(z) if self.weights is None else self.weights * self.information(z)
+        return scores, np.asarray(_members(codes, known) @ np.square(np.asarray(self.X @ inverse)))
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
@@ -318,7 +328,12 @@ class LinearModel:
         """Whether rows have weights; those that are not all whole numbers cannot count rows."""
         if self.weights is None or (self.weights == 1.0).all():
             return ""
-        return "counts" if np.array_equal(self.weights, np.round(self.weights)) else "fractions"
+        whole = np.array_equal(self.weights, np.round(self.weights)) and not self.averages()
+        return "counts" if whole else "fractions"
+
+    def averages(self) -> bool:
+        """Whether responses are averages, such as rates, whose weight is what they are averages of."""
+        return False
 
     def pearson(self, z: NDArray[np.float64]) -> Vector:
         """(y - mu)^2 / V(mu), which is l'^2 / E[l'']; infinite where the variance is 0."""
@@ -377,6 +392,11 @@ class LinearPoint:
             precise=model.precise_constant(),
             weighing=model.weighing,
         )
+
+
+def _members(codes: NDArray[np.intp], values: Vector) -> Any:
+    """A matrix that sums rows by their code, each times a value."""
+    return scipy.sparse.csr_array((values, (codes, np.arange(len(codes)))))
 
 
 def _scaled(X: Rows, roots: Vector) -> Rows:

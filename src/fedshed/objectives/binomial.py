@@ -68,6 +68,10 @@ class Binomial(LinearModel):
         constants: Vector = xlogy(self.y, self.y) + xlog1py(1.0 - self.y, -self.y)
         return constants
 
+    def averages(self) -> bool:
+        """Whether some are shares of several trials."""
+        return bool(((self.y > 0) & (self.y < 1)).any())
+
     def precise_constant(self) -> float:
         """With log C(n, s) of s successes in n trials, which are one observation together."""
         n = np.ones_like(self.y) if self.weights is None else self.weights

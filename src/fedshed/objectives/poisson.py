@@ -62,9 +62,15 @@ class Poisson(LinearModel):
         constants: Vector = xlogy(self.y, self.y) - self.y - gammaln(self.y + 1.0)
         return constants
 
+    def averages(self) -> bool:
+        """Whether some are rates."""
+        return not np.array_equal(self.y, np.round(self.y))
+
     def precise_constant(self) -> float:
         """That of the counts w y behind rates y: an exposure as weight, or its logarithm as offset."""
         counts = self.y if self.weights is None else self.y * self.weights
+        if not np.allclose(counts, np.round(counts), rtol=1e-9, atol=1e-9):
+            return self.total(self.constants())  # no counts behind them: as statsmodels has it
         return float((xlogy(counts, counts) - counts - gammaln(counts + 1.0)).sum())
 
 

@@ -84,6 +84,7 @@ class Stack:
     def _seated(self, place: int, model: LinearModel, X: Rows) -> LinearModel:
         """The model with its rows in the stack."""
         placed = type(model)(X, model.y, model.weights, model.offset)
+        placed.clusters = model.clusters
         placed.slot = StackSlot(self, place)
         return placed
 

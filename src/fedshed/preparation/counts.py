@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -19,6 +20,10 @@ class RowCount(Struct, frozen=True):
     def read(self) -> str:
         """Rows that the table has."""
         return shown(self.used + self.dropped) if self.dropped >= 0 else f"{self.used:,} or more"
+
+    def plain(self) -> dict[str, Any]:
+        """The counts without the mark of the rows."""
+        return {"used": self.used, "dropped": self.dropped, "missing": self.missing}
 
 
 def hidden(count: int, least: int) -> int:

@@ -21,7 +21,9 @@ def masked(answer: Any, least: int) -> Any:
     """An answer in which no count tells of fewer than `least` rows that miss a value."""
     if isinstance(answer, Ready):
         missing = tuple((name, hidden(count, least)) for name, count in answer.missing)
-        return replace(answer, dropped=hidden(answer.dropped, least), missing=missing)
+        secret = any(count < 0 for _, count in missing)  # or the difference would tell it
+        dropped = -max(least, answer.dropped + 1) if secret else hidden(answer.dropped, least)
+        return replace(answer, dropped=dropped, missing=missing)
     if isinstance(answer, Schema):
         fields = tuple(replace(field, missing=hidden(field.missing, least)) for field in answer.fields)
         few = 0 < answer.rows - answer.complete < least

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.plan import DesignPlan, Label
@@ -88,7 +90,9 @@ class Ready(Message, frozen=True):
     constant: tuple[int, ...] = ()
     sums: Scalars | None = None
     missing: tuple[tuple[str, int], ...] = ()  # columns, and in how many rows each is missing
-    digest: str = ""  # of the rows used and their target, weight and offset, with a key of the site
+    digest: Annotated[str, Meta(max_length=64)] = (
+        ""  # of the rows used and their target, weight and offset, with a key of the site
+    )
     measured: tuple[int, ...] = ()
     means: Scalars | None = None
     variances: Scalars | None = None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import DataError, ProtocolError
+from fedshed._utils.files import user_secret
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import formulas, scaling, tallies
@@ -146,7 +147,7 @@ def preparers_of(frames: Mapping[str, Any]) -> dict[str, Preparer]:
     made = {}
     for site, frame in frames.items():
         try:
-            made[str(site)] = Preparer(str(site), frame)
+            made[str(site)] = Preparer(str(site), frame, key=user_secret())
         except DataError as error:
             raise DataError(f"site {str(site)!r}: {error}") from error
     return made

@@ -78,6 +78,8 @@ def share(study: Study, read: Mapping[str, Column]) -> dict[str, Column]:
         return dict(read)
     trials, successes = (_numbers(name, read[name]) for name in (study.trials, study.target))
     _refuse(study.trials, trials <= 0, "a row has at least one trial", "is 0 or negative")
+    _refuse(study.trials, trials != np.round(trials), "trials are counted", "is no whole number")
+    _refuse(study.target, successes != np.round(successes), "successes are counted", "is no whole number")
     _refuse(study.target, successes < 0, "it counts successes", "is negative")
     _refuse(study.target, successes > trials, f"its trials are {study.trials!r}", "exceeds its trials")
     return {**read, study.target: Column("number", successes / trials)}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from msgspec import Meta
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.linalg.arrays import Packed, Vector, pack, unpack
+from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
@@ -21,16 +24,31 @@ class Scatter(Message, frozen=True):
 
     theta: Vector
     inverse: Packed | None
-    power: int
+    power: Annotated[int, Meta(ge=0, le=2)]
     counts: bool
     clustered: bool = False
 
 
 class Scattered(Message, frozen=True):
-    """The sum, a symmetric matrix, and how many clusters it is over."""
+    """The sum, a symmetric matrix; and over how many clusters it is, with sum_c s_cj and sum_c s_cj^2.
+
+    s_cj is what cluster c adds to the variance of coefficient j, as far as the inverse information tells.
+    """
 
     squares: Packed
     clusters: int = 0
+    shares: Vector | None = None
+    squared_shares: Vector | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n = int(np.sqrt(2 * len(self.squares)))
+        values = np.linalg.eigvalsh(unpack(self.squares, n))
+        if values[0] < -1e-8 * max(values[-1], 0.0) - np.finfo(float).tiny:
+            raise ValueError("a sum of squares is not negative in any direction")
+        for given in (self.shares, self.squared_shares):
+            if given is not None and given.min(initial=0.0) < 0:
+                raise ValueError("a share of a variance is at least 0")
 
 
 class RowScatter(Conversation, frozen=True, tag=True):
@@ -49,8 +67,15 @@ class RowScatter(Conversation, frozen=True, tag=True):
     def respond(self, agent: Agent, cache: None, part: Scatter, own_part: Any) -> tuple[None, Scattered]:
         """The sum over this site's rows, or its clusters."""
         if part.clustered:
-            scores = agent.objective.cluster_scores(part.theta)
-            return None, Scattered(pack(gram(scores)), len(scores))
-        inverse = None if part.inverse is None else unpack(part.inverse, agent.objective.dim)
-        factor = agent.objective.scatter(part.theta, inverse, part.power, part.counts)
+            scores, shares = agent.objective.cluster_scores(part.theta, _inverse(agent, part))
+            return None, Scattered(
+                pack(gram(scores)), len(scores),
+                None if shares is None else shares.sum(axis=0),
+                None if shares is None else np.square(shares).sum(axis=0),
+            )  # fmt: skip
+        factor = agent.objective.scatter(part.theta, _inverse(agent, part), part.power, part.counts)
         return None, Scattered(pack(gram(factor)))
+
+
+def _inverse(agent: Agent, part: Scatter) -> Matrix | None:
+    return None if part.inverse is None else unpack(part.inverse, agent.objective.dim)

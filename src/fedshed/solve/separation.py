@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import chosen_columns, gram
-from fedshed.linalg.solve import plain_name, sparse_inverse_root
+from fedshed.linalg.solve import plain_name, sparse_inverse_root, unit_diagonal
 from fedshed.objectives import LinearModel
 from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message, Search
@@ -26,6 +27,7 @@ from fedshed.protocol.messages import Message, Search
 FLAT = 1e-3  # curvature per squared margin: only in so flat a direction can a cost fall for ever
 SOLVABLE = 1e-10  # of the largest curvature: the Newton step along a flatter direction may be rounding
 SHORT = 0.5  # by which a Newton step may move a margin
+VANISHED = 1e-12  # the same of a direction that no number of rows could have an optimum in
 BROKEN = 1e-6  # of a typical margin: a loss below it is rounding
 BEYOND = 4.0  # Newton steps at which the slope is looked at
 RISEN = 0.1  # of what a quadratic says: less is no optimum
@@ -57,6 +59,24 @@ class SeparationTest(Conversation, frozen=True, tag=True):
             slopes = sum(problem.p[i] * costs.slopes for i, (costs,) in replies.items())
             slopes = slopes - np.array([(problem.l2 * (theta - eta * step)) @ step for eta in etas])
             return bool(slopes[0] <= 0 and slopes[1] + q < RISEN * c * q)
+
+
+def flat_part(step: Vector, H: Matrix, H_0: Matrix) -> tuple[Vector, bool]:
+    """The part of a Newton step along which the Hessian H is far below H_0, that at theta = 0.
+
+    Only there can a cost fall for ever.  In the rest of the space a run may have stopped just before its
+    optimum, and what the slope gains there would hide that it gains nothing here.  With H v = lambda H_0 v
+    the directions v are orthogonal in both, so the slope along the part is -part'H part.  Where H is 0
+    to rounding, a run has gone so far that nothing is left to test: that direction, and True.
+    """
+    _, unit = unit_diagonal(H_0)
+    if np.linalg.eigvalsh(unit)[0] <= len(H) * np.finfo(float).eps:
+        return step, False
+    values, directions = scipy.linalg.eigh(H, H_0)
+    if values[0] < VANISHED * max(1.0, values[-1]):
+        return np.asarray(directions[:, 0]), True
+    flat = directions[:, values < FLAT * max(1.0, values[-1])]
+    return np.asarray(flat @ (flat.T @ (H_0 @ step))), False
 
 
 def separated(names: tuple[str, ...]) -> str:

@@ -203,6 +203,8 @@ def collinear_columns(
     names = list(dict.fromkeys(plain_name(columns[j]) for j in found))
     shown = ", ".join(names[:10]) + f" and {len(names) - 10} more" * (len(names) > 10)
     separated = ", or the data are separated there" * separable
+    if far and separable:
+        return f"{far}; if the data are separated there instead, set l2 > 0"
     return far or f"collinear over all sites and not penalised: {shown}{separated}; drop one or set l2 > 0"
 
 
