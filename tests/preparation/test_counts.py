@@ -11,7 +11,7 @@ from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.messages import CODEC, Build, Describe
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
-from fedshed.privacy.audit import Audit
+from fedshed.privacy.audit import Audit, entries
 from fedshed.privacy.policy import Gate, Policy
 
 STUDY = Study(family="linear", target="y", missing="drop")
@@ -65,3 +65,13 @@ def test_a_hidden_count_is_not_told_by_the_others(tmp_path):
     ready = asked(site, Build(agree(STUDY, {"a": asked(site, Describe(STUDY))})))
     assert dict(ready.missing) == {"x": 5, "z": -5}
     assert ready.dropped < 0
+
+
+def test_a_refusal_counts_no_rows_and_is_counted_itself(tmp_path):
+    """Else the rows above any number of the Master's choice could be counted for nothing."""
+    site = GuardedPreparer(Preparer("a", table(0)), Gate(Policy(), Audit(tmp_path / "audit"), "study"))
+    study = Study(family="linear", formula="y ~ log(x - 20.5)")
+    plan = agree(study, {"a": asked(site, Describe(study))})
+    answer = asked(site, Build(plan))
+    assert answer.reason == "its rows do not fit the study; the site's own log says why"
+    assert [entry.scalars for entry in entries(tmp_path / "audit")] == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import chain
 from typing import Any
 
@@ -16,9 +17,13 @@ from fedshed.preparation.site import Preparer
 from fedshed.preparation.tallies import smallest_block
 from fedshed.privacy.policy import Gate, Objection, objections, scalars
 
+log = logging.getLogger("fedshed")
+
 
 def masked(answer: Any, least: int) -> Any:
     """An answer in which no count tells of fewer than `least` rows that miss a value."""
+    if isinstance(answer, Refused):
+        return _without_counts(answer)
     if isinstance(answer, Ready):
         missing = tuple((name, hidden(count, least)) for name, count in answer.missing)
         secret = any(count < 0 for _, count in missing)  # or the difference would tell it
@@ -29,6 +34,14 @@ def masked(answer: Any, least: int) -> Any:
         few = 0 < answer.rows - answer.complete < least
         return replace(answer, rows=answer.complete if few else answer.rows, fields=fields)
     return answer
+
+
+def _without_counts(answer: Refused) -> Refused:
+    """A refusal without a count of rows, which could be compared with a number of the asker's choice."""
+    if " rows" not in answer.reason or not any(map(str.isdigit, answer.reason)):
+        return answer
+    log.error("%s", answer.reason)
+    return Refused("its rows do not fit the study; the site's own log says why")
 
 
 class GuardedPreparer:
@@ -55,7 +68,8 @@ class GuardedPreparer:
         broken = [*self._few, *chain.from_iterable(found)]
         what = "+".join(type(part).__name__ for part in parts) or "preparation"
         try:
-            return self._gate.release(what, reply, sum(map(scalars, parts)), broken)
+            count = sum(map(scalars, parts)) + sum(isinstance(part, Refused) for part in parts)
+            return self._gate.release(what, reply, count, broken)
         except DisclosureError as error:
             raise DisclosureError(f"site {self._name!r}: {error}") from None
 
@@ -66,7 +80,7 @@ class GuardedPreparer:
         return CODEC.encode_reply(replace(answer, parts=[masked(part, least) for part in answer.parts]))
 
     def _objections(self, asked: Any, answer: Any) -> list[Objection]:
-        """What the policy has against an answer; a refusal says nothing of the rows."""
+        """What the policy has against an answer; a refusal says no more than that it is one."""
         policy = self._gate.policy
         if isinstance(answer, Refused):
             return []
