@@ -9,16 +9,14 @@ from msgspec.structs import replace
 from scipy.special import expit, gammaln, xlog1py, xlogy
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector, namespace
-from fedshed.objectives.base import LinearModel
 from fedshed.objectives.family import Family, no_likelihood
+from fedshed.objectives.logistic import Logistic
 
 
-class Binomial(LinearModel):
-    """Grouped logistic regression (McCullagh and Nelder 1989, chapter 4)."""
+class Binomial(Logistic):
+    """Grouped logistic regression (McCullagh and Nelder 1989, chapter 4); its curvature is the same."""
 
     labelled: ClassVar[bool] = False
-    can_recede: ClassVar[bool] = True
-    rowwise: ClassVar[bool] = True
 
     def gains(self, direction: Vector) -> Matrix:
         """How far a row without failures rises, or one without successes falls; one with both must stay."""
@@ -30,13 +28,6 @@ class Binomial(LinearModel):
         positive = self.total(self.y)
         shift = 0.0 if self.offset is None else self.total(self.offset)
         return np.array([self.weight - positive, positive, shift])
-
-    @staticmethod
-    def null_levels(sums: Scalars) -> Vector:
-        """The log odds, less the mean offset; 0 where there is no success or no failure."""
-        if not sums[:2].all():
-            return np.zeros(1)
-        return np.asarray(np.log(sums[1:2] / sums[:1]) - sums[2] / sums[:2].sum())
 
     def losses(self, z: Vector) -> Vector:
         """log(1 + exp(z)) - y z, without overflow."""
@@ -50,13 +41,6 @@ class Binomial(LinearModel):
         e = xp.exp(-xp.abs(z))
         slopes: Vector = xp.where(z >= 0, 1.0, e) / (1.0 + e) - self.y
         return slopes
-
-    def curvatures(self, z: Vector) -> Vector:
-        """sigma(z) sigma(-z)."""
-        xp = namespace(z)
-        e = xp.exp(-xp.abs(z))
-        curvatures: Vector = e / xp.square(1.0 + e)
-        return curvatures
 
     def excess(self, z: Vector) -> Vector:
         """y log(y / p) + (1 - y) log((1 - y) / (1 - p))."""
