@@ -655,3 +655,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 def test_a_family_that_there_is_not_is_refused_in_python_too():
     with pytest.raises(ConfigError, match="family cannot be 'logitic'; did you mean 'logistic'"):
         Study(family="logitic", target="y")
+
+
+@pytest.mark.parametrize(("positive", "y"), [(1, [True, False, True]), (True, [1, 0, 1]), ("1", [1, 0, 1])])
+def test_one_and_true_are_the_same_class(positive, y):
+    tables = {"a": {"x": [1.0, 2.0, 3.0], "y": y}, "b": {"x": [0.0, 1.0, 5.0], "y": y}}
+    prepared = prepare(tables, Study(family="logistic", target="y", positive=(positive,)))
+    assert prepared.federation.tables["a"].y.tolist() == [True, False, True]

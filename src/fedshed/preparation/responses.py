@@ -20,10 +20,17 @@ def event(study: Study, column: Column) -> Column:
     """The target; where the study says which of its values are `positive`, whether it is one of them."""
     if not study.positive:
         return column
-    positive = {level_text(value) for value in study.positive}
+    positive = {_as_level(value, column) for value in study.positive}
     mine = column.as_category()
     hits = np.array([level in positive for level in (*mine.levels, "")], dtype=np.intp)
     return Column("boolean", np.where(mine.missing, -1, hits[mine.values]), ("False", "True"))
+
+
+def _as_level(value: object, column: Column) -> str:
+    """A value as the column has it: 1 and True are the same class, whichever of them a table has."""
+    if column.kind == "boolean" and value in (0, 1):
+        return level_text(bool(value))
+    return level_text(int(value) if column.kind == "number" and isinstance(value, bool) else value)
 
 
 def positive_rows(study: Study, column: Column) -> dict[int, int]:
@@ -31,7 +38,7 @@ def positive_rows(study: Study, column: Column) -> dict[int, int]:
     mine = column.as_category()
     found = np.bincount(mine.values[~mine.missing], minlength=len(mine.levels))
     rows = dict(zip(mine.levels, found.tolist(), strict=True))
-    counts = {j: rows.get(level_text(value), 0) for j, value in enumerate(study.positive)}
+    counts = {j: rows.get(_as_level(value, column), 0) for j, value in enumerate(study.positive)}
     return {j: count for j, count in counts.items() if count}
 
 
@@ -116,7 +123,9 @@ def _numbers(name: str, column: Column) -> Numbers:
 
 def _suited(study: Study, y: Numbers) -> Numbers:
     family = family_of(study.loss)
-    found = "is 0 or negative" if family.positive else "is negative" if family.most is None else "is outside"
+    found = (
+        "is 0 or negative" if family.positive else "is negative" if family.most is None else "lies outside"
+    )
     _refuse(study.target, family.unsuited(y), f"the {family.name} family needs {family.response}", found)
     return y
 
