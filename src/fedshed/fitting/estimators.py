@@ -76,7 +76,7 @@ class _FederatedModel(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
         """Fit the model of all rows; `sites` names the site of each row (None: all in one).
 
-        A sample weight counts its row so many times, or is its precision, as `weight_type` says; an offset is
+        A sample weight is how often its row counts, or how precise it is, as `weight_type` says; an offset is
         added to the row's linear part, and a model fitted with one needs one to predict and to score.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)

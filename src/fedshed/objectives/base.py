@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
-import scipy.sparse
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -15,12 +14,12 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
 from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
+from fedshed.objectives import scores
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
 
 SHORT = 4096  # rows up to which all step sizes are evaluated at once
-EVEN = 0.5  # effective share of rows below which a few of them outweigh the others
 KEPT_TWICE = 1 << 18  # entries of a table up to which its narrow form is kept too
 
 
@@ -219,48 +218,12 @@ class LinearModel:
         return float((values if self.weights is None else values * self.weights).sum())
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
-        """F with F'F = sum_j u_j u_j' / (1 - h_j)^power, u_j = w_j l'_j x_j the score of a row.
-
-        With the inverse A of the information of all sites, h_j = w_j E[l''_j] x_j'A x_j is the leverage of a
-        row.  Where weights count rows, there are w_j rows of the score l'_j x_j and their own leverage each.
-        """
-        z = self.margins(theta)
-        if z.ndim > 1 or isinstance(self.X, Tall):
-            raise ValueError("errors that are robust by rows need one linear predictor and rows in memory")
-        w = np.ones(len(z)) if self.weights is None else self.weights
-        once = np.ones_like(w) if counts else w
-        squares = w * once * np.square(self.slopes(z))
-        if inverse is not None:
-            spread = np.asarray((self.X @ inverse * self.X).sum(axis=1)).ravel()
-            leverage = once * self.information(z) * spread
-            if leverage.max() > 1.0 - 1e-9 and leverage.max() < 1.0 + 1e-9:
-                raise ValueError(
-                    "one row alone determines a coefficient, and has no HC2 or HC3; use HC0 or HC1"
-                )
-            if not 0.0 <= leverage.min() <= leverage.max() < 1.0:
-                raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
-            factors = (1.0 - leverage) ** -power
-            if factors.sum() ** 2 < EVEN * len(factors) * (factors @ factors):  # after Kish 1965
-                raise ValueError("a few rows would outweigh all others by their leverage; use HC0 or HC1")
-            squares = squares * factors
-        return self.scaled_rows(squares)
+        """F with F'F the sum of squared scores of the rows (`scores.scatter`)."""
+        return scores.scatter(self, theta, inverse, power, counts)
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
-        """The score of each cluster, sum_j w_j l'_j x_j over its rows; and (A H_c A)_jj with the inverse A.
-
-        H_c is the information of the cluster, so that (A H_c A)_jj = sum_j w_j E[l''_j] (Ax_j)^2.
-        """
-        z = self.margins(theta)
-        if self.clusters is None or z.ndim > 1 or isinstance(self.X, Tall):
-            raise ValueError("errors by cluster need a cluster column, one linear predictor, rows in memory")
-        each = self.slopes(z) if self.weights is None else self.weights * self.slopes(z)
-        _, codes = np.unique(self.clusters, return_inverse=True)
-        summed = _members(codes, each) @ self.X
-        scores = np.asarray(summed.toarray() if scipy.sparse.issparse(summed) else summed)
-        if inverse is None:
-            return scores, None
-        known = self.information(z) if self.weights is None else self.weights * self.information(z)
-        return scores, np.asarray(_members(codes, known) @ np.square(np.asarray(self.X @ inverse)))
+        """The score of each cluster of rows (`scores.cluster_scores`)."""
+        return scores.cluster_scores(self, theta, inverse)
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
@@ -392,11 +355,6 @@ class LinearPoint:
             precise=model.precise_constant(),
             weighing=model.weighing,
         )
-
-
-def _members(codes: NDArray[np.intp], values: Vector) -> Any:
-    """A matrix that sums rows by their code, each times a value."""
-    return scipy.sparse.csr_array((values, (codes, np.arange(len(codes)))))
 
 
 def _scaled(X: Rows, roots: Vector) -> Rows:

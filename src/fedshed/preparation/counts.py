@@ -16,11 +16,6 @@ class RowCount(Struct, frozen=True):
     missing: dict[str, int] = {}  # by column: rows in which it is missing
     digest: str = ""  # of which rows were used and of their target, weight and offset; the site has the key
 
-    @property
-    def read(self) -> str:
-        """Rows that the table has."""
-        return shown(self.used + self.dropped) if self.dropped >= 0 else f"{self.used:,} or more"
-
     def plain(self) -> dict[str, Any]:
         """The counts without the mark of the rows."""
         return {"used": self.used, "dropped": self.dropped, "missing": self.missing}

@@ -27,12 +27,14 @@ def masked(answer: Any, least: int) -> Any:
     if isinstance(answer, Ready):
         missing = tuple((name, hidden(count, least)) for name, count in answer.missing)
         secret = any(count < 0 for _, count in missing)  # or the difference would tell it
-        dropped = -max(least, answer.dropped + 1) if secret else hidden(answer.dropped, least)
+        rounded = -least * (answer.dropped // least + 1)
+        dropped = rounded if secret else hidden(answer.dropped, least)
         return replace(answer, dropped=dropped, missing=missing)
     if isinstance(answer, Schema):
         fields = tuple(replace(field, missing=hidden(field.missing, least)) for field in answer.fields)
-        few = 0 < answer.rows - answer.complete < least
-        return replace(answer, rows=answer.complete if few else answer.rows, fields=fields)
+        secret = any(field.missing < 0 for field in fields) or 0 < answer.rows - answer.complete < least
+        rows = answer.complete if secret and answer.complete else answer.rows
+        return replace(answer, rows=rows, fields=fields)
     return answer
 
 

@@ -1,0 +1,77 @@
+"""The scores of single rows and of clusters of rows, as errors that are robust need them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.linalg.rows import Rows
+from fedshed.linalg.tall import Tall
+
+if TYPE_CHECKING:
+    from fedshed.objectives.base import LinearModel
+
+EVEN = 0.5  # effective share of rows below which a few of them outweigh the others
+ROUNDING = 1e-9  # of a leverage
+
+
+def scatter(model: LinearModel, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
+    """F with F'F = sum_j u_j u_j' / (1 - h_j)^power, u_j = w_j l'_j x_j the score of a row.
+
+    With the inverse A of the information of all sites, h_j = w_j E[l''_j] x_j'A x_j is the leverage of a row.
+    Where weights count rows, there are w_j rows of the score l'_j x_j, each with its own leverage.
+    """
+    z = _margins(model, theta)
+    w = np.ones(len(z)) if model.weights is None else model.weights
+    once = np.ones_like(w) if counts else w
+    squares = w * once * np.square(model.slopes(z))
+    if inverse is not None:
+        spread = np.asarray((model.X @ inverse * model.X).sum(axis=1)).ravel()
+        squares = squares * _factors(once * model.information(z) * spread, power)
+    return model.scaled_rows(squares)
+
+
+def cluster_scores(model: LinearModel, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
+    """The score of each cluster, sum_j w_j l'_j x_j over its rows; and (A H_c A)_jj with the inverse A.
+
+    H_c is the information of the cluster, so that (A H_c A)_jj = sum_j w_j E[l''_j] (Ax_j)^2.
+    """
+    z = _margins(model, theta)
+    if model.clusters is None:
+        raise ValueError("errors by cluster need a column of clusters")
+    w = 1.0 if model.weights is None else model.weights
+    _, codes = np.unique(model.clusters, return_inverse=True)
+    summed = _by_code(codes, w * model.slopes(z)) @ model.X
+    scores = np.asarray(summed.toarray() if scipy.sparse.issparse(summed) else summed)
+    if inverse is None:
+        return scores, None
+    squares = np.square(np.asarray(model.X @ inverse))
+    return scores, np.asarray(_by_code(codes, w * model.information(z)) @ squares)
+
+
+def _margins(model: LinearModel, theta: Vector) -> Vector:
+    z = model.margins(theta)
+    if z.ndim > 1 or isinstance(model.X, Tall):
+        raise ValueError("errors by rows or clusters need one linear predictor and rows in memory")
+    return z
+
+
+def _factors(leverage: Vector, power: int) -> Vector:
+    """(1 - h)^-power; a matrix by which a few rows would outweigh the others is refused (after Kish 1965)."""
+    if abs(leverage.max() - 1.0) < ROUNDING:
+        raise ValueError("one row alone determines a coefficient, and has no HC2 or HC3; use HC0 or HC1")
+    if not 0.0 <= leverage.min() <= leverage.max() < 1.0:
+        raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
+    factors = (1.0 - leverage) ** -power
+    if factors.sum() ** 2 < EVEN * len(factors) * (factors @ factors):
+        raise ValueError("a few rows would outweigh all others by their leverage; use HC0 or HC1")
+    return np.asarray(factors)
+
+
+def _by_code(codes: NDArray[np.intp], values: Vector) -> Any:
+    """A matrix that sums rows by their code, each times a value."""
+    return scipy.sparse.csr_array((values, (codes, np.arange(len(codes)))))
