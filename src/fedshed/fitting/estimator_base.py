@@ -1,0 +1,170 @@
+"""What the estimators share: their parameters, the fit, the summary, and the linear part with its offset."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import write_atomically
+from fedshed.algorithms import Budget
+from fedshed.algorithms.base import Algorithm
+from fedshed.exchange.sites import LocalSites
+from fedshed.fitting import estimator_files as saved
+from fedshed.fitting.conduct import Fitted, fit_problem
+from fedshed.inference import Inference, Summary
+from fedshed.inference.result import Distribution, WeightType
+from fedshed.linalg.arrays import Vector
+from fedshed.solve import validation as checks
+from fedshed.solve.engine import settled
+from fedshed.solve.optimize import build_problem
+from fedshed.solve.run import Result
+from fedshed.tables import Federation
+
+MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
+
+
+class FederatedModel(BaseEstimator):  # type: ignore[misc]
+    """What the estimators share: the parameters, the fit, and the linear part."""
+
+    def __init__(
+        self,
+        l2: float | Vector = 1e-4,
+        *,
+        fit_intercept: bool = True,
+        algorithm: str | Algorithm[Any] = "auto",
+        budget: Budget = None,
+        tol: float = 1e-8,
+        max_iter: int = 500,
+        seed: int = 0,
+        inference: bool | Literal["auto"] = "auto",
+        weight_type: WeightType = "auto",
+    ) -> None:
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.algorithm = algorithm
+        self.budget = budget
+        self.tol = tol
+        self.max_iter = max_iter
+        self.seed = seed
+        self.inference = inference
+        self.weight_type = weight_type
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
+        """Fit the model of all rows; `sites` names the site of each row (None: all in one).
+
+        A sample weight is how often its row counts, or how precise it is, as `weight_type` says; an offset is
+        added to the row's linear part, and a model fitted with one needs one to predict and to score.
+        """
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
+        loss, y = self._target(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        names = getattr(self, "feature_names_in_", None)
+        federation = Federation.from_arrays(
+            X, y, sites, sample_weight=sample_weight, offset=offset, columns=names, name=type(self).__name__
+        )
+        fitted = self._fitted(federation, loss)
+        self.has_offset_ = offset is not None
+        self.result_: Result = fitted.result
+        self.n_iter_ = len(self.result_.trace) - 1
+        self._keep(self.result_.theta)
+        self.inference_ = None if fitted.inference is None else self._named(fitted.inference)
+        self.reason_ = self.result_.reason
+        self.converged_ = settled(self.result_.converged, self.reason_)
+        if not self.converged_:
+            warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
+        return self
+
+    def summary(
+        self, *, robust: bool = False, level: float = 0.95, exp: bool = False,
+        distribution: Distribution = "auto",
+    ) -> Summary:  # fmt: skip
+        """Coefficients with errors, measures of fit and the sites; see `fedshed.Model.summary`."""
+        check_is_fitted(self)
+        if self.inference_ is None:
+            raise ConfigError("fitted without inference; set inference=True and fit again")
+        notes = () if self.converged_ else (f"NOT CONVERGED: {self.reason_}",)
+        return Summary(
+            self.inference_, title=type(self).__name__, robust=robust, level=level, exp=exp,
+            distribution=distribution, converged=self.converged_, notes=notes, about=self._about(),
+        )  # fmt: skip
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted estimator as JSON (`fedshed.estimators.load` reads it)."""
+        check_is_fitted(self)
+        return write_atomically(path, saved.encode(self))
+
+    def _fitted(self, federation: Federation, loss: str) -> Fitted:
+        """The run and the inference, as those of any study."""
+        objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
+        goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
+        chosen, why = checks.choose_algorithm(
+            self.algorithm, self.budget, None, self.seed, problem, one_process=True
+        )
+        checks.unique_optimum(objectives, problem.l2, problem.columns)
+        asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
+        return fit_problem(
+            problem, chosen, LocalSites(objectives), goal, why=why, intercept=self.fit_intercept,
+            weight_type=self.weight_type, inference=asked,
+        )  # fmt: skip
+
+    def _about(self) -> tuple[str, ...]:
+        """What is modelled, in words."""
+        return ()
+
+    def _named(self, inference: Inference) -> Inference:
+        """The coefficients as the reader knows them."""
+        return inference
+
+    def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+        """The loss, and y checked for it."""
+        raise NotImplementedError
+
+    def _keep(self, theta: Vector) -> None:
+        """Set coef_ and intercept_."""
+        n = self.n_features_in_
+        self.coef_: NDArray[np.float64] = theta[:n]
+        self.intercept_: Any = float(theta[n]) if self.fit_intercept else 0.0
+
+    def _linear(self, X: Any, offset: Any) -> NDArray[np.float64]:
+        """x'coef + intercept + offset of each row, for each class where there are several."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        z = np.asarray(X @ self.coef_.T + self.intercept_)
+        shift = self._shift(offset, len(z))
+        return z if shift is None else z + shift.reshape(-1, *[1] * (z.ndim - 1))
+
+    def _shift(self, offset: Any, rows: int) -> Vector | None:
+        """The offset of each row; a model that was fitted with one must be given one."""
+        if offset is None:
+            if self.has_offset_:
+                raise ConfigError(
+                    f"this {type(self).__name__} was fitted with an offset: give offset=, one number per "
+                    "row, or offset=0 for rows without one; cross-validation passes it to score after "
+                    "set_score_request(offset=True) (metadata routing)"
+                )
+            return None
+        try:
+            shift = np.asarray(offset, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ConfigError("offset must be one number per row, or one for all rows") from None
+        if shift.shape not in ((), (rows,)):
+            raise ConfigError(
+                f"offset has shape {shift.shape}; give one number per row, shape ({rows},), or a single one"
+            )
+        if not np.isfinite(shift).all():
+            raise ConfigError("offset must hold finite numbers only; drop or fill the rows where it does not")
+        return np.broadcast_to(shift, (rows,))
