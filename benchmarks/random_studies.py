@@ -143,13 +143,13 @@ class Case:
             "gamma": lambda: (1 - y * np.exp(-z), y * np.exp(-z), np.ones_like(z), np.ones_like(z)),
         }.get(self.family, lambda: (np.exp(z) - y, *[np.exp(z)] * 3))()
         H = X.T @ (X * (w * curvature)[:, None])
-        I = X.T @ (X * (w * information)[:, None])  # noqa: E741 - the information
+        fisher = X.T @ (X * (w * information)[:, None])
         observations = w.sum() if self.kind == "frequency" else len(y)
         phi = 1.0
         if self.family in ("linear", "gamma", "quasi-poisson"):
             pearson = w * slope**2 / variance
             phi = pearson.sum() / (observations - X.shape[1])
-        errors = np.sqrt(phi * np.diag(np.linalg.inv(I)))
+        errors = np.sqrt(phi * np.diag(np.linalg.inv(fisher)))
         step = np.linalg.solve(H, X.T @ (w * slope))
         far = float(np.abs(step / errors).max())
         ours = model.inference.std_err() * scale

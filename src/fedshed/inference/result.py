@@ -54,7 +54,7 @@ class SiteReport(Struct, frozen=True):
 class Inference(Struct, frozen=True):
     """Estimates with their covariances, measures of fit, and reports of the sites.
 
-    `weight` is W, the sum of the weights.  A weight of the type "frequency" counts its row so many times; one
+    `weight` is W, the sum of the weights.  A weight of the type "frequency" is how often its row counts; one
     of the type "precision" divides the variance of its row's response, which stays one observation.  With a
     ridge `parameters` is the effective number of them, tr(H_l2^-1 H_0).  Covariances are packed upper
     triangles; None where the information is singular or the dispersion unknown, and `notes` say why.

@@ -55,7 +55,7 @@ class Federation:
         sites : array, optional
             The site of each row. Default: a single site "all".
         sample_weight : array, optional
-            A weight counts its row so many times.
+            A weight is how often its row counts.
         offset : array, optional
             Added to the row's x'theta, such as the logarithm of an exposure.
         columns : sequence of str, optional
