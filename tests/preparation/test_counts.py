@@ -12,7 +12,8 @@ from fedshed.preparation.messages import CODEC, Build, Describe
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
 from fedshed.privacy.audit import Audit, entries
-from fedshed.privacy.policy import Gate, Policy
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy
 
 STUDY = Study(family="linear", target="y", missing="drop")
 
@@ -76,4 +77,4 @@ def test_a_refusal_counts_no_rows_and_is_counted_itself(tmp_path):
     plan = agree(study, {"a": asked(site, Describe(study))})
     answer = asked(site, Build(plan))
     assert answer.reason == "its rows do not fit the study; the site's own log says why"
-    assert [entry.scalars for entry in entries(tmp_path / "audit")] == [0, 1]
+    assert [(entry.scalars, bool(entry.rule)) for entry in entries(tmp_path / "audit")][-1] == (1, True)

@@ -19,7 +19,8 @@ from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.messages import CODEC, Tallies, Tally
 from fedshed.preparation.quantiles import MOST, blocks, quantiles
 from fedshed.privacy.audit import Audit
-from fedshed.privacy.policy import Gate, Policy
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy
 
 ROWS = {"large": 700, "small": 60, "tiny": 13, "constant": 20}
 

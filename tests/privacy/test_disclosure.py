@@ -22,7 +22,8 @@ from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.privacy.audit import Audit, entries
-from fedshed.privacy.policy import Gate, Policy, objections, scalars
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy, curvature, objections, scalars
 from fedshed.protocol.messages import Costs, Eigenpairs, Local
 
 L2 = 1e-2
@@ -97,7 +98,8 @@ def test_rows_that_outweigh_all_others_are_the_only_ones_that_count(heavy):
 
 def test_numbers_in_a_message_are_counted_whatever_they_are_in():
     pairs = Eigenpairs(1, 0, np.array([2.0, 1.0]), np.eye(4)[:2], 0.5, False)
-    assert scalars(Local(0.1, np.zeros(4), pairs)) == 1 + 4 + 2 + 8 + 1
+    assert scalars(Local(0.1, np.zeros(4), pairs)) == 1 + 4 + 2 + 8 + 1 + 2
+    assert curvature(Local(0.1, np.zeros(4), pairs)) == 8
     assert scalars(Costs(np.zeros(8))) == 8
 
 
@@ -151,7 +153,7 @@ def test_a_site_that_may_not_answer_sends_nothing_and_names_the_rule(tmp_path, t
     with pytest.raises(DisclosureError, match=rule) as refused:
         fedshed.optimize(federation, algorithm="fib-shed", l2=L2, transport=connect)
     (entry,) = entries(tmp_path / "c.jsonl")
-    assert (entry.bytes, entry.total) == (0, 0)
+    assert (entry.bytes, entry.total) == (0, 1)  # that it was refused
     assert rule in entry.rule
     assert "site 'c'" in str(refused.value)
     assert entry.detail not in str(refused.value)  # how many rows there are is nobody else's business
@@ -220,7 +222,8 @@ def test_a_line_that_was_half_written_is_passed_over(tmp_path, cut):
 WRITER = """
 import sys
 from fedshed.privacy.audit import Audit
-from fedshed.privacy.policy import Gate, Policy
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy
 from fedshed._utils.errors import DisclosureError
 gate = Gate(Policy(max_scalars=100), Audit(sys.argv[1]), "study")
 for _ in range(40):
@@ -238,7 +241,8 @@ def test_processes_of_one_site_share_its_audit_and_its_ceiling(tmp_path):
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     record = list(entries(path))
     assert len(record) == 120
-    assert record[-1].total == sum(entry.scalars for entry in record if not entry.rule) == 99
+    assert record[-1].total == sum(entry.scalars for entry in record)
+    assert sum(entry.scalars for entry in record if not entry.rule) <= 100
 
 
 def test_an_audit_that_was_cut_off_under_a_site_is_noticed(tmp_path):

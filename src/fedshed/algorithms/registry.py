@@ -137,6 +137,13 @@ def configured(
     return replace(algorithm, **changes)
 
 
+def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """The algorithm with costs and update in one exchange, where it searches in two."""
+    if isinstance(getattr(algorithm, "line_search", None), TwoExchange):
+        return replace(algorithm, line_search=Fused())
+    return algorithm
+
+
 def as_channel(budget: Any) -> Channel | None:
     """A budget as a channel: a whole number is so many eigenpairs a round."""
     if budget is None or (callable(getattr(budget, "eigenpairs", None)) and not isinstance(budget, type)):

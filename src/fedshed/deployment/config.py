@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.channels import ByteRate
+from fedshed.deployment.approval import Approval, Revocation
+from fedshed.fitting.stages import PROTOCOL
+from fedshed.fitting.terms import Terms, check_points
 from fedshed.inference.result import Robust, RowRobust
 from fedshed.preparation.study import Study, study_of
 from fedshed.privacy.policy import Policy
@@ -80,6 +83,9 @@ class SiteFile(Struct, frozen=True, forbid_unknown_fields=True):
     disclosure: Policy = Policy()  # what the site lets out (docs/privacy.md)
     state: str = "state"  # folder for what must outlive a process
     audit: str = "audit.jsonl"  # the record of all that left
+    any_study: bool = False  # answer studies that nobody has approved
+    studies: tuple[Approval, ...] = ()  # as `fedshed site approve` writes them
+    revoked: tuple[Revocation, ...] = ()  # as `fedshed site revoke` writes them
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -97,6 +103,7 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
     quorum: int | None = None  # sites that must answer in a round; None: all
     patience: int = 5  # rounds that a site may stay silent
     errors: RowRobust | Literal["model", "site"] = "model"  # which the summary shows (docs/statistics.md)
+    points: int | None = None  # parameters that sites may be asked about; None: 40 for newton, 400 for others
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -105,7 +112,22 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"sites must name each site once, not {list(self.sites)}")
         if not (self.deadline > 0 and self.tolerance >= 0 and self.max_iterations >= 1):
             raise ConfigError("deadline and max_iterations must be positive, and tolerance not negative")
+        check_points(self.points)
         _goal(self)
+
+    @property
+    def terms(self) -> Terms:
+        """What the sites are asked to approve: all that decides what is asked of them."""
+        return Terms(
+            protocol=PROTOCOL,
+            study=self.study,
+            sites=tuple(sorted(self.sites)),
+            algorithm=self.algorithm,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            errors=self.row_errors,
+            points=self.points,
+        )
 
     @property
     def shown_errors(self) -> Robust:

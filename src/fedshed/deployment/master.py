@@ -19,7 +19,7 @@ from fedshed.exchange import Transport
 from fedshed.fitting.conduct import Conducted, conduct
 from fedshed.fitting.model import Model
 from fedshed.fitting.sites import HostedTables
-from fedshed.fitting.stages import NAME
+from fedshed.fitting.stages import RUN
 from fedshed.inference.result import FewSitesWarning, Robust
 from fedshed.solve.run import Watch
 from fedshed.solve.trace import Trace
@@ -51,7 +51,7 @@ def conduct_study(
     """
     began = time.perf_counter()
     await_sites(transport, file.sites, file.deadline)
-    tables = HostedTables(transport, file.sites, _name(checkpoint))
+    tables = HostedTables(transport, file.sites, file.terms, _run(checkpoint))
     done = conduct(
         file.study,
         tables,
@@ -68,14 +68,14 @@ def conduct_study(
     return done.model, _report(done, tables, time.perf_counter() - began)
 
 
-def _name(checkpoint: Path | None) -> bytes:
-    """A study's name, drawn at random; one that goes on keeps it, and sites go on counting what they give."""
+def _run(checkpoint: Path | None) -> bytes:
+    """The name of a run, drawn at random; one that goes on keeps it, and sites go on with what they have."""
     if checkpoint is None:
-        return token_bytes(NAME)
+        return token_bytes(RUN)
     path = checkpoint.with_name(f"{checkpoint.name}.study")
-    if checkpoint.exists() and path.exists() and len(kept := path.read_bytes()) == NAME:
+    if checkpoint.exists() and path.exists() and len(kept := path.read_bytes()) == RUN:
         return kept
-    return write_atomically(path, token_bytes(NAME)).read_bytes()
+    return write_atomically(path, token_bytes(RUN)).read_bytes()
 
 
 def await_sites(transport: Transport, sites: tuple[str, ...], seconds: float, pause: float = 0.5) -> None:

@@ -1,8 +1,9 @@
-"""A node: the host that runs at a real site, with its files, its disclosure policy and its record."""
+"""A node: the host that runs at a real site, with its files, its approvals, its policy and its record."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from functools import cached_property
 from hashlib import sha256
@@ -11,63 +12,113 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import DataError, Error
+from fedshed._utils.errors import DataError, DisclosureError, Error
 from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment import tables
+from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_of
 from fedshed.deployment.config import SiteFile, read_site
 from fedshed.deployment.store import Disk
-from fedshed.fitting.host import Host
-from fedshed.fitting.stages import Refusal
+from fedshed.fitting.host import Host, algorithm_of, opened_envelope
+from fedshed.fitting.stages import STUDY, Envelope, Play, Refusal, Stage, VersionError
 from fedshed.privacy.audit import Audit
-from fedshed.privacy.policy import Gate
+from fedshed.privacy.entry import TURNED_AWAY, now
+from fedshed.privacy.gate import Gate, Scope
 from fedshed.protocol.codec import encode
 from fedshed.tables.frozen import freeze, thaw
 
 log = logging.getLogger("fedshed")
+SILENCE = b""
+UNFIT = "its table does not fit the study; the site's own log says why"
+UNREADABLE = "the request cannot be read, or is not one of the approved study; the site's own log says why"
+FAILED = "it failed to answer; the site's own log says why"
+
+
+class TurnedAwayError(Error):
+    """A request of a study that the site does not answer."""
 
 
 class Node(Host):
     """A site at work, as its site.toml says; whatever happens, it answers and says nothing of its rows.
 
-    With `keep` it remembers on disk, for an engine that starts a process for each message.
+    It answers the studies that its file approves.  With `keep` it remembers on disk, for an engine that
+    starts a process for each message.
     """
 
-    def __init__(self, site: SiteFile, folder: str | Path = ".", *, keep: bool = False) -> None:
+    def __init__(
+        self, site: SiteFile, folder: str | Path = ".", *, keep: bool = False, path: Path | None = None
+    ) -> None:
         super().__init__(site.name)
-        self._file, self._folder = site, Path(folder)
+        self._file, self._folder, self._path = site, Path(folder), path
+        self._read_at = _changed(path)
         self._marks = Disk(self._folder / site.state)
         self._disk = self._marks if keep else None
         self._frames: dict[bytes, Any] = {}
+        self._hashes: dict[bytes, str] = {}
         self._busy = threading.Lock()
 
     @classmethod
     def at(cls, path: str | Path, *, keep: bool = False) -> Node:
         """The node of a site's file; what that names is looked for beside it."""
-        return cls(read_site(path), Path(path).resolve().parent, keep=keep)
+        place = Path(path).resolve()
+        return cls(read_site(path), place.parent, keep=keep, path=place)
 
     def handle(self, data: bytes) -> bytes:
-        """The reply to an envelope: an answer, or that the stage is unknown, or a refusal with its reason."""
+        """The reply to an envelope: an answer, or that the stage is unknown, or a refusal.
+
+        A refusal is one of a few sentences that are always the same; the site's own log has the reason.
+        """
+        with self._busy, threadpool_limits(1):  # the same bits on any machine with this BLAS
+            try:
+                envelope = opened_envelope(data)
+            except Error as error:
+                return self._turned_away(
+                    "", error, str(error) if isinstance(error, VersionError) else UNREADABLE
+                )
+            return self._handled(envelope)
+
+    def _handled(self, envelope: Envelope) -> bytes:
         try:
-            with self._busy, threadpool_limits(1):  # the same bits on any machine with this BLAS
-                return super().handle(data)
-        except DataError as error:  # its text may quote the site's rows: it stays here
-            log.error("%s", error)
-            return encode(Refusal("its table does not fit the study; the site's own log says why"))
-        except Error as error:
+            self._admit(envelope)
+            return encode(self.answer(envelope))
+        except TurnedAwayError as error:
+            return self._turned_away(self._study(envelope.run), error, str(error))
+        except DisclosureError as error:  # which is on record, and names the rule
             log.error("%s", error)
             return encode(Refusal(str(error)))
-        except Exception:  # of a library, whose text may quote them too: an engine would send it on
+        except VersionError as error:
+            return self._refused(envelope, error, str(error))
+        except DataError as error:  # its text may quote the site's rows: it stays here
+            return self._refused(envelope, error, UNFIT)
+        except Error as error:
+            return self._refused(envelope, error, UNREADABLE)
+        except Exception as error:  # of a library, whose text may quote them too: an engine would send it on
             log.exception("a request could not be answered")
-            return encode(Refusal("it failed to answer; the site's own log says why"))
+            return self._refused(envelope, error, FAILED)
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
         super().forget()
         self._frames.clear()
 
-    def gate(self, study: bytes) -> Gate:
-        """The site's policy, and its record of what has left."""
-        return Gate(self._file.disclosure, self._audit, study.hex())
+    def gate(self, run: bytes, stage: Stage, rows: int) -> Gate:
+        """The site's policy, its record of what has left, and what the approval of the study allows."""
+        approval, terms = self._approval(run), stage.terms
+        points = None
+        if terms is not None and isinstance(stage, Play):
+            algorithm = algorithm_of(stage, 1)
+            terms.check_play(stage.plan, algorithm)
+            points = terms.most_points(algorithm)
+        scope = Scope(
+            self._study(run),
+            table=self._hash(run),
+            rows=rows,
+            model="" if terms is None else terms.in_words(),
+            pinned=approval is not None,
+            points=points,
+            budget=1.0 if approval is None else approval.budget,
+            plan="" if approval is None else approval.plan,
+        )
+        return Gate(self._file.disclosure, self._audit, scope)
 
     def key(self) -> bytes:
         """A secret of this site, made once and kept among its files."""
@@ -77,37 +128,100 @@ class Node(Host):
         """As the site's file says."""
         return self._file.uplink.channel() if self._file.uplink else None
 
-    def kept(self, study: bytes, name: str) -> bytes | None:
+    def kept(self, run: bytes, name: str) -> bytes | None:
         """From the site's disk."""
-        return self._disk.get(study, name) if self._disk else None
+        return self._disk.get(run, name) if self._disk else None
 
-    def keep(self, study: bytes, name: str, data: bytes) -> None:
+    def keep(self, run: bytes, name: str, data: bytes) -> None:
         """On the site's disk."""
         if self._disk:
-            self._disk.put(study, name, data)
+            self._disk.put(run, name, data)
 
-    def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
+    def frame(self, run: bytes, text: tuple[str, ...] = ()) -> Any:
         """The site's table: read once a study, so that its rows cannot change under it."""
-        if study not in self._frames:
-            frozen = self.kept(study, "table")
-            self._frames[study] = self._first_read(study, text) if frozen is None else thaw(frozen)
-        return self._frames[study]
+        if run not in self._frames:
+            frozen = self.kept(run, "table")
+            self._frames = {run: self._first_read(run, text) if frozen is None else thaw(frozen)}
+        return self._frames[run]
+
+    def _admit(self, envelope: Envelope) -> None:
+        """Turn away a study that is not approved, or that was refused too often."""
+        self._refresh()
+        if not self._file.any_study and self._approval(envelope.run) is None:
+            raise TurnedAwayError(NOT_APPROVED)
+        if ended := Gate(self._file.disclosure, self._audit, self._study(envelope.run)).ended:
+            raise TurnedAwayError(ended)
+        stage = self._stage(envelope)
+        if stage is not None and stage.terms is None and not self._file.any_study:
+            raise TurnedAwayError(NOT_APPROVED)
+
+    def _refresh(self) -> None:
+        """Take in what has changed in the site's file: an approval, or one that was revoked."""
+        if self._path is not None and (changed := _changed(self._path)) != self._read_at:
+            self._file, self._read_at = read_site(self._path), changed
+
+    def _approval(self, run: bytes) -> Approval | None:
+        return approval_of(run[:STUDY].hex(), self._file.studies, self._file.revoked)
+
+    def _study(self, run: bytes) -> str:
+        """How records call a study: by its terms; where any study is answered, by its run too."""
+        return run.hex()[:16] if self._approval(run) is not None else f"{run.hex()[:16]}-{run[STUDY:].hex()}"
+
+    def _refused(self, envelope: Envelope, error: Exception, said: str) -> bytes:
+        """A refusal, once it is on record: it is an answer too."""
+        log.error("%s", error)
+        gate = Gate(self._file.disclosure, self._audit, self._study(envelope.run))
+        gate.refuse("request", said, str(error))
+        return encode(Refusal(said))
+
+    def _turned_away(self, study: str, error: Error, said: str) -> bytes:
+        """One constant sentence, for the first few requests of a day; then nothing."""
+        today = now()[:10]
+        with self._audit.alone():
+            if self._audit.ledger.away.get(today, 0) >= A_DAY:
+                return SILENCE
+            self._audit.append(study, TURNED_AWAY, rule=said, detail=str(error))
+        log.error("study %s was turned away: %s", study or "?", said)
+        return encode(Refusal(said))
 
     @cached_property
     def _audit(self) -> Audit:
         return Audit(self._folder / self._file.audit)
 
-    def _first_read(self, study: bytes, text: tuple[str, ...]) -> Any:
+    def _hash(self, run: bytes) -> str:
+        """The SHA-256 of the table that a run of a study began with."""
+        if run not in self._hashes:
+            self._hashes = {run: (self.kept(run, "hash") or b"").decode()}
+        return self._hashes[run]
+
+    def _first_read(self, run: bytes, text: tuple[str, ...]) -> Any:
         """The table, if it is the one that the study began with: another process may have read it before."""
         frame = tables.read(self._file, self._folder, text)
         frozen = freeze(frame)
         name = f"mark-{sha256(repr(text).encode()).hexdigest()[:8]}" if text else "mark"
-        mark, before = sha256(frozen).digest(), self._marks.get(study, name)
-        if before not in (None, mark):
+        mark, place = sha256(frozen).digest(), self._place(run)
+        if self._marks.get(place, name) not in (None, mark):
             raise DataError(
-                f"site {self._file.name!r}: its rows are not those that study {study.hex()} began with; "
-                "bring them back, or let the Master begin a new study (without results/checkpoint)"
+                f"site {self._file.name!r}: its rows are not those that the study began with; bring them "
+                "back, or approve the study again (fedshed site approve)"
             )
-        self._marks.put(study, name, mark)
-        self.keep(study, "table", frozen)
+        self._marks.put(place, name, mark)
+        self._hashes = {run: tables.table_hash(self._file, self._folder, frozen)}
+        self.keep(run, "hash", self._hashes[run].encode())
+        self.keep(run, "table", frozen)
         return frame
+
+    def _place(self, run: bytes) -> bytes:
+        """Where the mark of a study's rows is kept: one for each approval, or for each run without one."""
+        approval = self._approval(run)
+        return (
+            run if approval is None else sha256(run[:STUDY] + approval.approved.isoformat().encode()).digest()
+        )
+
+
+def _changed(path: Path | None) -> tuple[int, int]:
+    """When a file was last changed, and its size."""
+    if path is None:
+        return 0, 0
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic, Wire
-from fedshed.fitting.conduct import problem_of, with_one_exchange
+from fedshed.fitting.conduct import problem_of
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives.build import local_objective
@@ -36,6 +37,8 @@ from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.scatter import RowScatter, Scatter
 from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
+
+ENOUGH = 1e300  # numbers, for what is only rehearsed
 
 
 class Item(Struct, frozen=True):
@@ -88,9 +91,12 @@ def _rehearsed(
 ) -> list[Item]:  # fmt: skip
     """The node's answers; what is only rehearsed goes on no record."""
     with TemporaryDirectory() as aside:
-        private = replace(site, audit=str(Path(aside) / "audit.jsonl"), state=str(Path(aside) / "state"))
+        private = replace(
+            site, audit=str(Path(aside) / "audit.jsonl"), state=str(Path(aside) / "state"), any_study=True,
+            disclosure=replace(site.disclosure, max_curvature=ENOUGH, max_numbers=ENOUGH),
+        )  # fmt: skip
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
-        hosted = HostedTables(InProcess(alone), (site.name,), b"here")
+        hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
         return [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from fedshed._utils.files import secret_file, write_atomically
+from fedshed.fitting.stages import STUDY
 
 STALE = 24 * 3600.0  # seconds after which another study's files are removed
 
@@ -17,16 +18,16 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def get(self, study: bytes, name: str) -> bytes | None:
+    def get(self, run: bytes, name: str) -> bytes | None:
         """What was put under this name, if it is still there."""
-        path = self._folder / study.hex() / name
+        path = self._folder / run.hex() / name
         return path.read_bytes() if path.is_file() else None
 
-    def put(self, study: bytes, name: str, data: bytes) -> None:
-        """Keep it; what is left of studies that ended long ago is removed when a new one begins."""
-        folder = self._folder / study.hex()
+    def put(self, run: bytes, name: str, data: bytes) -> None:
+        """Keep it; earlier runs of the study, and what ended long ago, are removed when a new one begins."""
+        folder = self._folder / run.hex()
         if not folder.is_dir():
-            self._sweep()
+            self._sweep(run)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # another process may have been first
         write_atomically(folder / name, data, private=True)
 
@@ -34,7 +35,9 @@ class Disk:
         """32 random bytes, made when they are asked for first; of two processes that make them one wins."""
         return secret_file(self._folder / name)
 
-    def _sweep(self) -> None:
-        for path in self._folder.glob("[0-9a-f]" * 8):
-            if time.time() - path.stat().st_mtime > STALE:
+    def _sweep(self, run: bytes) -> None:
+        study = run.hex()[: 2 * STUDY]
+        for path in self._folder.glob("[0-9a-f]" * (2 * STUDY) + "*"):
+            earlier = path.name.startswith(study) and len(path.name) > len(study)
+            if earlier or time.time() - path.stat().st_mtime > STALE:
                 shutil.rmtree(path, ignore_errors=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedshed._utils.errors import ConfigError, DataError
+from fedshed._utils.files import file_hash
 from fedshed.deployment.config import SiteFile, Source
 from fedshed.tables.frozen import needed
 from fedshed.tables.reading import read_table
@@ -23,6 +25,12 @@ def read(site: SiteFile, folder: Path, text: tuple[str, ...] = ()) -> Any:
     if lacking:
         raise DataError(f"site {site.name!r}: [columns] names {lacking}, which its table does not have")
     return table.select(list(own.values())).rename_columns(list(own))
+
+
+def table_hash(site: SiteFile, folder: Path, frozen: bytes) -> str:
+    """The SHA-256 by which a table is known: of its file, or of the rows that a query gave."""
+    file = site.table.csv or site.table.parquet
+    return sha256(frozen).hexdigest() if file is None else file_hash(folder / file)
 
 
 def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any:

@@ -3,33 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
 
 from fedshed._utils.errors import DisclosureError, Error
 from fedshed.exchange.site import Site
-from fedshed.privacy.policy import Gate, objections, scalars
-from fedshed.protocol.codec import codec_of
-from fedshed.protocol.messages import Message
+from fedshed.privacy.audit import digests
+from fedshed.privacy.gate import Asked, DesignFacts, Gate
+from fedshed.privacy.policy import Objection, curvature, objections, scalars
+from fedshed.protocol.codec import Reply, Request, codec_of, encode
+from fedshed.protocol.messages import Declined, Message
+
+UNANSWERABLE = Objection("an answer that can be computed at this point", "")
 
 
 class Guarded:
     """A site behind its gate: over any transport it answers as the site would, or not at all."""
 
-    def __init__(self, site: Site, gate: Gate) -> None:
+    def __init__(self, site: Site, gate: Gate, design: DesignFacts | None = None) -> None:
         self._site, self._gate = site, gate
         self._codec = codec_of(site.conversation, site.objective.dim)
+        self._design = DesignFacts(parameters=site.objective.dim) if design is None else design
         self._objections = objections(gate.policy, site.objective)
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply, if the policy allows it."""
-        what = _kinds(self._codec.decode_request(payload).parts)
+        request = self._codec.decode_request(payload)
         try:
             if self._objections:
-                return self._gate.release(what, b"", 0, self._objections)
-            reply = self._site.handle(payload)
-            parts = self._codec.decode_reply(reply).parts
-            return self._gate.release(f"{what} -> {_kinds(parts)}", reply, sum(map(scalars, parts)))
+                return self._gate.release(_kinds(request.parts), b"", 0, self._objections)
+            return self._released(request, self._site.handle(payload))
         except DisclosureError as error:
             raise DisclosureError(f"site {self._site.name!r}: {error}") from None
+
+    def _released(self, request: Request, encoded: bytes) -> bytes:
+        """A reply that the gate lets out; what a site could not compute is refused without a word of why."""
+        reply = self._codec.decode_reply(encoded)
+        what = f"{_kinds(request.parts)} -> {_kinds(reply.parts)}"
+        for part in reply.parts:
+            if isinstance(part, Declined):
+                self._gate.release(what, b"", 0, [Objection(UNANSWERABLE.rule, part.why)])
+        return self._gate.release(
+            what, encoded, sum(map(scalars, reply.parts)), (), self._asked(request, reply)
+        )
+
+    def _asked(self, request: Request, reply: Reply) -> Asked:
+        """The request as it goes on record."""
+        digest, design = _digest((request.parts, request.mine)), self._design
+        return self._design.asked(
+            request=digest,
+            points=_points(request, digest),
+            answer=_digest((design.plan, request.parts, request.mine, reply.parts)),
+            curvature=sum(map(curvature, reply.parts)),
+        )
 
     def answer(self, payload: bytes) -> bytes:
         """The encoded reply, whatever happens: what is refused is declined, with the rule."""
@@ -41,6 +67,17 @@ class Guarded:
     def forget(self) -> None:
         """Lose the cache, as a restarted process would; the record stays."""
         self._site.forget()
+
+
+def _points(request: Request, digest: str) -> tuple[str, ...]:
+    """The parameters that a request asks about; a step in the algorithm's own code is one too."""
+    thetas = [getattr(part, "theta", None) for part in request.located]
+    known = digests([theta.tobytes() for theta in thetas if theta is not None])
+    return tuple(dict.fromkeys(known)) or (digest,)
+
+
+def _digest(value: Any) -> str:
+    return sha256(encode(value)).hexdigest()
 
 
 def _kinds(parts: Sequence[Message]) -> str:

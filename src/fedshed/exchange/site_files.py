@@ -20,7 +20,8 @@ from fedshed.linalg.tall import Tall
 from fedshed.objectives import LinearModel
 from fedshed.objectives.families import FAMILIES
 from fedshed.privacy.audit import Audit
-from fedshed.privacy.policy import Gate, Policy
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import Decoder, raw
 from fedshed.protocol.conversation import Conversation
 

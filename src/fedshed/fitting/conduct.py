@@ -18,7 +18,8 @@ from threadpoolctl import threadpool_limits
 from fedshed._utils.errors import ConfigError, Error, ProtocolError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.linesearch import Fused, TwoExchange
+from fedshed.algorithms.lbfgs import Lbfgs
+from fedshed.algorithms.registry import with_one_exchange
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Model, Run
@@ -48,6 +49,7 @@ NEAR = 5e-7  # standard errors from the optimum: nearer is as good as there
 NEWTON_REACH = 0.5  # standard errors within which a Newton step without a search can be trusted
 MOST_STEPS = 5
 DOUBTFUL = 0.05  # of a standard error: smaller estimates are rare, but for separated data
+MANY_HESSIANS = 12  # as many as Newton and the inspection may take
 UNEVEN = 1e3  # between the curvatures' roots of two columns, by which a run can fail
 
 
@@ -86,6 +88,8 @@ def conduct(
         chosen, why = checks.choose_algorithm(
             algorithm, links, None, seed, problem, stateless, tables.one_process
         )
+        if algorithm == "auto":
+            chosen, why = _within_budget(chosen, why, tables.curvature(len(plan.coefficients)), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
         sites = tables.play(plan, problem, chosen)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
@@ -99,6 +103,17 @@ def conduct(
         for site in sorted(ready)
     }
     return Conducted(assemble_model(plan, fitted, counts, agreed, told), fitted.result)
+
+
+def _within_budget(
+    chosen: Algorithm[Any], why: str, left: float | None, n: int
+) -> tuple[Algorithm[Any], str]:
+    """Gradients alone, where sites let out fewer entries of Hessians than a fit by them may need."""
+    entries = n * (n + 1) // 2
+    if left is None or left >= MANY_HESSIANS * entries:
+        return chosen, why
+    least = f"of the {entries} entries of a Hessian a site lets out {max(0, int(left))} over all studies"
+    return Lbfgs(), f"lbfgs: {least}, too few for {MANY_HESSIANS} Hessians"
 
 
 def _possible_errors(study: Study, errors: RowRobust | None) -> None:
@@ -161,13 +176,6 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
 def weight_type_of(study: Study) -> WeightType:
     """What the weights of a study are: the trials of a row belong to one observation."""
     return "precision" if study.trials is not None else study.weight_type
-
-
-def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """The algorithm with costs and update in one exchange, where it searches in two."""
-    if isinstance(getattr(algorithm, "line_search", None), TwoExchange):
-        return replace(algorithm, line_search=Fused())
-    return algorithm
 
 
 def _checkpoint(

@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
 
-from fedshed._utils.errors import CodecError, ProtocolError
+from fedshed._utils.errors import CodecError, ConfigError, ProtocolError
 from fedshed._utils.files import user_secret
+from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import ByteRate
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
-from fedshed.exchange.sites import Stage
+from fedshed.exchange.sites import Stage as Part
 from fedshed.fitting.stages import (
-    NAME,
     PROTOCOL,
+    RUN,
+    STAGE,
+    STUDY,
     Answer,
     Envelope,
     Greeting,
     Play,
     Prepare,
+    Stage,
     Unknown,
+    VersionError,
     digest,
     same_protocol,
 )
-from fedshed.objectives import LinearModel
+from fedshed.objectives import LinearModel, family_of
 from fedshed.objectives.build import local_objective
+from fedshed.preparation import DesignPlan
 from fedshed.preparation.describe import text_columns
+from fedshed.preparation.design import Design
 from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.site import Preparer, asked_study
-from fedshed.privacy.policy import Gate
+from fedshed.privacy.gate import DesignFacts, Gate
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
 
 log = logging.getLogger("fedshed")
 _ENVELOPE = msgspec.msgpack.Decoder(Envelope)
-_STAGE: msgspec.msgpack.Decoder[Prepare | Play] = msgspec.msgpack.Decoder(Prepare | Play)
+_STAGE: msgspec.msgpack.Decoder[Stage] = msgspec.msgpack.Decoder(Prepare | Play)
 
 
 class Answering(Protocol):
@@ -56,15 +64,15 @@ class Host:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._stages: dict[bytes, Prepare | Play] = {}
-        self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None]] = {}
-        self._objectives: dict[bytes, LinearModel] = {}
+        self._stages: dict[bytes, Stage] = {}
+        self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None, Gate | None]] = {}
+        self._objectives: dict[bytes, tuple[LinearModel, DesignFacts]] = {}
 
-    def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
-        """The site's table, the same throughout a study; `text` are columns whose numbers are codes."""
+    def frame(self, run: bytes, text: tuple[str, ...] = ()) -> Any:
+        """The site's table, the same throughout a run; `text` are columns whose numbers are codes."""
         raise NotImplementedError
 
-    def gate(self, study: bytes) -> Gate | None:
+    def gate(self, run: bytes, stage: Stage, rows: int) -> Gate | None:
         """What decides what leaves the site; None: all that is asked for."""
         return None
 
@@ -76,102 +84,145 @@ class Host:
         """What the site's link carries, if that is limited."""
         return None
 
-    def kept(self, study: bytes, name: str) -> bytes | None:
+    def kept(self, run: bytes, name: str) -> bytes | None:
         """What an earlier process of this site kept under a name."""
         return None
 
-    def keep(self, study: bytes, name: str, data: bytes) -> None:
+    def keep(self, run: bytes, name: str, data: bytes) -> None:
         """Keep something for a later process of this site, where each message has its own."""
 
     def handle(self, data: bytes) -> bytes:
         """The reply to an envelope."""
-        return encode(self.answer(data))
+        return encode(self.answer(opened_envelope(data)))
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
         for memory in (self._stages, self._answering, self._objectives):
             memory.clear()
 
-    def answer(self, data: bytes) -> Answer | Unknown:
+    def answer(self, envelope: Envelope) -> Answer | Unknown:
         """An answer, or that the stage is unknown."""
-        envelope = _envelope(data)
         stage = self._stage(envelope)
         if stage is None:
             return Unknown()
         which = envelope.key, envelope.part
         if which not in self._answering:
             self._answering[which] = self._opened(envelope, stage)
-        answering, site = self._answering[which]
+        answering, site, gate = self._answering[which]
         payload = answering.handle(envelope.payload)
         if site is not None:
-            self.keep(envelope.study, f"{envelope.stage.hex()}.{envelope.part}", site.save())
-        return Answer(payload, Greeting(self.name, self.uplink(), PROTOCOL) if envelope.opening else None)
+            self.keep(envelope.run, f"{envelope.stage.hex()}.{envelope.part}", site.save())
+        return Answer(payload, self._greeting(gate) if envelope.opening else None)
 
-    def _stage(self, envelope: Envelope) -> Prepare | Play | None:
-        """The stage of an envelope: known, or told now, or kept by an earlier process of this site."""
+    def _greeting(self, gate: Gate | None) -> Greeting:
+        return Greeting(self.name, self.uplink(), PROTOCOL, None if gate is None else gate.left())
+
+    def _stage(self, envelope: Envelope) -> Stage | None:
+        """The stage of an envelope: known, or told now, or kept by an earlier process of this site.
+
+        A new run of a study takes the place of those before it, so that runs without end use no memory.
+        """
         if envelope.key not in self._stages:
-            kept = self.kept(envelope.study, envelope.stage.hex())
+            kept = self.kept(envelope.run, envelope.stage.hex())
             opening = envelope.opening or kept
             if opening is None:
                 return None
-            self._stages[envelope.key] = _stage(opening, envelope.stage)
+            stage = _stage(opening, envelope)
+            for old in [key for key in self._stages if key[:STUDY] == envelope.study]:
+                if old[: STUDY + RUN] != envelope.run:
+                    self._drop(old)
+            self._stages[envelope.key] = stage
             if kept is None:
-                self.keep(envelope.study, envelope.stage.hex(), opening)
+                self.keep(envelope.run, envelope.stage.hex(), opening)
         return self._stages[envelope.key]
 
-    def _opened(self, envelope: Envelope, stage: Prepare | Play) -> tuple[Answering, Site | None]:
-        """What answers a part of a stage, and the site whose cache is to be kept."""
-        gate = self.gate(envelope.study)
+    def _drop(self, key: bytes) -> None:
+        """Forget a stage and all that answers for it."""
+        self._stages.pop(key, None)
+        self._objectives.pop(key, None)
+        for which in [which for which in self._answering if which[0] == key]:
+            del self._answering[which]
+
+    def _opened(self, envelope: Envelope, stage: Stage) -> tuple[Answering, Site | None, Gate | None]:
+        """What answers a part of a stage, the site whose cache is to be kept, and the gate before it."""
         if isinstance(stage, Prepare):
             same_protocol("the Master", stage.protocol)
             text = text_columns(asked_study(envelope.payload))
-            preparer = Preparer(self.name, self.frame(envelope.study, text), key=self.key())
-            return (preparer if gate is None else GuardedPreparer(preparer, gate)), None
-        site = self._site(envelope, stage)
-        return (site if gate is None else Guarded(site, gate)), site
+            study = None if stage.terms is None else stage.terms.study
+            preparer = Preparer(self.name, self.frame(envelope.run, text), study, key=self.key())
+            gate = self.gate(envelope.run, stage, preparer.frame.rows)
+            return (preparer if gate is None else GuardedPreparer(preparer, gate)), None, gate
+        site, design = self._site(envelope, stage)
+        gate = self.gate(envelope.run, stage, len(self._objectives[envelope.key][0].y))
+        return (site if gate is None else Guarded(site, gate, design)), site, gate
 
-    def _site(self, envelope: Envelope, stage: Play) -> Site:
+    def _site(self, envelope: Envelope, stage: Play) -> tuple[Site, DesignFacts]:
         if envelope.key not in self._objectives:
             plan = stage.plan
-            table = plan.table(self.frame(envelope.study, text_columns(plan.study)))
-            self._objectives[envelope.key] = local_objective(
-                self.name, table, plan.study.loss, plan.classes, plan.intercept
-            )
-        objective = self._objectives[envelope.key]
+            table, design = plan.build(self.frame(envelope.run, text_columns(plan.study)))
+            objective = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
+            self._objectives[envelope.key] = objective, design_facts(plan, design)
+        objective, facts = self._objectives[envelope.key]
         part = _part(envelope.part, stage, objective.dim)
         site = Site(self.name, objective.null() if part.null else objective, part.conversation)
-        saved = self.kept(envelope.study, f"{envelope.stage.hex()}.{envelope.part}")
+        saved = self.kept(envelope.run, f"{envelope.stage.hex()}.{envelope.part}")
         if saved is not None:
             try:
                 site.load(saved)
             except CodecError:
                 log.warning("the cache of study %s is damaged and left aside", envelope.study.hex())
-        return site
+        return site, facts
 
 
-def _envelope(data: bytes) -> Envelope:
+def opened_envelope(data: bytes) -> Envelope:
+    """The envelope in these bytes."""
     try:
         envelope = _ENVELOPE.decode(data)
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"{len(data)} bytes are no envelope: {error}") from error
-    if len(envelope.key) != 2 * NAME:
-        raise ProtocolError(f"study and stage are named by {2 * NAME} bytes, not {len(envelope.key)}")
+    if len(envelope.key) != STUDY + RUN + STAGE:
+        raise VersionError(
+            "the envelope is of another version of the protocol; "
+            "install the same version of fedshed at both ends"
+        )
     return envelope
 
 
-def _stage(opening: bytes, name: bytes) -> Prepare | Play:
-    if digest(opening) != name:
+def _stage(opening: bytes, envelope: Envelope) -> Stage:
+    """The stage that came along, if it and its terms are those that the envelope names."""
+    if digest(opening) != envelope.stage:
         raise ProtocolError("the stage that came along is not the one the envelope names")
     try:
-        return _STAGE.decode(opening)
-    except msgspec.MsgspecError as error:
+        stage = _STAGE.decode(opening)
+    except (msgspec.MsgspecError, ConfigError) as error:
         raise ProtocolError(f"an unknown stage ({error}); do both ends run the same fedshed?") from error
+    if stage.terms is not None and stage.terms.digest != envelope.study:
+        raise ProtocolError("the terms that came along are not those of the study that the envelope names")
+    return stage
 
 
-def _part(number: int, stage: Play, n: int) -> Stage:
+def design_facts(plan: DesignPlan, design: Design) -> DesignFacts:
+    """What a site's record says of a plan and its design."""
+    family = family_of(plan.study.loss)
+    classes = len(plan.classes or ()) - 1 if family.classes == "many" else 0
+    return DesignFacts(
+        plan=sha256(encode(plan)).hexdigest(),
+        columns=(*design.names, "intercept") if plan.intercept else design.names,
+        parameters=len(design.names) + plan.intercept + classes,
+        quadratic=family.quadratic,
+    )
+
+
+def algorithm_of(stage: Play, n: int) -> Algorithm[Any]:
+    """The algorithm of a fit of n parameters."""
+    algorithm: Algorithm[Any] = Decoder(BUILT_IN, n)(bytes(stage.algorithm))
+    return algorithm
+
+
+def _part(number: int, stage: Play, n: int) -> Part:
     """What is played in a part: the study's own algorithm in the fit, what both ends know in the others."""
     if number == FIT:
-        return fit_stage(Decoder(BUILT_IN, n)(bytes(stage.algorithm)))
+        return fit_stage(algorithm_of(stage, n))
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

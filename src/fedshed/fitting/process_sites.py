@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +15,7 @@ from fedshed.exchange.agent import main
 from fedshed.exchange.processes import ProcessGroup
 from fedshed.fitting.host import Host
 from fedshed.fitting.sites import HostedTables
-from fedshed.fitting.stages import NAME, Refusal
+from fedshed.fitting.stages import Refusal
 from fedshed.protocol.codec import encode
 from fedshed.tables.frozen import arrow_table, freeze, thaw
 
@@ -58,7 +57,7 @@ class ProcessSites(Struct, frozen=True):
 
         times = {"deadline": self.deadline, "start_within": self.start_within}
         with ProcessGroup(tuple(frozen), write, __name__, **times) as transport:
-            yield HostedTables(transport, tuple(frozen), token_bytes(NAME))
+            yield HostedTables(transport, tuple(frozen))
 
 
 class TableHost(Host):
@@ -68,7 +67,7 @@ class TableHost(Host):
         super().__init__(name)
         self._table = table
 
-    def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
+    def frame(self, run: bytes, text: tuple[str, ...] = ()) -> Any:
         """The table."""
         return self._table
 

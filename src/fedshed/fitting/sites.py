@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from secrets import token_bytes
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -13,7 +14,17 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
-from fedshed.fitting.stages import PROTOCOL, Greeting, Play, Prepare, StageSession, same_protocol
+from fedshed.fitting.stages import (
+    PROTOCOL,
+    RUN,
+    STUDY,
+    Greeting,
+    Play,
+    Prepare,
+    StageSession,
+    same_protocol,
+)
+from fedshed.fitting.terms import Terms
 from fedshed.objectives import local_objectives, stacked
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.protocol import preparers_of
@@ -48,6 +59,10 @@ class TableSites(Protocol):
 
     def budget(self) -> Channel | None:
         """What the sites' links carry, as far as they have said so in the preparation."""
+        ...
+
+    def curvature(self, columns: int) -> float | None:
+        """Entries of Hessians that every site still lets out of a design of so many columns, if one says."""
         ...
 
     def told(self) -> int:
@@ -86,6 +101,9 @@ class LocalTables:
     def budget(self) -> None:
         """Nothing limits a link within a process."""
 
+    def curvature(self, columns: int) -> None:
+        """Nothing limits what a table in this process may be asked."""
+
     def told(self) -> int:
         """Nobody need be told."""
         return 0
@@ -94,13 +112,18 @@ class LocalTables:
 class HostedTables:
     """Tables at hosts (`fedshed.fitting.host`) that a transport reaches: processes, or machines elsewhere.
 
-    `study` names the study, so that a host goes on with what it knows of it.
+    Sites that approve studies are given the `terms`; `run` names this run of the study, so that a host goes
+    on with what it knows of it.
     """
 
     one_process = False
 
-    def __init__(self, transport: Transport, names: Sequence[str], study: bytes) -> None:
-        self._transport, self._study, self.names = transport, study, tuple(names)
+    def __init__(
+        self, transport: Transport, names: Sequence[str], terms: Terms | None = None, run: bytes | None = None
+    ) -> None:
+        self._transport, self._terms, self.names = transport, terms, tuple(names)
+        study = bytes(STUDY) if terms is None else terms.digest
+        self._run = study + (token_bytes(RUN) if run is None else run)
         self._sessions: list[StageSession] = []
 
     @property
@@ -110,19 +133,24 @@ class HostedTables:
 
     def prepare(self) -> AbstractContextManager[Transport]:
         """The stage of the preparation."""
-        return nullcontext(self._session(Prepare(PROTOCOL)).part())
+        return nullcontext(self._session(Prepare(PROTOCOL, self._terms)).part())
 
     def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
         """The stage of the fit; a site builds its rows without the design's names."""
         for site, greeting in self._greetings().items():
             _is_itself(site, greeting)
-        stage = Play(replace(plan, names=(), terms=(), warnings=()), raw(algorithm))
+        stage = Play(replace(plan, names=(), terms=(), warnings=()), raw(algorithm), self._terms)
         return _HostedSites(self._session(stage), self._transport.stateless)
 
     def budget(self) -> Channel | None:
         """Each site's uplink, where it has a limit."""
         links = {site: said.uplink for site, said in self._greetings().items() if said.uplink is not None}
         return PerAgent(dict(links), Constant(UNLIMITED)) if links else None
+
+    def curvature(self, columns: int) -> float | None:
+        """Entries of Hessians that every site still lets out of a design of so many columns, if one says."""
+        said = [one.curvature for one in self._greetings().values() if one.curvature is not None]
+        return min((each * columns - gone for each, gone in said), default=None)
 
     def told(self) -> int:
         """Bytes of the stages themselves."""
@@ -132,7 +160,7 @@ class HostedTables:
         return {site: said for one in self._sessions for site, said in one.greetings.items()}
 
     def _session(self, stage: Prepare | Play) -> StageSession:
-        self._sessions.append(StageSession(self._transport, self._study, stage))
+        self._sessions.append(StageSession(self._transport, self._run, stage))
         return self._sessions[-1]
 
 

@@ -13,18 +13,20 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.channels import ByteRate
 from fedshed.exchange import Transport
 from fedshed.exchange.wire import MOST_WORDS, printable
+from fedshed.fitting.terms import Terms
 from fedshed.preparation import DesignPlan
 from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Declined
 
-PROTOCOL = 1  # of these messages; fedshed 0.1 had none, which counts as 0
-NAME = 4  # bytes that name a study, and a stage within it
+PROTOCOL = 2  # of these messages; fedshed 0.1 had none, which counts as 0
+STUDY, RUN, STAGE = 32, 8, 8  # bytes that name a study, a run of it, and a stage of that
 
 
 class Prepare(Struct, frozen=True, array_like=True, tag=0):
     """The stage in which the sites agree on a plan (fedshed.preparation)."""
 
     protocol: int = 0
+    terms: Terms | None = None  # which the sites have approved
 
 
 class Play(Struct, frozen=True, array_like=True, tag=1):
@@ -35,6 +37,7 @@ class Play(Struct, frozen=True, array_like=True, tag=1):
 
     plan: DesignPlan
     algorithm: msgspec.Raw
+    terms: Terms | None = None
 
 
 Stage: TypeAlias = Prepare | Play
@@ -43,20 +46,25 @@ Stage: TypeAlias = Prepare | Play
 class Envelope(Struct, frozen=True, array_like=True):
     """A payload for a host; the stage itself comes along where the host may not know it."""
 
-    key: bytes  # of the study and the stage
+    key: bytes  # of the study, its run and the stage
     part: int  # of the stage
     opening: bytes | None
     payload: bytes
 
     @property
     def study(self) -> bytes:
-        """The study's name, drawn at random when it begins."""
-        return self.key[:NAME]
+        """The study's name, the SHA-256 of its terms."""
+        return self.key[:STUDY]
+
+    @property
+    def run(self) -> bytes:
+        """The names of the study and of its run, which is drawn at random when it begins."""
+        return self.key[: STUDY + RUN]
 
     @property
     def stage(self) -> bytes:
         """The stage's name, the digest of its encoding."""
-        return self.key[NAME:]
+        return self.key[STUDY + RUN :]
 
 
 class Greeting(Struct, frozen=True, array_like=True):
@@ -65,6 +73,7 @@ class Greeting(Struct, frozen=True, array_like=True):
     name: str
     uplink: ByteRate | None
     protocol: int = 0
+    curvature: tuple[float, int] | None = None  # entries of Hessians it lets out per column, and those gone
 
 
 class Answer(Struct, frozen=True, array_like=True, tag=0):
@@ -91,7 +100,7 @@ _REPLY: msgspec.msgpack.Decoder[Answer | Unknown | Refusal] = msgspec.msgpack.De
 
 def digest(opening: bytes) -> bytes:
     """The short name of an encoded stage: the same stage has the same name at both ends."""
-    return blake2b(opening, digest_size=NAME).digest()
+    return blake2b(opening, digest_size=STAGE).digest()
 
 
 class StageSession:
@@ -101,9 +110,9 @@ class StageSession:
     the stage itself.
     """
 
-    def __init__(self, transport: Transport, study: bytes, stage: Stage) -> None:
+    def __init__(self, transport: Transport, run: bytes, stage: Stage) -> None:
         self._transport, self._opening = transport, encode(stage)
-        self._key, self._opened = study + digest(self._opening), set[str]()
+        self._key, self._opened = run + digest(self._opening), set[str]()
         self._playing = isinstance(stage, Play)
         self.greetings: dict[str, Greeting] = {}
         self.up = self.down = self.told = 0
@@ -169,10 +178,14 @@ def _read(data: bytes) -> Answer | Unknown | Refusal:
         return Answer(data if isinstance(data, bytes) else b"")
 
 
+class VersionError(ProtocolError):
+    """The other end runs another version."""
+
+
 def same_protocol(who: str, protocol: int) -> None:
     """Refuse to go on with another version of these messages."""
     if protocol != PROTOCOL:
-        raise ProtocolError(
+        raise VersionError(
             f"{who} speaks version {protocol} of the protocol, and this end version {PROTOCOL}; "
             "install the same version of fedshed at both ends"
         )

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from hashlib import sha256
 from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
 
-from fedshed._utils.errors import DisclosureError
+from fedshed._utils.errors import DisclosureError, Error
 from fedshed.objectives.build import local_objective
 from fedshed.preparation.counts import hidden
-from fedshed.preparation.describe import rarest
-from fedshed.preparation.messages import CODEC, Ready, Refused, Schema, Tallies
+from fedshed.preparation.describe import predictors, rarest
+from fedshed.preparation.messages import CODEC, Describe, Ready, Refused, Schema, Tallies
 from fedshed.preparation.site import Preparer
+from fedshed.preparation.study import Study
 from fedshed.preparation.tallies import smallest_block
-from fedshed.privacy.policy import Gate, Objection, objections, scalars
+from fedshed.privacy.gate import Asked, Gate
+from fedshed.privacy.policy import Objection, objections, scalars
+from fedshed.protocol.codec import encode
 
 log = logging.getLogger("fedshed")
 
 
-def masked(answer: Any, least: int) -> Any:
+def masked(answer: Any, least: int, columns: Sequence[str] = ()) -> Any:
     """An answer in which no count tells of fewer than `least` rows that miss a value."""
     if isinstance(answer, Refused):
-        return _without_counts(answer)
+        return Refused(without_values(answer.reason, columns))
     if isinstance(answer, Ready):
         missing = tuple((name, hidden(count, least)) for name, count in answer.missing)
         secret = any(count < 0 for _, count in missing)  # or the difference would tell it
@@ -31,19 +36,31 @@ def masked(answer: Any, least: int) -> Any:
         dropped = rounded if secret else hidden(answer.dropped, least)
         return replace(answer, dropped=dropped, missing=missing)
     if isinstance(answer, Schema):
-        fields = tuple(replace(field, missing=hidden(field.missing, least)) for field in answer.fields)
+        fields = tuple(
+            replace(field, missing=hidden(field.missing, least), problem=_problem(field.problem, field.name))
+            for field in answer.fields
+        )
         secret = any(field.missing < 0 for field in fields) or 0 < answer.rows - answer.complete < least
         rows = answer.complete if secret and answer.complete else answer.rows
         return replace(answer, rows=rows, fields=fields)
     return answer
 
 
-def _without_counts(answer: Refused) -> Refused:
-    """A refusal without a count of rows, which could be compared with a number of the asker's choice."""
-    if " rows" not in answer.reason or not any(map(str.isdigit, answer.reason)):
-        return answer
-    log.error("%s", answer.reason)
-    return Refused("its rows do not fit the study; the site's own log says why")
+def without_values(reason: str, columns: Sequence[str]) -> str:
+    """A refusal in words that are always the same, but for a column that the study itself names.
+
+    Whatever else it said could be compared with a number of the asker's choice; the site's log has it.
+    """
+    log.error("%s", reason)
+    named = next((column for column in columns if repr(column) in reason), None)
+    what = (
+        "its rows do not fit the study" if named is None else f"its column {named!r} does not fit the study"
+    )
+    return f"{what}; the site's own log says why"
+
+
+def _problem(reason: str, column: str) -> str:
+    return without_values(reason, [column]) if reason else ""
 
 
 class GuardedPreparer:
@@ -63,23 +80,51 @@ class GuardedPreparer:
 
     def handle(self, payload: bytes) -> bytes:
         """The reply, once it is on record."""
-        reply = b"" if self._few else self._masked(self._preparer.handle(payload))
+        asked = CODEC.decode_request(payload).parts
+        reply = b"" if self._few else self._masked(self._preparer.handle(payload), self._named(asked))
         parts = CODEC.decode_reply(reply).parts if reply else []
-        asked = CODEC.decode_request(payload).parts[: len(parts)]
-        found = (self._objections(*pair) for pair in zip(asked, parts, strict=True))
+        found = (self._objections(*pair) for pair in zip(asked[: len(parts)], parts, strict=True))
         broken = [*self._few, *chain.from_iterable(found)]
-        what = "+".join(type(part).__name__ for part in parts) or "preparation"
         try:
-            count = sum(map(scalars, parts)) + sum(isinstance(part, Refused) for part in parts)
-            return self._gate.release(what, reply, count, broken)
+            return self._released(asked, parts, reply, broken)
         except DisclosureError as error:
             raise DisclosureError(f"site {self._name!r}: {error}") from None
 
-    def _masked(self, reply: bytes) -> bytes:
+    def _released(self, asked: list[Any], parts: list[Any], reply: bytes, broken: list[Objection]) -> bytes:
+        """A reply that the gate lets out; one in which the site refuses is put on record as that."""
+        what = "+".join(type(part).__name__ for part in parts) or "preparation"
+        refused = next((part.reason for part in parts if isinstance(part, Refused)), None)
+        if refused is not None:
+            self._gate.refuse(what, "a table that fits the study", refused)
+            return reply
+        return self._gate.release(what, reply, sum(map(scalars, parts)), broken, self._asked(asked, parts))
+
+    def _asked(self, asked: list[Any], parts: list[Any]) -> Asked:
+        """The request as it goes on record."""
+        ready = next((part for part in parts if isinstance(part, Ready)), None)
+        return Asked(
+            kind="+".join(type(part).__name__ for part in asked),
+            request=sha256(encode(asked)).hexdigest(),
+            plan="" if isinstance(asked[0], Describe) else sha256(encode(asked[0].plan)).hexdigest(),
+            columns=() if ready is None else ready.names,
+            parameters=len(predictors(_study(asked), self._frame)) + 1,
+            answer=sha256(encode((asked, parts))).hexdigest(),
+        )
+
+    def _named(self, asked: list[Any]) -> tuple[str, ...]:
+        """The columns that a study uses, by its own words or because it uses all."""
+        study = _study(asked)
+        try:
+            return *study.beside, *predictors(study, self._frame)
+        except Error:  # of a formula that cannot be read
+            return study.beside
+
+    def _masked(self, reply: bytes, columns: Sequence[str]) -> bytes:
         """The reply without counts of so few rows that they would tell of these."""
-        answer = CODEC.decode_reply(reply)
-        least = self._gate.policy.min_rows_per_level
-        return CODEC.encode_reply(replace(answer, parts=[masked(part, least) for part in answer.parts]))
+        answer, least = CODEC.decode_reply(reply), self._gate.policy.min_rows_per_level
+        return CODEC.encode_reply(
+            replace(answer, parts=[masked(part, least, columns) for part in answer.parts])
+        )
 
     def _objections(self, asked: Any, answer: Any) -> list[Objection]:
         """What the policy has against an answer; a refusal says no more than that it is one."""
@@ -92,3 +137,9 @@ class GuardedPreparer:
         table = self._preparer.stand_in(plan) if tallied else self._preparer.table(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
         return objections(policy, objective) + (policy.too_small(smallest_block(answer)) if tallied else [])
+
+
+def _study(asked: list[Any]) -> Study:
+    """The study that a request is about."""
+    study: Study = asked[0].study if isinstance(asked[0], Describe) else asked[0].plan.study
+    return study

@@ -1,19 +1,19 @@
-"""What a site lets out: a policy of plain rules, and the gate that keeps to it (docs/privacy.md)."""
+"""What a site lets out: a policy of plain rules (docs/privacy.md)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed._utils.errors import ConfigError, DisclosureError
+from fedshed._utils.errors import ConfigError
+from fedshed.linalg.arrays import Matrix, Packed
 from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
-from fedshed.privacy.audit import Audit
 from fedshed.protocol.messages import Message
 
 
@@ -32,6 +32,9 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     min_rows_per_level: int = 5  # of a column with two levels
     max_parameters_per_row: float = 0.2
     max_scalars: int = 1_000_000  # numbers released in one study
+    max_curvature: float = 0.2  # entries of Hessians per row and column of the design, over all studies
+    max_numbers: float = 1.0  # the same of all numbers
+    max_refusals: int = 3  # in one study, which then ends
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -101,24 +104,6 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
         return [Objection(most, f"{released} are released, and {more} more were asked for")]
 
 
-class Gate:
-    """The one way out of a site: what no rule forbids leaves, once it is on record; all else is refused."""
-
-    def __init__(self, policy: Policy, audit: Audit, study: str) -> None:
-        self.policy, self._audit, self._study = policy, audit, study
-
-    def release(self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = ()) -> bytes:
-        """The reply, which gives away `count` numbers; DisclosureError names the rule that forbids it."""
-        with self._audit.alone():  # or two processes could each release what is left
-            broken = objections or self.policy.exceeded(self._audit.released(self._study), count)
-            rules = "; ".join(dict.fromkeys(one.rule for one in broken))
-            details = "; ".join(one.detail for one in broken)
-            self._audit.append(self._study, what, reply, count, rules, details)
-        if broken:
-            raise DisclosureError(f"its disclosure policy demands {rules}")
-        return reply
-
-
 def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> list[Objection]:
     """The rules that a site's table breaks, as its objective has it."""
     found = policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
@@ -126,16 +111,38 @@ def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> l
 
 
 def scalars(message: Message) -> int:
-    """How many numbers a message gives away: entries of arrays, floats, and each byte of coded parts."""
+    """How many numbers a message gives away: entries of arrays, names, and each byte of coded parts too."""
+    return sum(_count(getattr(message, name)) for name in message.__struct_fields__)
+
+
+def curvature(message: Message) -> int:
+    """How many of them are entries of Hessians or eigenvectors, coded or not."""
     total = 0
-    for value in (getattr(message, name) for name in message.__struct_fields__):
+    hints = get_type_hints(type(message))
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
         if isinstance(value, Message):
-            total += scalars(value)
-        elif isinstance(value, np.ndarray):
-            total += value.size
-        else:
-            total += len(value) if isinstance(value, bytes) else isinstance(value, float)
+            total += curvature(value)
+        elif name == "hessian" or {Packed, Matrix} & {hints[name], *get_args(hints[name])}:
+            total += _count(value)
     return total
+
+
+def _count(value: Any) -> int:
+    """Numbers in a value; a name counts as one."""
+    if isinstance(value, Message):
+        return scalars(value)
+    if isinstance(value, Struct):
+        return sum(_count(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, np.ndarray):
+        return int(value.size)
+    if isinstance(value, tuple | list):
+        return sum(map(_count, value))
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, str):
+        return bool(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _fewest(values: NDArray[Any]) -> int:

@@ -1,0 +1,106 @@
+"""A site's approvals: which studies it answers, by their SHA-256, until when, and who decided.
+
+They stand at the end of site.toml, as [[studies]] and, for those that were taken back, [[revoked]].  Lines
+are only appended, so that what a steward wrote there stays as it is.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import append_whole
+
+NOT_APPROVED = "this site has not approved the study"
+A_DAY = 20  # requests of other studies that are answered at all, with that sentence
+DAYS = 90  # that an approval holds, unless it says otherwise
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Approval(Struct, frozen=True, forbid_unknown_fields=True):
+    """A study that a site answers."""
+
+    sha256: str
+    approved: datetime
+    until: datetime
+    by: str
+    model: str = ""  # in words, for whoever reads the file
+    budget: float = 1.0  # times the policy's ceilings over all studies
+    plan: str = ""  # SHA-256 of the only plan of the design that is answered, if one is pinned
+
+    def __post_init__(self) -> None:
+        if not _DIGEST.fullmatch(self.sha256):
+            raise ConfigError("sha256 of a study has 64 digits from 0 to f; `fedshed site approve` writes it")
+        if self.approved.tzinfo is None or self.until.tzinfo is None:
+            raise ConfigError("approved and until need a time zone, such as 2027-01-31T12:00:00Z")
+        if not self.budget > 0:
+            raise ConfigError(f"the budget of a study must be above 0, not {self.budget}")
+
+    @property
+    def name(self) -> str:
+        """How records call the study."""
+        return self.sha256[:16]
+
+    def state(self, revoked: Sequence[Revocation], when: datetime | None = None) -> str:
+        """ "approved", or why it does not hold."""
+        if any(one.sha256 == self.sha256 and one.revoked >= self.approved for one in revoked):
+            return "revoked"
+        return "approved" if (when or datetime.now(UTC)) < self.until else "expired"
+
+
+class Revocation(Struct, frozen=True, forbid_unknown_fields=True):
+    """A study that a site no longer answers."""
+
+    sha256: str
+    revoked: datetime
+    by: str
+
+
+def approval_of(digest: str, approvals: Sequence[Approval], revoked: Sequence[Revocation]) -> Approval | None:
+    """The approval of a study that holds now, if there is one: the latest."""
+    found = [one for one in approvals if one.sha256 == digest and one.state(revoked) == "approved"]
+    return max(found, key=lambda one: one.approved, default=None)
+
+
+def new_approval(digest: str, model: str, days: float = DAYS, by: str = "", **more: object) -> Approval:
+    """An approval that begins now."""
+    if not 0 < days <= 3650:
+        raise ConfigError(f"an approval holds for 1 to 3650 days, not {days:g}")
+    now = datetime.now(UTC).replace(microsecond=0)
+    fields = {"sha256": digest, "approved": now, "until": now + timedelta(days=days), "by": by or _user()}
+    return msgspec.convert(fields | {"model": model} | more, Approval)
+
+
+def new_revocation(digest: str, by: str = "") -> Revocation:
+    """A revocation that holds from now on."""
+    return Revocation(digest, datetime.now(UTC), by or _user())
+
+
+def append(path: Path, table: str, entry: Approval | Revocation) -> None:
+    """Write an entry at the end of a site's file, or nothing if it would not be the file it must be."""
+    text = path.read_text(encoding="utf-8")
+    fields = {k: v for k, v in msgspec.to_builtins(entry, builtin_types=(datetime,)).items() if v != ""}
+    block = "\n".join(f"{name} = {_toml(value)}" for name, value in fields.items())
+    more = ("" if text.endswith("\n") else "\n") + f"\n[[{table}]]\n{block}\n"
+    msgspec.toml.decode((text + more).encode())
+    append_whole(path, more.encode())
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return msgspec.json.encode(value).decode()  # of text and numbers TOML's is the same
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"

@@ -1,0 +1,85 @@
+"""What a site approves: all of a study that decides what is asked of it, and the SHA-256 of that."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.channels import Constant
+from fedshed.algorithms.lbfgs import Lbfgs
+from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.pen import Pen
+from fedshed.algorithms.qn_shed import QnShed
+from fedshed.algorithms.registry import build, with_one_exchange
+from fedshed.inference.result import RowRobust
+from fedshed.preparation import DesignPlan, Study
+
+MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
+MOST_NEWTON_POINTS = 40  # of one that asks for a whole Hessian at each
+AUTO = (Newton(), Lbfgs(), QnShed(), Pen())  # what "auto" may choose
+
+
+class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The terms of a study.
+
+    `protocol` stands for the rules by which levels, scales and knots follow from the tables; the line search,
+    the precision and the start follow from the algorithm.
+    """
+
+    protocol: int
+    study: Study
+    sites: tuple[str, ...]
+    algorithm: str
+    tolerance: float
+    max_iterations: int
+    errors: RowRobust | None = None
+    points: int | None = None  # parameters that may be asked about
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 that names the study: 32 bytes."""
+        return sha256(msgspec.json.encode(self, order="deterministic")).digest()
+
+    def in_words(self) -> str:
+        """The model in one line."""
+        study = self.study
+        terms = "all other columns" if study.columns is None else " + ".join(study.columns) or "1"
+        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}"
+
+    def most_points(self, algorithm: Algorithm[Any]) -> int:
+        """The parameters that a study may ask about, those of the null model and the inspection included."""
+        if self.points is not None:
+            return self.points
+        return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+
+    def check_play(self, plan: DesignPlan, algorithm: Algorithm[Any]) -> None:
+        """Refuse a fit of another study, by another algorithm, or on scales it does not ask for."""
+        if plan.study != self.study:
+            raise ProtocolError("the fit is of another study than the one that was approved")
+        if (plan.scales is not None or plan.centres is not None) and not self.study.standardize:
+            raise ProtocolError("the study that was approved does not standardise its columns")
+        if _plain(algorithm) not in self._algorithms():
+            raise ProtocolError("the fit is by another algorithm than the one that was approved")
+
+    def _algorithms(self) -> list[Algorithm[Any]]:
+        """The algorithms that these terms allow, whatever the links carry."""
+        named = AUTO if self.algorithm == "auto" else (build(self.algorithm),)
+        return [_plain(algorithm) for algorithm in named]
+
+
+def _plain(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """An algorithm without what depends on the links: its channel, and how many exchanges a search takes."""
+    algorithm = with_one_exchange(algorithm)
+    return replace(algorithm, channel=Constant(1)) if hasattr(algorithm, "channel") else algorithm
+
+
+def check_points(points: int | None) -> None:
+    """Refuse a cap that nothing can keep to."""
+    if points is not None and points < 1:
+        raise ConfigError(f"points, the parameters a study may ask about, must be at least 1, not {points}")

@@ -1,0 +1,183 @@
+"""The one way out of a site: what no rule forbids leaves, once it is on record; all else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from fedshed._utils.errors import DisclosureError
+from fedshed.privacy.audit import Audit
+from fedshed.privacy.ledger import TableRecord
+from fedshed.privacy.policy import Objection, Policy
+
+# Requests of a kind that a study may make, each as often as it likes: the preparation has one way to go.
+DIFFERENT = {"Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Play": 1}
+SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...
+ENDED = "the study has ended at this site, which has to approve it again, after too many refusals; the last: "
+
+
+class Scope(Struct, frozen=True):
+    """Whose answers a gate lets out: the study, and the table they are computed from."""
+
+    study: str
+    table: str = ""
+    rows: int = 0
+    model: str = ""
+    pinned: bool = False  # an approved study may ask in one way only
+    points: int | None = None  # parameters it may ask about
+    budget: float = 1.0  # times the policy's ceilings over all studies
+    plan: str = ""  # the only plan that is answered, if the site has pinned one
+
+
+class Asked(Struct, frozen=True):
+    """A request, and what the answer to it gives away."""
+
+    kind: str = ""  # of a request in the preparation
+    request: str = ""  # its SHA-256
+    points: tuple[str, ...] = ()  # SHA-256 of each theta
+    plan: str = ""  # SHA-256 of the plan
+    columns: tuple[str, ...] = ()  # of the design
+    parameters: int = 1  # columns of the design, the intercept and classes included
+    answer: str = ""  # SHA-256 of what the answer says
+    curvature: int = 0  # numbers of it that are entries of Hessians or eigenvectors
+    cross_product: tuple[int, int] | None = None  # of a linear model: numbers and curvature that tell all
+    leverage: float | None = None
+
+
+class DesignFacts(Struct, frozen=True):
+    """The design that a fit is of, as far as a record needs it."""
+
+    plan: str = ""  # SHA-256 of the plan
+    columns: tuple[str, ...] = ()
+    parameters: int = 1  # columns of the design, the intercept and classes included
+    quadratic: bool = False  # of a linear model, all of whose answers follow from one cross-product
+
+    def asked(self, *, request: str, points: tuple[str, ...], answer: str, curvature: int) -> Asked:
+        """A request of a fit of this design."""
+        entries, n = self.parameters * (self.parameters + 1) // 2, self.parameters
+        return Asked(
+            kind="Play" if self.plan else "",
+            request=self.plan or request,
+            points=points,
+            plan=self.plan,
+            columns=self.columns,
+            parameters=n,
+            answer=answer,
+            curvature=curvature,
+            cross_product=(entries + n + SUMS, entries) if self.quadratic else None,
+        )
+
+
+class Gate:
+    """What leaves a site in one study: nothing that a rule forbids, and nothing that is not on record."""
+
+    def __init__(self, policy: Policy, audit: Audit, study: str | Scope) -> None:
+        self.policy, self._audit = policy, audit
+        self.scope = Scope(study) if isinstance(study, str) else study
+
+    def release(
+        self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = (),
+        asked: Asked = Asked(),  # noqa: B008 - it is frozen
+    ) -> bytes:  # fmt: skip
+        """The reply, which gives away `count` numbers; DisclosureError names the rule that forbids it."""
+        with self._audit.alone():  # or two processes could each release what is left
+            count, curvature = self._new(count, asked)
+            broken = objections or self._limits(count, curvature, asked)
+            rules = "; ".join(dict.fromkeys(one.rule for one in broken))
+            details = "; ".join(one.detail for one in broken)
+            self._audit.append(
+                self.scope.study, what, reply, count, rules, details, **self._facts(asked, curvature)
+            )
+        if broken:
+            raise DisclosureError(f"its disclosure policy demands {rules}")
+        return reply
+
+    def refuse(self, what: str, rule: str, detail: str = "") -> None:
+        """Put on record that something was refused."""
+        self._audit.append(self.scope.study, what, rule=rule, detail=detail, table=self.scope.table)
+
+    @property
+    def ended(self) -> str:
+        """Why the study has ended here, if it was refused too often to go on."""
+        with self._audit.alone():
+            study = self._audit.ledger.study(self.scope.study)
+        return ENDED + study.refused_for if study.refusals >= self.policy.max_refusals else ""
+
+    def left(self) -> tuple[float, int]:
+        """Entries of Hessians that may still leave: so many for each column of a design, and those gone."""
+        with self._audit.alone():
+            gone = self._audit.ledger.table(self.scope.table).curvature
+        return self.policy.max_curvature * self.scope.budget * self.scope.rows, gone
+
+    def _facts(self, asked: Asked, curvature: int) -> dict[str, Any]:
+        """What an entry says of the request."""
+        used = self._table.columns
+        return {
+            "curvature": curvature,
+            "kind": asked.kind,
+            "request": asked.request,
+            "points": asked.points,
+            "plan": asked.plan,
+            "table": self.scope.table,
+            "columns": tuple(name for name in asked.columns if name not in used),
+            "answer": asked.answer,
+            "model": self.scope.model if asked.kind == "Describe" else "",
+            "leverage": asked.leverage,
+        }
+
+    @property
+    def _table(self) -> TableRecord:
+        return self._audit.ledger.table(self.scope.table)
+
+    def _new(self, count: int, asked: Asked) -> tuple[int, int]:
+        """Numbers and curvature that have not left before: the same answer again tells nothing new."""
+        if asked.answer and asked.answer in self._table.answers:
+            return 0, 0
+        if asked.cross_product is None:
+            return count, asked.curvature
+        gone = self._table.by_plan.get(asked.plan, (0, 0))
+        most = tuple(max(0, whole - before) for whole, before in zip(asked.cross_product, gone, strict=True))
+        return min(count, most[0]), min(asked.curvature, most[1])
+
+    def _limits(self, count: int, curvature: int, asked: Asked) -> list[Objection]:
+        """The ceilings that this answer would break."""
+        study = self._audit.ledger.study(self.scope.study)
+        found = self.policy.exceeded(study.numbers, count)
+        if self.scope.rows:
+            found += self._budget(count, curvature, asked)
+        if self.scope.points is not None and len(study.points | set(asked.points)) > self.scope.points:
+            most = f"at most {self.scope.points} points in a study (points in the study's file)"
+            found.append(Objection(most, f"{len(study.points)} were asked about"))
+        if self.scope.pinned and asked.kind and not self._as_before(asked, study.asked):
+            once = "one plan in a study: let the site approve the study again if the tables have changed"
+            found.append(Objection(once, f"another {asked.kind} than before"))
+        return found
+
+    def _as_before(self, asked: Asked, before: dict[str, set[str]]) -> bool:
+        """Whether an approved study asks what it has asked, or takes the next step of the preparation."""
+        if asked.kind == "Play" and self.scope.plan not in ("", asked.plan):
+            return False
+        requests = before.get(asked.kind, set()) | {asked.request}
+        return len(requests) <= DIFFERENT.get(asked.kind, 1)
+
+    def _budget(self, count: int, curvature: int, asked: Asked) -> list[Objection]:
+        """The ceilings over all studies, in proportion to the rows and columns that are used."""
+        table, scope = self._table, self.scope
+        columns = max(len(table.columns | set(asked.columns)), asked.parameters)
+        cells = scope.budget * scope.rows * columns
+        found = []
+        if table.curvature + curvature > self.policy.max_curvature * cells:
+            most = (
+                f"at most {self.policy.max_curvature:g} entries of Hessians per row and column over all "
+                "studies (max_curvature): use algorithm = lbfgs, or ask the site to raise its budget"
+            )
+            found.append(Objection(most, f"{table.curvature} have left, {curvature} more were asked for"))
+        if table.numbers + count > self.policy.max_numbers * cells:
+            most = (
+                f"at most {self.policy.max_numbers:g} numbers per row and column over all studies "
+                "(max_numbers): fit fewer columns, or ask the site to raise its budget"
+            )
+            found.append(Objection(most, f"{table.numbers} have left, {count} more were asked for"))
+        return found
