@@ -381,7 +381,7 @@ def test_auto_asks_for_gradients_alone_where_sites_let_out_few_hessians(folder):
     assert report.algorithm.startswith("lbfgs: of the 28 entries of a Hessian a site lets out 140")
     assert report.converged
     expected = fit(tables(folder), MODEL)
-    assert np.allclose(model.inference.theta, expected.inference.theta, rtol=0, atol=1e-6)
+    assert np.allclose(model.inference.coefficients, expected.inference.coefficients, rtol=0, atol=1e-6)
 
 
 def test_auto_spares_agents_that_forget_an_algorithm_that_needs_memory():

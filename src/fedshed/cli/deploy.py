@@ -9,7 +9,7 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import Commands, app
-from fedshed.cli.show import Json, option, print_json, print_rows
+from fedshed.cli.show import Json, option, print_json
 
 if TYPE_CHECKING:
     from fedshed.deployment.master import Report
@@ -58,33 +58,6 @@ def local(
     else:
         _print((folder / "master" / "results" / "summary.txt").read_text(), report, plan.engine)
     if not report.converged:
-        raise typer.Exit(1)
-
-
-@site.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="The site's TOML.")],
-    study: Annotated[Path | None, option("The study's TOML, if you were given it.", "none")] = None,
-    target: Annotated[str | None, option("The column to be modelled.", "the study's, or the last")] = None,
-    as_json: Json = False,
-) -> None:
-    """Read a site's file and table, and print what would leave the site; nothing is sent."""
-    from fedshed.deployment.config import read_study
-    from fedshed.deployment.review import review
-
-    found = review(file, None if study is None else read_study(study), target)
-    if as_json:
-        return print_json(found)
-    notes = [f"algorithm: {found.algorithm}", "nothing was sent"]
-    if found.eigenpairs is not None:
-        notes.insert(1, f"the uplink carries {found.eigenpairs} eigenpairs a round")
-    rows = [
-        {"when": one.when, "what": one.what, "numbers": _or_dash(one.numbers), "bytes": one.size}
-        for one in found.items
-    ]
-    notes += [f"the site's policy would refuse; it demands {rule}" for rule in found.broken]
-    print_rows(rows, notes, f"site {found.name}, {found.rows} rows: what would leave it")
-    if found.broken:
         raise typer.Exit(1)
 
 

@@ -17,6 +17,10 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import append_whole
+from fedshed.fitting.host import plan_digest
+from fedshed.preparation import DesignPlan
+from fedshed.privacy.audit import Audit
+from fedshed.privacy.entry import APPROVED, REVOKED
 
 NOT_APPROVED = "this site has not approved the study"
 A_DAY = 20  # requests of other studies that are answered at all, with that sentence
@@ -73,7 +77,7 @@ def new_approval(digest: str, model: str, days: float = DAYS, by: str = "", **mo
     """An approval that begins now."""
     if not 0 < days <= 3650:
         raise ConfigError(f"an approval holds for 1 to 3650 days, not {days:g}")
-    now = datetime.now(UTC).replace(microsecond=0)
+    now = datetime.now(UTC)
     fields = {"sha256": digest, "approved": now, "until": now + timedelta(days=days), "by": by or _user()}
     return msgspec.convert(fields | {"model": model} | more, Approval)
 
@@ -81,6 +85,33 @@ def new_approval(digest: str, model: str, days: float = DAYS, by: str = "", **mo
 def new_revocation(digest: str, by: str = "") -> Revocation:
     """A revocation that holds from now on."""
     return Revocation(digest, datetime.now(UTC), by or _user())
+
+
+def approve_study(
+    path: Path, digest: str, model: str, days: float = DAYS, by: str = "", **more: object
+) -> Approval:
+    """Write an approval into a site's file and its record."""
+    entry = new_approval(digest, model, days, by, **more)
+    append(path, "studies", entry)
+    _recorded(path, entry.name, APPROVED, f"by {entry.by} until {entry.until.isoformat()}", model)
+    return entry
+
+
+def revoke_study(path: Path, approval: Approval, by: str = "") -> None:
+    """Take an approval back, in a site's file and its record."""
+    entry = new_revocation(approval.sha256, by)
+    append(path, "revoked", entry)
+    _recorded(path, approval.name, REVOKED, f"by {entry.by}", approval.model)
+
+
+def _recorded(path: Path, study: str, what: str, detail: str, model: str) -> None:
+    named = msgspec.toml.decode(path.read_bytes()).get("audit", "audit.jsonl")
+    Audit(path.resolve().parent / named).append(study, what, detail=detail, model=model)
+
+
+def pinned_plan(path: Path) -> str:
+    """The SHA-256 of the plan in a file, as a fit sends it."""
+    return plan_digest(DesignPlan.from_json(path.read_bytes()))
 
 
 def append(path: Path, table: str, entry: Approval | Revocation) -> None:

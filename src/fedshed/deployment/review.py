@@ -19,7 +19,7 @@ from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic, Wire
-from fedshed.fitting.conduct import problem_of
+from fedshed.fitting.conduct import problem_of, within_budget
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives.build import local_objective
@@ -28,6 +28,8 @@ from fedshed.preparation.agreement import agree
 from fedshed.preparation.describe import describe, rarest, text_columns
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
+from fedshed.privacy.audit import Audit
+from fedshed.privacy.ledger import Ledger, TableRecord
 from fedshed.privacy.policy import objections
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Flow, Problem
@@ -37,6 +39,7 @@ from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.scatter import RowScatter, Scatter
 from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
+from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
 
@@ -59,6 +62,12 @@ class Review(Struct, frozen=True):
     eigenpairs: int | None  # d_t, where the link has a budget and the algorithm follows it
     items: list[Item]
     broken: list[str]  # rules of the site's policy: it would not answer
+    chosen: str  # the algorithm's name
+    points: int  # parameters that may be asked about
+    parameters: int
+    predictors: dict[str, int]  # columns of the table, and how many levels of each would be named
+    terms: tuple[str, ...]  # of the model
+    table: str  # SHA-256
 
 
 def review(path: Path, file: StudyFile | None = None, target: str | None = None) -> Review:
@@ -74,6 +83,10 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     link = site.uplink.channel() if site.uplink else None
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
     algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
+    known = tables.table_hash(site, path.resolve().parent, freeze(frame))
+    if file.algorithm == "auto":
+        left = _left(path, site, known, ready.rows * len(plan.coefficients))
+        algorithm, why = within_budget(algorithm, why, left, problem.n)
     algorithm = with_one_exchange(algorithm)
     items = [_of_schema(schema), *_of_ready(ready)]
     items += [item for answer in told for item in _items("before", answer) if item.numbers]
@@ -82,7 +95,24 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
     if not broken:
         items += _rehearsed(path, site, plan, problem, algorithm, file.row_errors)
-    return Review(site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken)
+    return Review(
+        site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken,
+        why.partition(":")[0], file.terms.most_points(algorithm), problem.n,
+        {name: len(plan.levels.get(name, ())) for name in plan.columns}, tuple(dict.fromkeys(plan.terms)),
+        known,
+    )  # fmt: skip
+
+
+def ledger_of(path: Path, site: SiteFile) -> Ledger:
+    """What a site's record adds up to; nothing if there is none yet."""
+    record = path.resolve().parent / site.audit
+    return Audit(record).ledger if record.exists() else Ledger()
+
+
+def _left(path: Path, site: SiteFile, table: str, cells: int) -> float:
+    """Entries of Hessians that this site may still let out."""
+    gone = ledger_of(path, site).tables.get(table, TableRecord()).curvature
+    return site.disclosure.max_curvature * cells - gone
 
 
 def _rehearsed(

@@ -89,7 +89,7 @@ def conduct(
             algorithm, links, None, seed, problem, stateless, tables.one_process
         )
         if algorithm == "auto":
-            chosen, why = _within_budget(chosen, why, tables.curvature(len(plan.coefficients)), problem.n)
+            chosen, why = within_budget(chosen, why, tables.curvature(len(plan.coefficients)), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
         sites = tables.play(plan, problem, chosen)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
@@ -105,9 +105,7 @@ def conduct(
     return Conducted(assemble_model(plan, fitted, counts, agreed, told), fitted.result)
 
 
-def _within_budget(
-    chosen: Algorithm[Any], why: str, left: float | None, n: int
-) -> tuple[Algorithm[Any], str]:
+def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:
     """Gradients alone, where sites let out fewer entries of Hessians than a fit by them may need."""
     entries = n * (n + 1) // 2
     if left is None or left >= MANY_HESSIANS * entries:

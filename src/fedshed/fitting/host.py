@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ConfigError, ProtocolError
 from fedshed._utils.files import user_secret
@@ -201,12 +202,17 @@ def _stage(opening: bytes, envelope: Envelope) -> Stage:
     return stage
 
 
+def plan_digest(plan: DesignPlan) -> str:
+    """The SHA-256 of what a plan makes of a table, whatever its columns are called."""
+    return sha256(encode(replace(plan, names=(), terms=(), warnings=()))).hexdigest()
+
+
 def design_facts(plan: DesignPlan, design: Design) -> DesignFacts:
     """What a site's record says of a plan and its design."""
     family = family_of(plan.study.loss)
     classes = len(plan.classes or ()) - 1 if family.classes == "many" else 0
     return DesignFacts(
-        plan=sha256(encode(plan)).hexdigest(),
+        plan=plan_digest(plan),
         columns=(*design.names, "intercept") if plan.intercept else design.names,
         parameters=len(design.names) + plan.intercept + classes,
         quadratic=family.quadratic,

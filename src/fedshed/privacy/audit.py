@@ -23,7 +23,7 @@ from filelock import FileLock
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError
-from fedshed.privacy.entry import CARRIED, Entry, now
+from fedshed.privacy.entry import CARRIED, TURNED_AWAY, Entry, now
 from fedshed.privacy.ledger import Ledger
 
 LARGEST = 16 << 20  # bytes of an audit file before it is set aside
@@ -125,7 +125,7 @@ class Audit:
             with self.alone():
                 return self.append(study, what, message, scalars, rule, detail, **facts)
         digest = sha256(message).hexdigest() if message else ""
-        scalars = 1 if rule and study else scalars
+        scalars = 1 if rule and what != TURNED_AWAY else scalars
         entry = Entry(
             time=now(), study=study, what=what, bytes=len(message), scalars=scalars, message=digest,
             rule=rule, detail=detail, **facts,

@@ -29,7 +29,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     curvature: int = 0  # those of them that are entries of Hessians or eigenvectors
     total: int = 0  # numbers released in this study, this answer included
     message: str = ""  # SHA-256 of the answer as sent
-    kind: str = ""  # of a request in the preparation
+    kind: str = ""  # of a request that an approved study may make in one way only
     request: str = ""  # SHA-256 of what was asked
     points: tuple[str, ...] = ()  # SHA-256 of each theta that was asked about
     plan: str = ""  # SHA-256 of the plan of the design

@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from fedshed._utils.errors import DisclosureError
 from fedshed.privacy.audit import Audit
-from fedshed.privacy.ledger import TableRecord
+from fedshed.privacy.ledger import TableRecord, pin
 from fedshed.privacy.policy import Objection, Policy
 
 # Requests of a kind that a study may make, each as often as it likes: the preparation has one way to go.
 DIFFERENT = {"Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Play": 1}
 SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...
-ENDED = "the study has ended at this site, which has to approve it again, after too many refusals; the last: "
+ENDED = "the study has ended at this site after too many refusals, and has to be approved again; the last: "
 
 
 class Scope(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Scope(Struct, frozen=True):
 class Asked(Struct, frozen=True):
     """A request, and what the answer to it gives away."""
 
-    kind: str = ""  # of a request in the preparation
+    kind: str = ""  # of a request that an approved study may make in one way only
     request: str = ""  # its SHA-256
     points: tuple[str, ...] = ()  # SHA-256 of each theta
     plan: str = ""  # SHA-256 of the plan
@@ -44,6 +44,11 @@ class Asked(Struct, frozen=True):
     curvature: int = 0  # numbers of it that are entries of Hessians or eigenvectors
     cross_product: tuple[int, int] | None = None  # of a linear model: numbers and curvature that tell all
     leverage: float | None = None
+
+    @property
+    def pin(self) -> str:
+        """What must stay the same: the plan in a fit, and the whole request before it."""
+        return pin(self.kind, self.request, self.plan)
 
 
 class DesignFacts(Struct, frozen=True):
@@ -59,7 +64,7 @@ class DesignFacts(Struct, frozen=True):
         entries, n = self.parameters * (self.parameters + 1) // 2, self.parameters
         return Asked(
             kind="Play" if self.plan else "",
-            request=self.plan or request,
+            request=request,
             points=points,
             plan=self.plan,
             columns=self.columns,
@@ -159,7 +164,7 @@ class Gate:
         """Whether an approved study asks what it has asked, or takes the next step of the preparation."""
         if asked.kind == "Play" and self.scope.plan not in ("", asked.plan):
             return False
-        requests = before.get(asked.kind, set()) | {asked.request}
+        requests = before.get(asked.kind, set()) | {asked.pin}
         return len(requests) <= DIFFERENT.get(asked.kind, 1)
 
     def _budget(self, count: int, curvature: int, asked: Asked) -> list[Objection]:

@@ -7,6 +7,11 @@ from msgspec import Struct, field
 from fedshed.privacy.entry import APPROVED, REVOKED, TURNED_AWAY, Entry
 
 
+def pin(kind: str, request: str, plan: str) -> str:
+    """What an approved study may not change: the plan in a fit, and the whole request before it."""
+    return plan if kind == "Play" else request
+
+
 class StudyRecord(Struct):
     """What a study was told since it was approved."""
 
@@ -69,7 +74,7 @@ class Ledger(Struct):
         study.answers += 1
         study.points |= set(entry.points)
         if entry.kind:
-            study.asked.setdefault(entry.kind, set()).add(entry.request)
+            study.asked.setdefault(entry.kind, set()).add(pin(entry.kind, entry.request, entry.plan))
         if entry.leverage is not None:
             study.leverage = max(study.leverage or 0.0, entry.leverage)
         table.numbers += entry.scalars

@@ -111,8 +111,8 @@ def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> l
 
 
 def scalars(message: Message) -> int:
-    """How many numbers a message gives away: entries of arrays, names, and each byte of coded parts too."""
-    return sum(_count(getattr(message, name)) for name in message.__struct_fields__)
+    """How many numbers a message gives away: entries of arrays, levels, and each byte of coded parts too."""
+    return _of_fields(message)
 
 
 def curvature(message: Message) -> int:
@@ -128,20 +128,22 @@ def curvature(message: Message) -> int:
     return total
 
 
+def _of_fields(value: Struct) -> int:
+    """Numbers in the fields of a struct; of its words those that name values of rows."""
+    given = {name: getattr(value, name) for name in value.__struct_fields__}
+    return sum(len(item) if name in ("levels", "labels") else _count(item) for name, item in given.items())
+
+
 def _count(value: Any) -> int:
-    """Numbers in a value; a name counts as one."""
-    if isinstance(value, Message):
-        return scalars(value)
+    """Numbers in a value."""
     if isinstance(value, Struct):
-        return sum(_count(getattr(value, name)) for name in value.__struct_fields__)
+        return _of_fields(value)
     if isinstance(value, np.ndarray):
         return int(value.size)
     if isinstance(value, tuple | list):
         return sum(map(_count, value))
     if isinstance(value, bytes):
         return len(value)
-    if isinstance(value, str):
-        return bool(value)
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -1,0 +1,238 @@
+"""`fedshed site`: what a site's data steward does: check, approve, revoke, and read the record."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedshed._utils.errors import ConfigError
+from fedshed.cli.deploy import site
+from fedshed.cli.show import Json, option, print_json, print_rows, say
+
+if TYPE_CHECKING:
+    from fedshed.deployment.approval import Approval
+    from fedshed.deployment.config import SiteFile
+    from fedshed.deployment.decision import Decision
+    from fedshed.privacy.entry import Entry
+
+SiteToml = Annotated[Path, option("The site's TOML.")]
+HERE = Path("site.toml")
+WIDTH = 80
+
+
+@site.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The site's TOML.")],
+    study: Annotated[Path | None, option("The study's TOML, if you were given it.", "none")] = None,
+    target: Annotated[str | None, option("The column to be modelled.", "the study's, or the last")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a site's file and table, and print what would leave the site; nothing is sent."""
+    from fedshed.deployment.config import read_study
+    from fedshed.deployment.review import review
+
+    found = review(file, None if study is None else read_study(study), target)
+    if as_json:
+        return print_json(found)
+    notes = [f"algorithm: {found.algorithm}", "nothing was sent"]
+    if found.eigenpairs is not None:
+        notes.insert(1, f"the uplink carries {found.eigenpairs} eigenpairs a round")
+    rows = [
+        {"when": one.when, "what": one.what, "numbers": _or_dash(one.numbers), "bytes": one.size}
+        for one in found.items
+    ]
+    notes += [f"the site's policy would refuse; it demands {rule}" for rule in found.broken]
+    print_rows(rows, notes, f"site {found.name}, {found.rows} rows: what would leave it")
+    if found.broken:
+        raise typer.Exit(1)
+
+
+@site.command(epilog="Example: fedshed site approve study.toml")
+def approve(
+    study: Annotated[Path, typer.Argument(help="The study's TOML, as the Master gave it to you.")],
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
+    days: Annotated[float, option("Days for which the approval holds.")] = 90.0,
+    by: Annotated[str, option("Who approves.", "you")] = "",
+    budget: Annotated[float, option("Times the budget of the site's policy.")] = 1.0,
+    plan: Annotated[Path | None, option("Answer this plan of the design only (JSON).", "any")] = None,
+    yes: Annotated[str, option("Approve without being asked, if this is the study's SHA-256.", "ask")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what a study would use and send, ask for approval, and record it; nothing is sent."""
+    from fedshed.deployment.approval import approve_study, pinned_plan
+    from fedshed.deployment.config import read_study
+    from fedshed.deployment.decision import decision
+
+    found = decision(file, read_study(study), budget)
+    if as_json:
+        print_json(found)
+    else:
+        say("\n".join(_decision(found, days, budget)))
+    if found.broken:
+        raise typer.Exit(1)
+    if not _agreed(found.sha256, yes, study, file):
+        say("The study was not approved; the site will not answer it.")
+        raise typer.Exit(1)
+    pinned = "" if plan is None else pinned_plan(plan)
+    entry = approve_study(file, found.sha256, found.model, days, by, budget=float(budget), plan=pinned)
+    if not as_json:
+        say(f"Approved by {entry.by} until {entry.until:%Y-%m-%d}.")
+
+
+@site.command()
+def revoke(
+    study: Annotated[str, typer.Argument(help="The study's SHA-256, or how it begins.")],
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
+    by: Annotated[str, option("Who revokes.", "you")] = "",
+) -> None:
+    """Take an approval back; a study that is running gets no further answer."""
+    from fedshed.deployment.approval import revoke_study
+    from fedshed.deployment.config import read_site
+
+    entry = _named(study, read_site(file))
+    revoke_study(file, entry, by)
+    say(f"The approval of {entry.name} ({entry.model}) is taken back; the site answers it no more.")
+
+
+@site.command()
+def studies(
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
+    as_json: Json = False,
+) -> None:
+    """List the studies that were approved here, and what each was told so far."""
+    from fedshed.deployment.config import read_site
+    from fedshed.deployment.review import ledger_of
+
+    given = read_site(file)
+    ledger = ledger_of(file, given)
+    rows = [_study(one, given, ledger.studies.get(one.name)) for one in given.studies]
+    if as_json:
+        return print_json(rows)
+    if not rows:
+        return say("No study has been approved here; see: fedshed site approve --help")
+    notes = (
+        ["This site also answers studies that nobody has approved (any_study)."] if given.any_study else []
+    )
+    print_rows(rows, notes, f"studies of site {given.name}", ("approved", "by", "refusals", "numbers"))
+
+
+@site.command()
+def audit(
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
+    study: Annotated[str, option("Only this study, by how its SHA-256 begins.", "all")] = "",
+    last: Annotated[int, option("How many of the last entries to show.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Verify the record of what was asked and what left, and show it."""
+    from fedshed.deployment.config import read_site
+    from fedshed.privacy.audit import all_entries
+
+    given = read_site(file)
+    path = file.resolve().parent / given.audit
+    if not path.exists():
+        return say(f"{path} does not exist: the site has not been asked anything yet.")
+    record = list(all_entries(path))
+    shown = [one for one in record if one.study.startswith(study)]
+    if as_json:
+        return print_json(shown)
+    if not shown:
+        return say(f"The record holds no entry of a study {study!r}; it has {len(record)} entries of others.")
+    notes = [
+        f"{len(record)} entries, {len(shown[-last:])} shown; the chain of hashes is whole",
+        f"last hash, to be noted elsewhere: {record[-1].hash}",
+    ]
+    print_rows(list(map(_entry, shown[-last:])), notes, f"record of site {given.name}", ("plan", "request"))
+
+
+def _agreed(digest: str, yes: str, study: Path, file: Path) -> bool:
+    """Whether whoever is asked agrees; where nobody can be asked, the digest has to be given."""
+    if yes:
+        if yes != digest:
+            raise ConfigError(f"--yes names another study than {study}, whose SHA-256 is {digest}")
+        return True
+    if not sys.stdin.isatty():
+        say(f"To approve it without a terminal: fedshed site approve {study} --site {file} --yes {digest}")
+        return False
+    return typer.prompt("Approve this study? Type yes or no", default="no") == "yes"
+
+
+def _decision(found: Decision, days: float, budget: float) -> Iterator[str]:
+    """A decision in words, for a terminal of 80 columns."""
+    from fedshed.deployment.decision import leaving
+
+    most = found.ceilings
+    yield f"Site {found.site} is asked to take part in a study; nothing has been sent."
+    yield from _part("The model", [found.model, f"fitted by {found.algorithm}"])
+    yield from _part(
+        "Columns of your table that are used", [f"{one.column}: {one.use}" for one in found.uses]
+    )
+    yield from _part(f"What leaves, computed from {found.rows} rows", leaving(found.items))
+    yield from _part(
+        "How much leaves at most",
+        [
+            f"{most.numbers:,} numbers, of which {most.curvature:,} entries of Hessians or eigenvectors",
+            f"sums at {most.points} sets of parameters, in {most.iterations} iterations",
+            f"{most.numbers_before:,} numbers have left of this table in earlier studies",
+        ],
+    )
+    yield from _part("Who receives it", [f"the Master, for the sites {', '.join(found.sites)}"])
+    ends = f"{days:g} days from now, or earlier with `fedshed site revoke {found.sha256[:16]}`"
+    yield from _part("Until when", [ends])
+    yield from _part("What a curious Master could learn", [found.exposure.sentence])
+    yield from _part("Advice", found.advice)
+    if found.broken:
+        yield from _part("The site's policy would refuse; it demands", found.broken)
+    yield f"\nSHA-256 of the study: {found.sha256}"
+
+
+def _part(title: str, lines: list[str]) -> Iterator[str]:
+    yield f"\n{title}"
+    for line in lines:
+        yield textwrap.fill(
+            line, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False
+        )
+
+
+def _study(one: Approval, given: SiteFile, record: Any) -> dict[str, Any]:
+    return {
+        "study": one.name,
+        "model": one.model,
+        "state": one.state(given.revoked),
+        "approved": f"{one.approved:%Y-%m-%d}",
+        "until": f"{one.until:%Y-%m-%d}",
+        "by": one.by,
+        "answers": record.answers if record else 0,
+        "numbers": record.numbers if record else 0,
+        "refusals": record.refusals if record else 0,
+    }
+
+
+def _entry(one: Entry) -> dict[str, Any]:
+    return {
+        "time": one.time[:19].replace("T", " "),
+        "study": one.study or "-",
+        "what": one.what if not one.rule else f"refused: {one.rule}",
+        "numbers": one.scalars,
+        "total": one.total,
+        "plan": one.plan[:8] or "-",
+        "request": one.request[:8] or "-",
+        "leverage": "-" if one.leverage is None else f"{one.leverage:.2f}",
+    }
+
+
+def _named(study: str, given: SiteFile) -> Approval:
+    """The one approval whose study begins like this."""
+    found = {one.sha256: one for one in given.studies if one.sha256.startswith(study)}
+    if len(found) != 1 or len(study) < 4:
+        known = ", ".join(one.name for one in given.studies) or "none"
+        raise ConfigError(f"{study!r} does not name one study that was approved here; approved: {known}")
+    return next(iter(found.values()))
+
+
+def _or_dash(value: int | None) -> Any:
+    return "-" if value is None else value

@@ -1,0 +1,162 @@
+"""What a data steward is shown before deciding on a study: what is used, what leaves, to whom, until when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+from msgspec import Struct
+
+from fedshed.deployment.config import SiteFile, StudyFile, read_site
+from fedshed.deployment.review import Item, Review, ledger_of, review
+from fedshed.fitting.conduct import MANY_HESSIANS
+from fedshed.preparation import Study
+from fedshed.privacy.exposure import Exposure, exposure
+
+
+class Use(Struct, frozen=True):
+    """A column of the table, and what the study does with it."""
+
+    column: str
+    use: str
+
+
+class Ceilings(Struct, frozen=True):
+    """What leaves at most, and what has left of the same table in earlier studies."""
+
+    numbers: int
+    curvature: int  # entries of Hessians and eigenvectors
+    points: int  # parameters at which sums are computed
+    iterations: int
+    numbers_before: int
+    curvature_before: int
+    whole: int  # numbers that the policy allows over all studies, without a higher budget
+
+
+class Decision(Struct, frozen=True):
+    """A study as a steward decides on it."""
+
+    sha256: str
+    site: str
+    rows: int
+    parameters: int
+    model: str
+    sites: tuple[str, ...]
+    algorithm: str
+    uses: list[Use]
+    items: list[Item]
+    ceilings: Ceilings
+    exposure: Exposure
+    advice: list[str]
+    broken: list[str]  # rules of the site's policy by which it would not answer
+
+
+def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
+    """What a study would use and send, found out with nothing sent."""
+    site, found = read_site(path), review(path, file)
+    ceilings = _ceilings(path, site, file, found, budget)
+    seen = exposure(found.rows, found.parameters, found.chosen)
+    return Decision(
+        sha256=file.terms.digest.hex(),
+        site=site.name,
+        rows=found.rows,
+        parameters=found.parameters,
+        model=file.terms.in_words(),
+        sites=tuple(sorted(file.sites)),
+        algorithm=found.algorithm,
+        uses=_uses(file.study, found),
+        items=found.items,
+        ceilings=ceilings,
+        exposure=seen,
+        advice=[seen.recommendation, *_advice(found, ceilings)],
+        broken=found.broken,
+    )
+
+
+def _ceilings(path: Path, site: SiteFile, file: StudyFile, found: Review, budget: float) -> Ceilings:
+    ledger = ledger_of(path, site)
+    table = ledger.tables.get(found.table)
+    before = (0, 0) if table is None else (table.numbers, table.curvature)
+    cells = budget * found.rows * found.parameters
+    numbers = int(site.disclosure.max_numbers * cells) - before[0]
+    curvature = int(site.disclosure.max_curvature * cells) - before[1]
+    most = min(site.disclosure.max_scalars, max(0, numbers))
+    whole = int(site.disclosure.max_numbers * found.rows * found.parameters)
+    return Ceilings(most, max(0, curvature), found.points, file.max_iterations, *before, whole)
+
+
+WORDS = {
+    "loss": "the mean loss", "deviance": "the deviance", "gradient": "the gradient", "hessian": "the Hessian",
+    "scale": "the diagonal of the Hessian", "values": "eigenvalues", "vectors": "eigenvectors of the Hessian",
+    "rho": "a bound on the other eigenvalues", "information": "the information matrix",
+    "observed": "the Hessian", "moments": "sums of the target", "sums": "sums of the target",
+    "pearson": "Pearson's statistic", "constant": "the constant of the likelihood",
+    "squares": "the sum of squared scores", "weight": "the weight of the rows",
+}  # fmt: skip
+TIMES = {"before": "before the fit", "each round": "in each round", "at the end": "at the end"}
+
+
+def leaving(items: Sequence[Item]) -> list[str]:
+    """What leaves, in words, by when it does."""
+    said = []
+    for when, words in TIMES.items():
+        things = [_thing(one) for one in items if one.when == when and one.numbers != 0]
+        said += [f"{words}: {'; '.join(things)}"] if things else []
+    return said
+
+
+def _thing(one: Item) -> str:
+    name = one.what.partition(" (")[0]
+    return WORDS.get(name, one.what) + ("" if one.numbers is None else f" ({one.numbers:,})")
+
+
+ROUNDS = {"newton": 10, "pen": 12, "qn-shed": 20}  # that a fit may take; other algorithms:
+MORE_ROUNDS = 35
+
+
+def _needed(found: Review) -> int:
+    """Numbers that the study may take in all: those of each round as often as there may be rounds."""
+    rounds = ROUNDS.get(found.chosen, MORE_ROUNDS)
+    return sum((one.numbers or 0) * (rounds if one.when == "each round" else 1) for one in found.items)
+
+
+def _advice(found: Review, ceilings: Ceilings) -> list[str]:
+    """What to do where the budget may not carry the study."""
+    needed, advice = _needed(found), list[str]()
+    if needed > ceilings.numbers:
+        more = ceil(10 * (needed + ceilings.numbers_before) / max(1, ceilings.whole)) / 10
+        advice.append(
+            f"A study of this kind may need about {needed:,} numbers, and the budget allows "
+            f"{ceilings.numbers:,}: it may be refused on the way. Either do not take part, or "
+            f"raise the budget (--budget {more:g})."
+        )
+    entries = found.parameters * (found.parameters + 1) // 2
+    if found.chosen == "lbfgs" or ceilings.curvature >= MANY_HESSIANS * entries:
+        return advice
+    return [
+        *advice,
+        f"The budget allows {ceilings.curvature:,} entries of Hessians, and one Hessian has {entries:,}: "
+        f"a study that needs more than {ceilings.curvature // entries} of them will be refused on the way. "
+        'Ask for algorithm = "lbfgs", or raise the budget (--budget).',
+    ]
+
+
+def _uses(study: Study, found: Review) -> list[Use]:
+    """Each column that is read, and as what."""
+    roles = {
+        study.target: "the target of the model", study.weight: "the weight of a row",
+        study.trials: "the number of trials of a row", study.offset: "an offset",
+        study.exposure: "the exposure, whose logarithm is an offset",
+        study.cluster: "says which rows belong together; its values do not leave",
+    }  # fmt: skip
+    beside = [Use(name, use) for name, use in roles.items() if name]
+    return [*beside, *(Use(name, _use(found, name, levels)) for name, levels in found.predictors.items())]
+
+
+def _use(found: Review, name: str, levels: int) -> str:
+    what = f"a category; its {levels} levels leave by name" if levels else "a number"
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    terms = [term for term in found.terms if word.search(term) and term != name]
+    return f"{what}, in {', '.join(terms)}" if terms else what

@@ -1,0 +1,111 @@
+"""The gate of a site: ceilings over all studies, what counts once, refusals that end a study."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedshed._utils.errors import DataError, DisclosureError
+from fedshed.privacy.audit import Audit, all_entries, entries, set_aside
+from fedshed.privacy.entry import APPROVED
+from fedshed.privacy.gate import Asked, Gate, Scope
+from fedshed.privacy.policy import Policy
+
+
+def gate(audit: Audit, study: str = "study", policy: Policy | None = None, **more: object) -> Gate:
+    scope = Scope(study, **{"table": "rows", "rows": 100, **more})
+    return Gate(policy or Policy(), audit, scope)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 90), st.integers(0, 40), st.sampled_from("abc")), min_size=1))
+def test_the_budget_of_a_table_is_kept_over_all_studies(tmp_path_factory, answers):
+    """At most 1 number and 0.2 entries of Hessians for each of 100 rows and 3 columns, refusals included."""
+    audit = Audit(tmp_path_factory.mktemp("audit") / "audit.jsonl")
+    for k, (count, curvature, study) in enumerate(answers):
+        asked = Asked(answer=f"answer {k}", curvature=min(curvature, count), parameters=3)
+        with suppress(DisclosureError):
+            gate(audit, study, Policy(max_refusals=1000)).release("Update", b"reply", count, asked=asked)
+    table, record = audit.ledger.table("rows"), list(entries(audit._path))
+    assert {one.rule.partition(" over all")[1] for one in record if one.rule} <= {" over all"}
+    assert sum(one.scalars for one in record if not one.rule) <= 300
+    assert table.curvature <= 60
+    assert table.numbers == sum(one.scalars for one in record)
+
+
+def test_another_table_has_a_budget_of_its_own_and_more_columns_have_more(tmp_path):
+    audit = Audit(tmp_path / "audit.jsonl")
+    gate(audit).release("Update", b"", 100)
+    with pytest.raises(DisclosureError, match="max_numbers"):
+        gate(audit).release("Update", b"", 1)
+    gate(audit, table="other rows").release("Update", b"", 100)
+    gate(audit).release("Update", b"", 90, asked=Asked(columns=("u", "v")))
+
+
+def test_what_has_left_before_counts_once(tmp_path):
+    """A study that is started again asks the same, and the answers tell nothing new."""
+    audit = Audit(tmp_path / "audit.jsonl")
+    for _ in range(5):
+        gate(audit).release("Update", b"reply", 60, asked=Asked(answer="the same"))
+    assert audit.ledger.table("rows").numbers == 60
+    again = Audit(tmp_path / "audit.jsonl")
+    gate(again).release("Update", b"reply", 60, asked=Asked(answer="the same"))
+    assert again.ledger.table("rows").numbers == 60
+
+
+def test_all_that_a_linear_model_tells_is_its_cross_product(tmp_path):
+    audit, asked = Audit(tmp_path / "audit.jsonl"), Asked(plan="plan", curvature=6, cross_product=(15, 6))
+    for k in range(50):
+        gate(audit).release("Update", b"", 10, asked=Asked(**{**_fields(asked), "answer": f"{k}"}))
+    table = audit.ledger.table("rows")
+    assert (table.numbers, table.curvature) == (15, 6)
+
+
+def _fields(asked: Asked) -> dict[str, object]:
+    return {name: getattr(asked, name) for name in asked.__struct_fields__}
+
+
+def test_a_study_may_ask_about_so_many_points_and_for_one_plan(tmp_path):
+    audit = Audit(tmp_path / "audit.jsonl")
+    bound = gate(audit, points=2, pinned=True, rows=10_000)
+    for point in ("p", "q", "p"):
+        bound.release("Update", b"", 1, asked=Asked(points=(point,), kind="Play", plan="plan"))
+    with pytest.raises(DisclosureError, match="at most 2 points"):
+        bound.release("Update", b"", 1, asked=Asked(points=("r",), kind="Play", plan="plan"))
+    with pytest.raises(DisclosureError, match="one plan in a study"):
+        bound.release("Update", b"", 1, asked=Asked(points=("p",), kind="Play", plan="another plan"))
+
+
+def test_three_refusals_end_a_study_until_it_is_approved_again(tmp_path):
+    audit = Audit(tmp_path / "audit.jsonl")
+    closed = gate(audit, policy=Policy(max_scalars=1))
+    for _ in range(3):
+        assert not closed.ended
+        with pytest.raises(DisclosureError):
+            closed.release("Update", b"", 2)
+    assert "max_scalars" in closed.ended
+    assert not gate(audit, "another").ended
+    assert "max_scalars" in gate(Audit(tmp_path / "audit.jsonl")).ended  # a restart does not help
+    audit.append("study", APPROVED)
+    assert not closed.ended
+
+
+@pytest.mark.parametrize("largest", [400, 2_000, 10_000])
+def test_a_record_that_grows_is_set_aside_without_breaking_its_chain(tmp_path, largest):
+    """The sums are carried over, a second process goes on with the new file, and a lost file is found."""
+    path = tmp_path / "audit.jsonl"
+    first, second = Audit(path, largest), Audit(path, largest)
+    for k in range(60):
+        gate((first, second)[k % 2], rows=10_000).release("Update", b"reply", 3, asked=Asked(answer=str(k)))
+    assert set_aside(path)
+    assert max(file.stat().st_size for file in set_aside(path)) < largest + 4_000
+    written = [one for one in all_entries(path) if one.what == "Update"]
+    assert len(written) == 60
+    assert written[-1].total == 180
+    assert Audit(path).ledger.table("rows").numbers == 180
+    set_aside(path)[0].unlink()
+    with pytest.raises(DataError, match="was changed, lines before it are missing"):
+        list(all_entries(path))
