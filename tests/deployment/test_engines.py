@@ -161,11 +161,15 @@ def _grid(folder: Path):
         """Nodes 1, 2, 3; the replies of those in `silent` are held back, those in `broken` are errors."""
 
         def __init__(self) -> None:
-            self.silent, self.broken = set[str](), set[str]()
+            self.silent, self.broken, self.away = set[str](), set[str](), dict[str, float]()
             self._replies: dict[str, tuple[str, Message]] = {}
 
         def get_nodes(self) -> Iterable[NodeInfo]:
-            return [NodeInfo(node_id=k, name=site) for k, site in enumerate(SITES, start=1)]
+            return [
+                NodeInfo(node_id=k, name=site)
+                for k, site in enumerate(SITES, start=1)
+                if time.monotonic() > self.away.get(site, 0.0)
+            ]
 
         def get_node_ids(self):
             return [node.node_id for node in self.get_nodes()]
@@ -234,6 +238,20 @@ def test_a_late_reply_over_flower_comes_with_a_later_exchange(grid):
     assert sorted(i for i, _ in transport.exchange(dict.fromkeys(SITES, b"x"))) == ["a", "c"]
     grid.silent, grid.broken = set(), {"c"}
     assert sorted(i for i, _ in transport.exchange({"a": b"y", "c": b"y"})) == ["a", "b"]
+
+
+def test_over_flower_a_site_that_is_not_connected_has_until_the_deadline(grid, caplog):
+    from fedshed.deployment.flower import Flower
+
+    began = time.monotonic()
+    grid.away = {"b": began + 0.5}
+    assert sorted(i for i, _ in Flower(grid, 20.0).exchange(dict.fromkeys(SITES, b"x"))) == list(SITES)
+    assert 0.5 <= time.monotonic() - began < 10
+    began = time.monotonic()
+    grid.away, grid.broken = dict.fromkeys("ab", began + 60), {"c"}
+    assert list(Flower(grid, 1.0).exchange(dict.fromkeys(SITES, b"x"))) == []
+    assert 1.0 <= time.monotonic() - began < 5.0
+    assert "site a is not connected" in caplog.text
 
 
 def test_a_message_over_flower_that_is_not_ours_holds_nothing(grid):

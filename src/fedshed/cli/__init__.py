@@ -6,6 +6,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     doctor,
     example,
     fit,
+    join,
     listings,
     reproduce,
     site,

@@ -24,19 +24,52 @@ app.add_typer(site, name="site")
 def new(
     folder: Annotated[Path, typer.Argument(help="A new folder, at the Master.")],
     engine: Annotated[str, option("flower or nvflare.")] = "nvflare",
-    sites: Annotated[str, option("Names, with commas.")] = "a,b,c",
+    sites: Annotated[str | None, option("Names, with commas.", "a,b,c, or all that ask")] = None,
     host: Annotated[str, option("Where sites reach the Master; it is in the certificate.")] = "localhost",
     port: Annotated[int, option("The Master's port.")] = 8443,
+    requests: Annotated[
+        Path | None, option("Folder with what `fedshed site join` wrote at each site.", "a trial")
+    ] = None,
 ) -> None:
-    """Write a study with certificates, keys, an example's tables, and the commands for each machine."""
-    _require(engine)
-    from fedshed.deployment.new import write
+    """Write a study with certificates and the commands for each machine.
+
+    Without --requests it is a trial on this machine: the sites' keys are made here, with an example's tables.
+    """
+    require_engine(engine)
+    from fedshed.deployment.join import read_requests
+    from fedshed.deployment.new import TRIAL, write
     from fedshed.deployment.plan import Deployment
 
-    named = tuple(name.strip() for name in sites.split(","))
-    written = write(folder, Deployment(engine, named, host, port))  # type: ignore[arg-type]
+    named = None if sites is None else tuple(name.strip() for name in sites.split(","))
+    asked = {} if requests is None else read_requests(requests, engine, named)  # type: ignore[arg-type]
+    plan = Deployment(engine, named or tuple(asked) or ("a", "b", "c"), host, port)  # type: ignore[arg-type]
+    written = write(folder, plan, asked)
     typer.echo("\n".join(f"wrote {path}" for path in written))
-    typer.echo(f"run it all on this machine: fedshed deploy local {folder}")
+    for site, one in asked.items():
+        typer.echo(f"site {site} has the key {one.fingerprint}: compare it with the site by telephone")
+    if not asked:
+        typer.echo(TRIAL)
+        typer.echo(f"run it all on this machine: fedshed deploy local {folder}")
+
+
+@deploy.command(epilog="Example: fedshed deploy renew mystudy --site paris")
+def renew(
+    folder: Annotated[Path, typer.Argument(help="A folder of `fedshed deploy new`, at the Master.")],
+    site: Annotated[str | None, option("Only this site's certificate.", "all certificates")] = None,
+    request: Annotated[Path | None, option("Its new .join file, if it made a new key.", "none")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make new certificates for the same keys, and say until when they hold and who gets them."""
+    from fedshed.deployment.plan import read_plan
+
+    require_engine(read_plan(folder).engine)
+    from fedshed.deployment.renew import renew as renewed
+
+    made = renewed(folder, site, request)
+    if as_json:
+        return print_json(made)
+    for one in made:
+        typer.echo(f"{one.path} holds until {one.until:%Y-%m-%d}: {one.then}")
 
 
 @deploy.command()
@@ -49,9 +82,12 @@ def local(
     from fedshed.deployment.plan import read_plan
 
     plan = read_plan(folder)
-    _require(plan.engine)
+    require_engine(plan.engine)
     from fedshed.deployment.local import run
+    from fedshed.deployment.renew import warnings
 
+    for said in warnings(folder):
+        typer.echo(f"note: {said}", err=True)
     report = run(folder, seconds=timeout, say=lambda text: typer.echo(text, err=True))
     if as_json:
         print_json(report)
@@ -75,7 +111,7 @@ def _or_dash(value: int | None) -> Any:
     return "-" if value is None else value
 
 
-def _require(engine: str) -> None:
+def require_engine(engine: str) -> None:
     """The engine and what a site reads its table with, or how to get them."""
     from importlib.util import find_spec
 

@@ -1,9 +1,11 @@
-"""A certificate authority of the study's own, a server certificate, and the sites' keys (`cryptography`)."""
+"""A certificate authority for one study, which signs the certificates of the server and of the sites."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -14,60 +16,151 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-DAYS = 365
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.files import write_atomically, write_secret
+
+DAYS = 365  # that a certificate holds
+AUTHORITY_DAYS = 3650  # that the authority holds: certificates are renewed under it
+SOON = 30  # days before its end from which a certificate is spoken of
 
 
 class Authority:
-    """A new certificate authority; its key is not kept."""
+    """Certificate and key of an authority; the key stays at the Master, to renew certificates with."""
 
-    def __init__(self, name: str) -> None:
-        self._key = ec.generate_private_key(ec.SECP384R1())
-        self._name = _named(name)
+    def __init__(self, certificate: bytes, key: bytes) -> None:
+        self.certificate = certificate
+        self._certificate = x509.load_pem_x509_certificate(certificate)
+        self._key: Any = load_pem_private_key(key, None)
+
+    @classmethod
+    def new(cls, name: str) -> Authority:
+        """An authority with a new key."""
+        key = ec.generate_private_key(ec.SECP384R1())
         usage = x509.KeyUsage(
             digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
             key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
             decipher_only=False,
         )  # fmt: skip
-        builder = self._builder(self._name, self._key.public_key())
+        builder = _builder(_named(name), _named(name), key.public_key(), AUTHORITY_DAYS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        self._certificate = builder.add_extension(usage, critical=True).sign(self._key, hashes.SHA384())
+        certificate = builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
+        return cls(certificate.public_bytes(Encoding.PEM), private_pem(key))
 
-    @property
-    def certificate(self) -> bytes:
-        """What everyone trusts."""
-        pem: bytes = self._certificate.public_bytes(Encoding.PEM)
-        return pem
+    @classmethod
+    def read(cls, folder: Path) -> Authority:
+        """The authority that was written to a folder."""
+        try:
+            return cls((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{folder} does not hold the authority's ca.crt and ca.key, which sign certificates; "
+                "put them back, or make a new deployment"
+            ) from error
+
+    def write(self, folder: Path) -> None:
+        """Keep the certificate and the key, which only its owner can read."""
+        write_atomically(folder / "ca.crt", self.certificate)
+        write_secret(folder / "ca.key", private_pem(self._key))
 
     def server(self, host: str) -> tuple[bytes, bytes]:
         """Certificate and key of a server at this address, and at the loopback addresses."""
         key = ec.generate_private_key(ec.SECP384R1())
-        names = x509.SubjectAlternativeName([_address(name) for name in {host, "localhost", "127.0.0.1"}])
-        builder = self._builder(_named(host), key.public_key()).add_extension(names, critical=False)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-        certificate = builder.add_extension(usage, critical=False).sign(self._key, hashes.SHA384())
-        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return certificate.public_bytes(Encoding.PEM), private
+        names = (_address(name) for name in {host, "localhost", "127.0.0.1"})
+        usage = ExtendedKeyUsageOID.SERVER_AUTH
+        return self._issued(_named(host), key.public_key(), _extensions(names, usage)), private_pem(key)
 
-    def _builder(self, subject: x509.Name, key: Any) -> Any:
-        now = datetime.now(UTC)
-        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key)
-        builder = builder.serial_number(x509.random_serial_number())
-        return builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=DAYS))
+    def client(self, name: str, key: Any, organisation: str) -> bytes:
+        """A site's certificate for the public key that it asks for; nothing else of its request is used."""
+        names = [x509.DNSName(name)]
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH
+        return self._issued(_named(name, organisation), key, _extensions(names, usage))
+
+    def renewed(self, certificate: bytes) -> bytes:
+        """The same certificate, for the same key, with a new end."""
+        old = x509.load_pem_x509_certificate(certificate)
+        return self._issued(
+            old.subject, old.public_key(), [(one.value, one.critical) for one in old.extensions]
+        )
+
+    def _issued(self, subject: x509.Name, key: Any, extensions: Iterable[tuple[Any, bool]]) -> bytes:
+        left = (self._certificate.not_valid_after_utc - datetime.now(UTC)).days
+        if left < 1:
+            raise ConfigError("the study's certificate authority has ended; make a new deployment")
+        builder = _builder(subject, self._certificate.subject, key, min(DAYS, left))
+        own = x509.SubjectKeyIdentifier.from_public_key(key)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(own, critical=False).add_extension(issuer, critical=False)
+        for value, critical in extensions:
+            if value.oid not in (own.oid, issuer.oid):
+                builder = builder.add_extension(value, critical=critical)
+        curve = isinstance(self._key, ec.EllipticCurvePrivateKey)
+        pem: bytes = builder.sign(self._key, hashes.SHA384() if curve else hashes.SHA256()).public_bytes(
+            Encoding.PEM
+        )
+        return pem
 
 
-def node_key() -> tuple[bytes, bytes]:
-    """A site's private and public key, in OpenSSH's format."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+def ends(certificate: bytes) -> datetime:
+    """When a certificate ends."""
+    when: datetime = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return when
 
 
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+def ending_soon(paths: Iterable[Path]) -> list[str]:
+    """A sentence for each of these certificates that has ended or ends within `SOON` days."""
+    found = []
+    for path in paths:
+        when = ends(path.read_bytes())
+        if when < datetime.now(UTC):
+            found.append(f"the certificate {path} ended on {when:%Y-%m-%d}; renew it")
+        elif when < datetime.now(UTC) + timedelta(days=SOON):
+            found.append(f"the certificate {path} ends on {when:%Y-%m-%d}; renew it before")
+    return found
+
+
+def private_pem(key: Any) -> bytes:
+    """A private key as a PEM file."""
+    pem: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem
+
+
+def private_ssh(key: Any) -> bytes:
+    """A private key in OpenSSH's format."""
+    ssh: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    return ssh
+
+
+def public_ssh(key: Any) -> bytes:
+    """A public key in OpenSSH's format."""
+    ssh: bytes = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return ssh
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: Any, days: int) -> Any:
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=days))
+
+
+def _extensions(names: Iterable[Any], usage: Any) -> list[tuple[Any, bool]]:
+    """What a certificate of a server or of a site may be used for, and under which names."""
+    return [
+        (x509.SubjectAlternativeName(list(names)), False),
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.ExtendedKeyUsage([usage]), False),
+    ]
+
+
+def _named(name: str, organisation: str | None = None) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, name[:64])]
+    if organisation is not None:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation))
+    return x509.Name(parts)
 
 
 def _address(host: str) -> x509.GeneralName:

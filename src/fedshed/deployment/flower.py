@@ -19,6 +19,8 @@ try:
 except ImportError:
     raise ImportError("the Flower transport needs flwr: pip install 'fedshed[flower]'") from None
 
+from fedshed.deployment.backoff import Backoff
+
 log = logging.getLogger("fedshed")
 PAUSE = 0.1  # seconds between two looks for replies
 KIND = "query"  # of Flower's three kinds of message
@@ -38,30 +40,47 @@ class Flower:
         return sorted(self._nodes())
 
     def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
-        """Push a message to each site, and pull until all have answered or the deadline has passed."""
-        nodes = self._nodes()
-        asked = [site for site in payloads if site in nodes]
-        messages = [packed(payloads[site], dst_node_id=nodes[site]) for site in asked]
-        ids = list(self._grid.push_messages(messages)) if messages else []
-        waiting = {i for i in ids if i}
-        self._pending |= {i: site for i, site in zip(ids, asked, strict=True) if i}
-        replies, until = list[tuple[str, bytes]](), time.monotonic() + self._deadline
-        while waiting & self._pending.keys() and time.monotonic() < until:
-            replies += self._arrived()
-            if waiting & self._pending.keys():
-                time.sleep(PAUSE)
+        """Push a message to each site, and pull until all have answered or the deadline has passed.
+
+        A site that is not connected, or answers with an error, is asked again after a pause.
+        """
+        replies, backoff = list[tuple[str, bytes]](), Backoff(payloads, self._deadline)
+        waiting = set[str]()
+        while (backoff.open or waiting & self._pending.keys()) and backoff.left > 0:
+            waiting |= self._pushed(backoff, payloads)
+            for i, site, data in self._arrived():
+                if data is not None:
+                    replies.append((site, data))
+                elif i in waiting:
+                    backoff.failed(site)
+            if backoff.open or waiting & self._pending.keys():
+                time.sleep(min(PAUSE, backoff.left))
         return replies
 
-    def _arrived(self) -> Iterator[tuple[str, bytes]]:
-        """What has come since the last look; an error is told and otherwise silence."""
+    def _pushed(self, backoff: Backoff, payloads: Mapping[str, bytes]) -> set[str]:
+        """Send what is due; the ids of the messages that the engine took."""
+        due = backoff.due()
+        nodes = self._nodes() if due else {}
+        asked = [site for site in due if site in nodes]
+        messages = [packed(payloads[site], dst_node_id=nodes[site]) for site in asked]
+        ids = list(self._grid.push_messages(messages)) if messages else []
+        taken = {i: site for i, site in zip(ids, asked, strict=True) if i}
+        self._pending |= taken
+        for site in set(due) - set(taken.values()):
+            log.warning("site %s is not connected", site)
+            backoff.failed(site)
+        return set(taken)
+
+    def _arrived(self) -> Iterator[tuple[str, str, bytes | None]]:
+        """The message, the site and its answer, of all that has come; an error is told and is no answer."""
         for reply in self._grid.pull_messages(list(self._pending)):
-            site = self._pending.pop(reply.metadata.reply_to_message_id, None)
+            message = reply.metadata.reply_to_message_id
+            site = self._pending.pop(message, None)
             if site is None:
                 continue
             if reply.has_error():
                 log.warning("site %s: %s", site, reply.error.reason)
-            else:
-                yield site, payload(reply)
+            yield message, site, None if reply.has_error() else payload(reply)
 
     def _nodes(self) -> dict[str, int]:
         """The node of each site's name, as registered with its key."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedshed._utils.files import write_atomically, write_secret
-from fedshed.deployment.certificates import Authority, node_key
+from fedshed.deployment.certificates import Authority, public_ssh
+from fedshed.deployment.join import KEYS, Joining, new_key
 from fedshed.deployment.plan import HERE, Command, Deployment
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -29,13 +32,15 @@ clientapp = "fedshed.deployment.flower:client_app"
 class FlowerKit:
     """SuperLink at the Master, a SuperNode at each site."""
 
+    organisation = "fedshed"
+
     def __init__(self, plan: Deployment) -> None:
         self._plan = plan
         self._address = f"{plan.host}:{plan.port}"
 
-    def write(self, root: Path) -> None:
-        """ca.crt everywhere; the server's key at the Master, a site's key at the site."""
-        authority, master = Authority("fedshed study"), root / "master"
+    def write(self, root: Path, requests: Mapping[str, Joining]) -> Authority:
+        """ca.crt everywhere; the server's key at the Master, a site's public key to be registered there."""
+        authority, master = Authority.new("fedshed study"), root / "master"
         certificate, key = authority.server(self._plan.host)
         write_atomically(master / "server.crt", certificate)
         write_secret(master / "server.key", key)
@@ -43,12 +48,16 @@ class FlowerKit:
         for folder in (master, *(root / "sites" / site for site in self._plan.sites)):
             write_atomically(folder / "ca.crt", authority.certificate)
         for site in self._plan.sites:
-            private, public = node_key()
-            write_secret(root / "sites" / site / "node.key", private)
-            write_atomically(master / "keys" / f"{site}.pub", public)
+            public = requests[site].key if site in requests else _trial_key(root / "sites" / site)
+            write_atomically(master / "keys" / f"{site}.pub", public_ssh(public))
         connection = f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self._address}"\n'
         trust = f'root-certificates = "{(master / "ca.crt").resolve()}"\n'
         write_atomically(master / "flwr" / "config.toml", (connection + trust).encode())
+        return authority
+
+    def certificates(self) -> dict[str, str]:
+        """The server's: sites have keys only."""
+        return {"the server": "master/server.crt"}
 
     def master(self) -> Command:
         """The SuperLink; the study's ServerApp runs beside it and reads FEDSHED_MASTER."""
@@ -86,3 +95,10 @@ class FlowerKit:
     @property
     def _home(self) -> dict[str, str]:
         return {**QUIET, "FLWR_HOME": f"{HERE}/flwr"}
+
+
+def _trial_key(folder: Path) -> Any:
+    """A site's key, made here; its public half."""
+    key, encoded = new_key("flower")
+    write_secret(folder / KEYS["flower"], encoded)
+    return key.public_key()

@@ -92,6 +92,7 @@ def run(root: Path, *, seconds: float = 300.0, say: Say = lambda _: None, kit: K
     kit, results = kit or plan.kit, root / "master" / "results"
     for old in ("report.json", "error.txt"):
         (results / old).unlink(missing_ok=True)
+    _check_keys(root, plan)
     _check_free(plan)
     with _terminable(), Programs(root) as programs:
         say(f"starting the Master at {plan.host}:{plan.port}")
@@ -132,6 +133,18 @@ def listening(plan: Deployment) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((plan.host, plan.port)) == 0
+
+
+def _check_keys(root: Path, plan: Deployment) -> None:
+    """All keys are here only in a trial."""
+    from fedshed.deployment.join import KEYS
+
+    away = [site for site in plan.sites if not (root / "sites" / site / KEYS[plan.engine]).exists()]
+    if away:
+        raise ConfigError(
+            f"the keys of {', '.join(away)} are at the sites, so they cannot be started here; "
+            "follow COMMANDS.md, or make a trial: `fedshed deploy new` without --requests"
+        )
 
 
 def _check_free(plan: Deployment) -> None:

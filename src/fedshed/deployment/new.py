@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.deployment.plan import Deployment
+
+if TYPE_CHECKING:
+    from fedshed.deployment.join import Joining
 
 STUDY = """# The study, at the Master; docs/preparation.md has all that can be said of the model.
 sites = [{sites}]
@@ -46,14 +51,24 @@ max_scalars = 1_000_000      # numbers released in one study
 DEADLINE = {"flower": 120, "nvflare": 60}
 
 
-def write(root: Path, plan: Deployment) -> list[Path]:
-    """Everything: plan, study, sites, certificates, keys, the example's tables, and the commands."""
+TRIAL = (
+    "The sites' keys were made here, at the Master: they are for a trial only; "
+    "for a study each site makes its own with `fedshed site join`, and `deploy new --requests` collects them."
+)
+
+
+def write(root: Path, plan: Deployment, requests: Mapping[str, Joining] | None = None) -> list[Path]:
+    """Everything: plan, study, sites, certificates, and the commands.
+
+    Without requests of sites it is a trial: their keys are made here, and they get an example's tables.
+    """
     if root.exists() and any(root.iterdir()):
         raise ConfigError(f"{root} is not empty; name a new folder")
     from fedshed.datasets.examples import TARGET
     from fedshed.deployment.example import write_tables
+    from fedshed.deployment.renew import keep
 
-    plan.kit.write(root)
+    keep(root, plan.kit.write(root, requests or {}), plan, requests or {})
     names = ", ".join(f'"{site}"' for site in plan.sites)
     study = STUDY.format(
         sites=names, target=TARGET, deadline=DEADLINE[plan.engine], count=max(1, len(plan.sites) - 1)
@@ -64,18 +79,18 @@ def write(root: Path, plan: Deployment) -> list[Path]:
     ]
     for site in plan.sites:
         written.append(write_atomically(root / "sites" / site / "site.toml", SITE.format(site=site).encode()))
-    write_tables({site: root / "sites" / site / "table.csv" for site in plan.sites})
-    return [*written, write_atomically(root / "COMMANDS.md", commands(plan).encode())]
+    if not requests:
+        write_tables({site: root / "sites" / site / "table.csv" for site in plan.sites})
+    return [*written, write_atomically(root / "COMMANDS.md", commands(plan, requests or {}).encode())]
 
 
-def commands(plan: Deployment) -> str:
+def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) -> str:
     """What is typed on each machine, in order."""
     kit, engine = plan.kit, plan.engine
     steps = [
         f"# {plan.host}:{plan.port} on {engine}, sites {', '.join(plan.sites)}\n",
         f"All machines: `pip install 'fedshed[{engine}]'` in an environment whose `bin` is first on PATH.",
-        "`fedshed deploy local .` runs all of it here; docs/deploy.md says more.",
-        "Give `sites/NAME/` to site NAME over a safe channel and keep no copy: it holds the site's key.\n",
+        *_handed_out(requests or {}),
         "## 1. At the Master, in `master/`\n",
         _block(kit.master().line()),
     ]
@@ -83,15 +98,36 @@ def commands(plan: Deployment) -> str:
         steps += ["then, in another shell there:\n", _block(*(one.line() for one in kit.admissions()))]
     for site in plan.sites:
         steps += [
-            f"## 2. At site {site}, in `sites/{site}/`\n",
+            f"## 2. At site {site}, in {'its folder' if requests else f'`sites/{site}/`'}\n",
             _block("fedshed site check site.toml", kit.site(site).line()),
         ]
     steps += [
         "## 3. At the Master, in `master/`\n",
         _block(kit.start().line()),
         "`results/` then has `summary.txt`, `model.json`, `trace.csv` and `report.json`, or `error.txt`.\n",
+        "## Later\n",
+        "`fedshed deploy renew .` makes new certificates; `authority/` holds the key that signs them and "
+        "stays at the Master.\n",
     ]
     return "\n".join(steps)
+
+
+def _handed_out(requests: Mapping[str, Joining]) -> list[str]:
+    """How the sites get their folders, and what has to be compared."""
+    if not requests:
+        return [
+            TRIAL,
+            "`fedshed deploy local .` runs all of it here; docs/deploy.md says more.",
+            "Give `sites/NAME/` to site NAME over a safe channel and keep no copy: it holds its key.\n",
+        ]
+    keys = [f"- {site}: `{one.fingerprint}`" for site, one in requests.items()]
+    return [
+        "The sites made their own keys. Compare these fingerprints by telephone with those that "
+        "`fedshed site join` printed at each site, before anything else:\n",
+        *keys,
+        "\nGive `sites/NAME/` to site NAME over a channel on which nobody can change it; it holds no key. "
+        "The site copies its content into the folder that `fedshed site join` made.\n",
+    ]
 
 
 def _block(*lines: str) -> str:

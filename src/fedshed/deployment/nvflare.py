@@ -8,7 +8,9 @@ by the name in its certificate.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ try:
 except ImportError:
     raise ImportError("the NVFlare transport needs nvflare: pip install 'fedshed[nvflare]'") from None
 
+from fedshed.deployment.backoff import Backoff
 from fedshed.deployment.node import Node
 
 log = logging.getLogger("fedshed")
@@ -35,18 +38,47 @@ class NVFlare:
         return sorted(client.name for client in self._job.clients)
 
     def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
-        """Call every site with its own payload, all at once; those that miss the deadline are absent."""
-        calls = {site: self._call(site, payload) for site, payload in payloads.items()}
-        given = [(site, data) for site, results in calls.items() for _, data in results]
-        replies = [(site, data if isinstance(data, bytes) else b"") for site, data in given]
-        for site, results in calls.items():
-            for error in results.failures.values():
-                log.warning("site %s: %s", site, error)
+        """Call every site with its own payload, all at once; those that miss the deadline are absent.
+
+        A call that fails is repeated after a pause: the site may be back before the deadline.
+        """
+        replies, backoff = list[tuple[str, bytes]](), Backoff(payloads, self._deadline)
+        waiting: dict[Future[list[Any]], tuple[str, Any]] = {}
+        with ThreadPoolExecutor(len(payloads) + 1) as pool:
+            while backoff.open or waiting:
+                for site in backoff.due():
+                    results = self._call(site, payloads[site], backoff.left)
+                    waiting[pool.submit(list, results)] = site, results
+                for done in _completed(waiting, backoff):
+                    site, results = waiting.pop(done)
+                    replies += _bytes(site, done.result())
+                    if _failed(site, results):
+                        backoff.failed(site)
         return replies
 
-    def _call(self, site: str, payload: bytes) -> Any:
+    def _call(self, site: str, payload: bytes, seconds: float) -> Any:
         """A call that does not wait: its results can be iterated over once they are there."""
-        return self._job.get_clients([site])(blocking=False, timeout=self._deadline).handle(payload)
+        return self._job.get_clients([site])(blocking=False, timeout=seconds).handle(payload)
+
+
+def _completed(waiting: Mapping[Future[list[Any]], Any], backoff: Backoff) -> Iterable[Future[list[Any]]]:
+    """Wait for a call to end or for the next to be due; a call itself ends by the deadline."""
+    if not waiting:
+        time.sleep(backoff.seconds())
+        return ()
+    return wait(waiting, backoff.seconds() if backoff.open else None, FIRST_COMPLETED).done
+
+
+def _bytes(site: str, results: list[Any]) -> Iterator[tuple[str, bytes]]:
+    for _, data in results:
+        yield site, data if isinstance(data, bytes) else b""
+
+
+def _failed(site: str, results: Any) -> bool:
+    """Whether a call brought no answer; why is written to the log."""
+    for error in results.failures.values():
+        log.warning("site %s: %s", site, error)
+    return bool(results.failures)
 
 
 class Master:

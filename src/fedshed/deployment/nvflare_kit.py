@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,8 @@ import msgspec
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
+from fedshed.deployment.certificates import AUTHORITY_DAYS, Authority
+from fedshed.deployment.join import Joining
 from fedshed.deployment.plan import HERE, Command, Deployment
 
 ORGANISATION, ADMIN = "fedshed", "admin@fedshed.org"
@@ -30,7 +33,7 @@ POLICY = {
 BUILDERS = [
     ("workspace.WorkspaceBuilder", {"template_file": ["master_template.yml"]}),
     ("static_file.StaticFileBuilder", {"config_folder": "config"}),
-    ("cert.CertBuilder", {}),
+    ("cert.CertBuilder", {"root_valid_days": AUTHORITY_DAYS}),
     ("signature.SignatureBuilder", {}),
 ]
 
@@ -38,20 +41,36 @@ BUILDERS = [
 class NVFlareKit:
     """Server at the Master, a client at each site; mutual TLS, a name in each certificate."""
 
+    organisation = ORGANISATION
+
     def __init__(self, plan: Deployment) -> None:
         self._plan = plan
 
-    def write(self, root: Path) -> None:
+    def write(self, root: Path, requests: Mapping[str, Joining]) -> Authority:
         """Startup kits as NVFlare makes them, with rights cut down to what a study needs; and the job."""
         with TemporaryDirectory() as temporary:
             made = self._provisioned(Path(temporary))
             kits = {self._plan.host: root / "master", ADMIN: root / "master" / "admin"}
             kits |= {site: root / "sites" / site for site in self._plan.sites}
             for name, folder in kits.items():
-                shutil.copytree(made / name, folder, dirs_exist_ok=True)
+                left_out = shutil.ignore_patterns("client.key" if name in requests else "")
+                shutil.copytree(made / name, folder, dirs_exist_ok=True, ignore=left_out)
                 if name != ADMIN:
                     _restrict(folder.resolve() / "local")
+            authority = _authority(made.parent / "state" / "cert.json")
+        for site, request in requests.items():
+            certificate = authority.client(site, request.key, self.organisation)
+            write_atomically(root / self.certificates()[site], certificate)
         _write_job(root / "master" / "job", self._plan.sites)
+        return authority
+
+    def certificates(self) -> dict[str, str]:
+        """The server's, the administrator's and each site's."""
+        sites = {site: f"sites/{site}/startup/client.crt" for site in self._plan.sites}
+        return {
+            "the server": "master/startup/server.crt",
+            "the administrator": "master/admin/startup/client.crt",
+        } | sites
 
     def _provisioned(self, folder: Path) -> Path:
         project, made = folder / "project.yml", folder / "made"
@@ -92,6 +111,12 @@ class NVFlareKit:
         """Submit the job."""
         argv = ("nvflare", "job", "submit", "-j", "job", "--startup-kit", f"{HERE}/admin")
         return Command("submit", "master", argv)
+
+
+def _authority(state: Path) -> Authority:
+    """The authority that NVFlare's provisioning made, from the file where it keeps its state."""
+    kept = msgspec.json.decode(state.read_bytes())
+    return Authority(kept["root_cert"].encode(), kept["root_pri_key"].encode())
 
 
 def _restrict(local: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed.deployment.config import check_name, load
+
+if TYPE_CHECKING:
+    from fedshed.deployment.certificates import Authority
+    from fedshed.deployment.join import Joining
 
 Engine: TypeAlias = Literal["flower", "nvflare"]
 HERE = "{here}"  # in a command: the folder it is started in
@@ -77,8 +82,17 @@ def _shell(value: str) -> str:
 class Kit(Protocol):
     """An engine's part of a deployment."""
 
-    def write(self, root: Path) -> None:
-        """Certificates, keys and the engine's own files, into master/ and sites/NAME/."""
+    organisation: str  # in the certificates of sites
+
+    def write(self, root: Path, requests: Mapping[str, Joining]) -> Authority:
+        """Certificates, keys and the engine's own files, into master/ and sites/NAME/; who signed them.
+
+        A site that made its own key has a request; without one its key is made here, for a trial.
+        """
+        ...
+
+    def certificates(self) -> dict[str, str]:
+        """The path of each certificate in the deployment, by the site or program that it is of."""
         ...
 
     def master(self) -> Command:
