@@ -73,7 +73,7 @@ def test_an_approved_study_ends_as_a_fit_here(folder):
 
 
 def test_a_study_that_is_not_approved_gets_one_constant_sentence(folder):
-    with pytest.raises(ProtocolError, match=f"site 'a' refused: {NOT_APPROVED}$"):
+    with pytest.raises(ProtocolError, match=f"site 'a' refused: {NOT_APPROVED}; send study.toml"):
         conducted(folder, nodes(folder))
     (entry,) = entries(folder / "a" / "audit.jsonl")
     assert (entry.what, entry.scalars) == ("turned away", 0)

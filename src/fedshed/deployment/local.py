@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 from fedshed._utils.errors import ConfigError, Error
+from fedshed.deployment.approval import approval_of, approve_study
+from fedshed.deployment.config import read_site, read_study
 from fedshed.deployment.master import Report
 from fedshed.deployment.plan import Command, Deployment, Kit, read_plan
 
@@ -94,6 +96,7 @@ def run(root: Path, *, seconds: float = 300.0, say: Say = lambda _: None, kit: K
         (results / old).unlink(missing_ok=True)
     _check_keys(root, plan)
     _check_free(plan)
+    approve_everywhere(root, plan, say)
     with _terminable(), Programs(root) as programs:
         say(f"starting the Master at {plan.host}:{plan.port}")
         programs.start(kit.master())
@@ -106,6 +109,17 @@ def run(root: Path, *, seconds: float = 300.0, say: Say = lambda _: None, kit: K
         say("starting the study")
         _retry(lambda: programs.run(kit.start()), programs)
         return _awaited(results, programs, seconds)
+
+
+def approve_everywhere(root: Path, plan: Deployment, say: Say) -> None:
+    """Approve the study at the sites that have not, since they are all on this machine."""
+    terms = read_study(root / "master" / "study.toml").terms
+    for site in plan.sites:
+        path = root / "sites" / site / "site.toml"
+        given = read_site(path)
+        if approval_of(terms.digest.hex(), given.studies, given.revoked) is None and not given.any_study:
+            approve_study(path, terms.digest.hex(), terms.in_words(), by="fedshed deploy local")
+            say(f"approved the study at site {site}, for this trial")
 
 
 def _awaited(results: Path, programs: Programs, seconds: float) -> Report:

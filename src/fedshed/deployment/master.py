@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ProtocolError
 from fedshed._utils.files import in_words, write_atomically
+from fedshed.deployment.approval import NOT_APPROVED
 from fedshed.deployment.config import StudyFile, read_study
 from fedshed.exchange import Transport
 from fedshed.fitting.conduct import Conducted, conduct
@@ -52,20 +53,27 @@ def conduct_study(
     began = time.perf_counter()
     await_sites(transport, file.sites, file.deadline)
     tables = HostedTables(transport, file.sites, file.terms, _run(checkpoint))
-    done = conduct(
-        file.study,
-        tables,
-        file.goal,
-        algorithm=file.algorithm,
-        fused=True,
-        errors=file.row_errors,
-        checkpoint=checkpoint,
-        watch=watch,
-    )
+    try:
+        done = conduct(
+            file.study, tables, file.goal, algorithm=file.algorithm, fused=True, errors=file.row_errors,
+            checkpoint=checkpoint, watch=watch,
+        )  # fmt: skip
+    except ProtocolError as error:
+        raise _with_remedy(error, file) from error
     save(done.model)
     if checkpoint is not None:  # the study is over: the next is a new one
         checkpoint.unlink(missing_ok=True)
     return done.model, _report(done, tables, time.perf_counter() - began)
+
+
+def _with_remedy(error: ProtocolError, file: StudyFile) -> ProtocolError:
+    """An error that says what to do where a site has not approved the study."""
+    if NOT_APPROVED not in str(error):
+        return error
+    return type(error)(
+        f"{error}; send study.toml to the site, where `fedshed site approve study.toml` shows what it asks "
+        f"for (SHA-256 {file.terms.digest.hex()})"
+    )
 
 
 def _run(checkpoint: Path | None) -> bytes:
@@ -128,6 +136,7 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
 def _saved(model: Model, results: Path, errors: Robust) -> None:
     """Write a model and all that belongs to it."""
     model.save(results / "model.json")
+    write_atomically(results / "plan.json", model.plan.to_json())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
         write_atomically(results / "summary.txt", f"{model.summary(robust=errors)}\n".encode())

@@ -46,7 +46,14 @@ min_rows = 10
 min_rows_per_class = 5
 min_rows_per_level = 5       # of a column with two levels, or a category
 max_parameters_per_row = 0.2
+effective_rows = 10          # that count in a sum, at every point that is asked about
+max_deviance = 1.5           # of a logistic model at such a point, times that without columns
 max_scalars = 1_000_000      # numbers released in one study
+max_curvature = 0.2          # entries of Hessians per row and column, over all studies of this table
+max_numbers = 1.0            # the same of all numbers
+max_refusals = 3             # in one study, which then ends
+
+# `fedshed site approve study.toml` writes below this line which studies the site answers.
 """
 DEADLINE = {"flower": 120, "nvflare": 60}
 
@@ -96,10 +103,11 @@ def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) ->
     ]
     if kit.admissions():
         steps += ["then, in another shell there:\n", _block(*(one.line() for one in kit.admissions()))]
+    steps += ["Write the study into `study.toml`, and send it to every site: each has to approve it.\n"]
     for site in plan.sites:
         steps += [
             f"## 2. At site {site}, in {'its folder' if requests else f'`sites/{site}/`'}\n",
-            _block("fedshed site check site.toml", kit.site(site).line()),
+            _block("fedshed site approve study.toml  # as the Master sent it", kit.site(site).line()),
         ]
     steps += [
         "## 3. At the Master, in `master/`\n",
