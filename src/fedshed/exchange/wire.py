@@ -220,7 +220,7 @@ class Wire:
 def _run_of(data: bytes) -> bytes | None:
     """The name of the run that a reply says it belongs to, if it is one at all."""
     try:
-        return msgspec.msgpack.decode(data, type=tuple[bytes, int, Any, Any])[0]
+        return msgspec.msgpack.decode(data, type=tuple[bytes, int, msgspec.Raw, msgspec.Raw])[0]
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

@@ -33,6 +33,7 @@ from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.site import Preparer, asked_study
 from fedshed.privacy.policy import Gate
 from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.limits import check_items
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
 
 log = logging.getLogger("fedshed")
@@ -150,9 +151,10 @@ class Host:
 
 
 def _envelope(data: bytes) -> Envelope:
+    check_items(data)
     try:
         envelope = _ENVELOPE.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"{len(data)} bytes are no envelope: {error}") from error
     if len(envelope.key) != 2 * NAME:
         raise ProtocolError(f"study and stage are named by {2 * NAME} bytes, not {len(envelope.key)}")
@@ -162,9 +164,10 @@ def _envelope(data: bytes) -> Envelope:
 def _stage(opening: bytes, name: bytes) -> Prepare | Play:
     if digest(opening) != name:
         raise ProtocolError("the stage that came along is not the one the envelope names")
+    check_items(opening)
     try:
         return _STAGE.decode(opening)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"an unknown stage ({error}); do both ends run the same fedshed?") from error
 
 

@@ -130,7 +130,7 @@ class StageSession:
         reason = printable(refusal.reason[:MOST_WORDS])
         if not self._playing or site not in self._opened or request is None:
             raise ProtocolError(f"site {site!r} refused: {reason}")
-        run, number, *_ = msgspec.msgpack.decode(request, type=tuple[bytes, int, Any, Any])
+        run, number, *_ = msgspec.msgpack.decode(request, type=tuple[bytes, int, msgspec.Raw, msgspec.Raw])
         return encode((run, number, 0, [Declined(reason)]))
 
     def _carry(self, part: int, payloads: Mapping[str, bytes], opened: set[str]) -> list[tuple[str, Any]]:
@@ -165,7 +165,7 @@ def _read(data: bytes) -> Answer | Unknown | Refusal:
     """A reply; bytes that are none are handed on as they are, for the wire to refuse by the site's name."""
     try:
         return _REPLY.decode(data)
-    except (msgspec.MsgspecError, TypeError, ValueError):
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return Answer(data if isinstance(data, bytes) else b"")
 
 

@@ -10,10 +10,10 @@ from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.study import Study
 from fedshed.protocol.codec import Codec
+from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.tables.frames import Kind
 
-Count: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Hidden: TypeAlias = Annotated[int, Meta(gt=-(2**31), lt=2**31)]  # a count; -m: fewer than m
 
 
