@@ -37,15 +37,15 @@ class FlowerKit:
         """ca.crt everywhere; the server's key at the Master, a site's key at the site."""
         authority, master = Authority("fedshed study"), root / "master"
         certificate, key = authority.server(self._plan.host)
-        write_atomically(master / "server.crt", certificate)
+        write_atomically(master / "server.crt", certificate, private=False)
         write_secret(master / "server.key", key)
         write_atomically(master / "app" / "pyproject.toml", APP.encode())
         for folder in (master, *(root / "sites" / site for site in self._plan.sites)):
-            write_atomically(folder / "ca.crt", authority.certificate)
+            write_atomically(folder / "ca.crt", authority.certificate, private=False)
         for site in self._plan.sites:
             private, public = node_key()
             write_secret(root / "sites" / site / "node.key", private)
-            write_atomically(master / "keys" / f"{site}.pub", public)
+            write_atomically(master / "keys" / f"{site}.pub", public, private=False)
         connection = f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self._address}"\n'
         trust = f'root-certificates = "{(master / "ca.crt").resolve()}"\n'
         write_atomically(master / "flwr" / "config.toml", (connection + trust).encode())

@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from fedshed._utils.errors import ProtocolError
+from fedshed._utils.names import printable
 from fedshed.algorithms.channels import ByteRate
 from fedshed.exchange import Transport
-from fedshed.exchange.wire import MOST_WORDS, printable
+from fedshed.exchange.wire import MOST_WORDS
 from fedshed.preparation import DesignPlan
 from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Declined

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import DataError
 from fedshed._utils.files import user_secret
+from fedshed._utils.names import printable
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import answer_checks, formulas, scaling, tallies
@@ -98,7 +99,7 @@ class Preparation(Conversation, frozen=True):
         replies = yield from everyone([part], problem)
         for site, (answer,) in replies.items():
             if isinstance(answer, Refused):
-                raise DataError(f"site {site!r}: {answer.reason[:LONGEST_REASON]}")
+                raise DataError(f"site {site!r}: {printable(answer.reason[:LONGEST_REASON])}")
         return answers_of(replies, kind, type(part))
 
 
@@ -141,7 +142,7 @@ def negotiate(
     wire = Wire(Preparation(), problem, transport, Traffic(), patience=patience)
     plan, ready = wire.play(Preparation().flow(study, problem))
     for note in plan.warnings:
-        log.warning("%s", note)
+        log.warning("%s", printable(note))
     return plan, ready, wire.traffic
 
 
