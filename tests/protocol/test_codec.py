@@ -59,7 +59,7 @@ def same(a: object, b: object) -> bool:
     return a == b
 
 
-@given(st.lists(messages, max_size=3), st.none() | messages, st.integers(0, 10**6))
+@given(st.lists(messages, max_size=2), st.none() | messages, st.integers(0, 10**6))
 @FUZZ
 def test_requests_and_replies_come_back_bit_for_bit(parts, mine, number):
     request = CODEC.decode_request(CODEC.encode_request(CODEC.encode_common(b"run!", number, parts), mine))
@@ -125,14 +125,14 @@ def test_a_message_that_promises_more_than_it_holds_allocates_nothing(bomb):
         (["Local", 1.0, np.array([0, 1, np.inf, 0]).tobytes(), None], "infinity"),
         (["Local", 1.0, np.ones(N).tobytes(), [*PAIRS, 2, B8 * 2, B8 * 8, 0.0, True]], "n - 1"),
         (["Local", 1.0, np.ones(N).tobytes(), [*PAIRS, 0, RISING, B8 * 8, 0.0, True]], "fall"),
-        (["Costs", b"1234567"], "buffer size"),
+        (["Costs", b"1234567"], "no array of the shape"),
         (["Costs", "text"], "float64"),
-        (["Local", 1.0, np.ones(N + 1).tobytes(), None], "reshape"),
+        (["Local", 1.0, np.ones(N + 1).tobytes(), None], "no array of the shape"),
         (["Local", float("nan"), np.ones(N).tobytes(), None], "loss of Local is nan"),
         (["Local", "1.0", np.ones(N).tobytes(), None], "float"),
         (["Local", 1.0, np.ones(N).tobytes()], "length"),
         (["Local", 1.0, np.ones(N).tobytes(), None, 5], "length"),
-        (["LocalHessian", 1.0, np.ones(N).tobytes(), np.ones(9).tobytes()], "reshape"),
+        (["LocalHessian", 1.0, np.ones(N).tobytes(), np.ones(9).tobytes()], "no array of the shape"),
         (["Local", 1.0, np.ones(N).tobytes(), ["Eigenpairs", 0, 0, b"", b"", 1.0, True]], "k=0"),
         (["Local", 1.0, np.ones(N).tobytes(), [*PAIRS, 0, B8 * 2, b"", 1.0, True]], "2 val"),
         (["Local", 1.0, np.ones(N).tobytes(), ["Eigenpairs", 1, 0, b"", b"", -1.0, True]], "rho"),

@@ -12,10 +12,11 @@ from secrets import token_bytes
 from tempfile import NamedTemporaryFile
 
 
-def write_atomically(path: str | Path, data: bytes, *, private: bool = False) -> Path:
+def write_atomically(path: str | Path, data: bytes, *, private: bool = True) -> Path:
     """Write to a temporary file beside `path`, flush it to disk, then rename it, and flush the folder.
 
-    What is `private` can only be read by its owner, from the first byte on.
+    Only its owner can read it, from the first byte on, unless it is not `private`: results, logs and reports
+    tell of people; certificates and public data do not.
     """
     path = Path(path)
     if path.is_dir():
@@ -43,7 +44,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 def append_whole(path: str | Path, data: bytes) -> None:
     """Add to a file all at once, or nothing: a disk that fills up leaves no part of it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         before = os.fstat(descriptor).st_size
         if os.write(descriptor, data) < len(data):

@@ -1,10 +1,12 @@
-"""Names: help where one was mistyped, and a number for each to draw randomness from."""
+"""Names: help where one was mistyped, a number for each, and how one is shown that could do harm."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from hashlib import blake2b
+from unicodedata import category
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -12,6 +14,45 @@ def closest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(name, names, n=1)
     return f"{f'; did you mean {near[0]!r}?' if near else ';'} known: {', '.join(names)}"
+
+
+_KEPT = {"\u200c", "\u200d"}  # joiners, which some scripts need
+_TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u200e", "\u200f", "\u061c"}
+_HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def printable(words: str) -> str:
+    r"""Words without what would command a terminal or turn the order of letters: `\x1b` in its place.
+
+    Column names, levels, classes, sites and the sentences of others are shown like this.
+
+    Examples
+    --------
+    >>> from fedshed._utils.names import printable
+    >>> print(printable("age\x1b[31m"))
+    age\x1b[31m
+    """
+    if words.isprintable():
+        return words
+    return "".join(_escaped(c) for c in words)
+
+
+def _escaped(c: str) -> str:
+    harmful = (category(c) in _HARMFUL or c in _TURNING) and c not in _KEPT
+    return c.encode("unicode_escape").decode() if harmful else c
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+_LET_THROUGH = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def safe_json(text: str) -> str:
+    """JSON whose strings hold no control character as it is: those that JSON lets through become codes."""
+    return _LET_THROUGH.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def name_key(name: str) -> int:

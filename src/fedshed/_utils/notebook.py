@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from fedshed._utils.names import printable, printable_lines
+
 MOST_ROWS = 20
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], title: str = "", most: int = MOST_ROWS) -> str:
     """Rows as a table with a title; of many the first and the last are shown, and how many are between."""
-    caption = f"<caption style='text-align: left'>{escape(title)}</caption>" if title else ""
+    caption = f"<caption style='text-align: left'>{escape(printable(title))}</caption>" if title else ""
     if not rows:
         return f"<table>{caption}</table>"
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+    head = "".join(f"<th>{escape(printable(str(name)))}</th>" for name in rows[0])
     half = most // 2
     shown = [_row(row) for row in rows] if len(rows) <= most else [
         *map(_row, rows[:half]),
@@ -26,11 +28,13 @@ def html_table(rows: Sequence[Mapping[str, Any]], title: str = "", most: int = M
 
 def preformatted(text: str) -> str:
     """Text as it is, in letters of one width."""
-    return f"<pre>{escape(text)}</pre>"
+    return f"<pre>{escape(printable_lines(text))}</pre>"
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    return "<tr>" + "".join(f"<td>{escape(number(value))}</td>" for value in row.values()) + "</tr>"
+    return (
+        "<tr>" + "".join(f"<td>{escape(printable(number(value)))}</td>" for value in row.values()) + "</tr>"
+    )
 
 
 def number(value: Any) -> str:

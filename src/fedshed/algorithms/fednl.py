@@ -27,13 +27,14 @@ from fedshed.protocol.conversation import (
     Replies,
     unlike,
 )
+from fedshed.protocol.limits import Count, Version
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
 
 class Learnt(Message, frozen=True):
     """How many corrections of an agent's Hessian the Master has; the matrix itself if the agent lost it."""
 
-    version: int
+    version: Count
     matrix: Packed | None
 
 
@@ -42,7 +43,7 @@ class Correction(Message, frozen=True):
 
     loss: float
     gradient: Gradient
-    version: int  # what the difference was taken from; -1: the agent lost its matrix
+    version: Version  # what the difference was taken from; -1: the agent lost its matrix
     values: Scalars
     vectors: Matrix
 

@@ -6,10 +6,12 @@ Determinantal averaging: Derezinski, Mahoney, NeurIPS 2019.  DONE: Dinh et al., 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 
+from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.gradients import GradientAlgorithm
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
@@ -25,6 +27,8 @@ from fedshed.protocol.conversation import (
     unlike,
 )
 from fedshed.protocol.messages import Local, Message, Update
+
+MOST_ITERATIONS = 10_000  # of Richardson's method in one exchange
 
 
 class Solve(Message, frozen=True):
@@ -95,7 +99,11 @@ class GiantDeterminantal(Giant, frozen=True, tag=True):
 class Done(Giant, frozen=True, tag=True):
     """GIANT with the solve replaced by Richardson iterations x <- x + a (g - H x), a = 1/lambda_1(H)."""
 
-    iterations: int = 40
+    iterations: Annotated[int, Meta(ge=1, le=MOST_ITERATIONS)] = 40
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.iterations <= MOST_ITERATIONS:
+            raise ConfigError(f"iterations must be from 1 to {MOST_ITERATIONS}, not {self.iterations}")
 
     def local_direction(self, H: Matrix, g: Vector) -> Vector:
         """H^-1 g to so many iterations."""

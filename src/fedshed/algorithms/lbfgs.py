@@ -7,9 +7,10 @@ Hessian at the start (one vector from each agent), scaled by the newest secant.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import Info, State, gradient
@@ -34,7 +35,7 @@ class LbfgsState(State[Scale], frozen=True):
 class Lbfgs(GradientAlgorithm[LbfgsState], frozen=True, tag=True):
     """theta^{t+1} = theta^t - eta_t B_t g_t, B_t from the last `memory` secants."""
 
-    memory: int = 20
+    memory: Annotated[int, Meta(ge=1, le=1000)] = 20
     line_search: LineSearch = TwoExchange()
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale

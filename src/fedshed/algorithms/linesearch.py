@@ -17,6 +17,7 @@ from fedshed._utils.errors import ConfigError, Error
 from fedshed.algorithms.base import State, advance, cost, step_sizes
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import Ask, Problem, Replies
+from fedshed.protocol.limits import MOST_STEP_SIZES
 from fedshed.protocol.messages import Search, Undefined
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ class _Armijo(Struct, frozen=True, tag=True):
     fused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not (0 < self.alpha < 0.5 and 0 < self.beta < 1 and self.candidates >= 1):
+        if not (0 < self.alpha < 0.5 and 0 < self.beta < 1 and 1 <= self.candidates <= MOST_STEP_SIZES):
             raise ConfigError(
-                f"Armijo needs 0 < alpha < 1/2, 0 < beta < 1 and candidates >= 1, "
+                f"Armijo needs 0 < alpha < 1/2, 0 < beta < 1 and candidates from 1 to {MOST_STEP_SIZES}, "
                 f"not {self.alpha}, {self.beta}, {self.candidates}"
             )
 

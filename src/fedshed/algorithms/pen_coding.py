@@ -14,12 +14,14 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
+from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.protocol.quantize import decode_steps, encode_steps, entropy_decode, entropy_encode
 
 GRADIENT_STEP = 0.01  # of a gradient's innovation and of a step, in units of the Newton decrement
 DEAD_ZONE = 0.6  # in steps: innovations below it are 0
 LOW, HIGH = np.exp(-0.85), np.exp(1.2)  # eigenvalues of the Hessian that a frame may have
+MOST_CHANGES = 4  # of frame in one move
 SETTLED = 1.3  # |log w| below which secants help
 
 
@@ -32,7 +34,7 @@ class Start(Message, frozen=True):
 class Move(Message, frozen=True):
     """A change of frame and a step, both coded; `scale` is the Newton decrement, the unit of both."""
 
-    t: int
+    t: Count
     change: bytes
     step: bytes
     scale: float
@@ -157,8 +159,10 @@ def frame_change(A: Matrix) -> bytes:
 
 def change_matrix(change: bytes, n: int) -> Matrix:
     """The matrix of a coded change: a diagonal, a symmetric matrix, or one after the other."""
-    B = np.eye(n)
+    B, count = np.eye(n), 0
     while change:
+        if (count := count + 1) > MOST_CHANGES:
+            raise CodecError(f"a move changes the frame at most {MOST_CHANGES} times")
         kind, size = change[:1], int.from_bytes(change[1:5], "little")
         body, change = change[5 : 5 + size], change[5 + size :]
         if len(body) != size or kind not in (b"D", b"B"):
@@ -283,7 +287,7 @@ def _decode_logs(data: bytes, n: int) -> Vector:
 
 def _digest(before: int, *parts: bytes) -> int:
     """A chain over everything a copy was decoded from; floats that differ in their last bits do not enter."""
-    hasher = blake2b(before.to_bytes(8, "little"), digest_size=8)
+    hasher = blake2b((before % 2**64).to_bytes(8, "little"), digest_size=8)
     for part in parts:
         hasher.update(len(part).to_bytes(4, "little") + part)
     return int.from_bytes(hasher.digest(), "little")

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from fedshed._utils.errors import ConfigError, DataError, Error, SingularError
 from fedshed._utils.files import in_words
+from fedshed._utils.names import printable_lines
 from fedshed._utils.version import __version__
 
 
@@ -48,7 +49,7 @@ class _Notes(logging.Handler):
         """One line on stderr."""
         if (said := record.getMessage()) not in self._said:
             self._said.add(said)
-            typer.echo(f"note: {said}", err=True)
+            typer.echo(f"note: {printable_lines(said)}", err=True)
 
 
 @contextmanager
@@ -83,5 +84,5 @@ def _root(
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
+    typer.echo(printable_lines(message), err=True)
     raise typer.Exit(code)

@@ -15,6 +15,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from fedshed._utils.names import printable, printable_lines, safe_json
+
 WIDTH = 100  # of a table that goes into a pipe or a file
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
@@ -70,7 +72,7 @@ def _typed(parameter: Any, value: Any) -> list[str]:
 def say(text: str) -> None:
     """Print, also where nobody reads any more (`fedshed fit ... | head`): files are still to be written."""
     try:
-        typer.echo(text)
+        typer.echo(printable_lines(text))
         sys.stdout.flush()
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
@@ -131,6 +133,9 @@ def print_rows(
     from rich.console import Console
     from rich.table import Table
 
+    rows = [{printable(name): printable(str(value)) for name, value in row.items()} for row in rows]
+    notes, title = [printable_lines(note) for note in notes], title and printable_lines(title)
+    optional = [printable(name) for name in optional]
     console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
     shown = fitting(rows, console.width, optional)
     left = [f"not shown: {', '.join(name for name in rows[0] if name not in shown)} ({instead})"]
@@ -190,4 +195,4 @@ def _widest(rows: Sequence[dict[str, Any]], name: str) -> int:
 
 def print_json(value: Any) -> None:
     """JSON on stdout and nothing else."""
-    typer.echo(to_json(value), nl=False)
+    typer.echo(safe_json(to_json(value).decode()), nl=False)

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedshed._utils.errors import DataError
+from fedshed._utils.names import printable
 from fedshed.cli.app import app
 from fedshed.cli.show import WIDTH, Json, option, print_json
 
@@ -136,15 +137,15 @@ def _sites(told: RunLogView) -> Any:
     now = told.end.time if told.end else time.time()
     for i, share in shares.items():
         if (site := sites.get(i)) is None:
-            table.add_row(Text(i), f"{share:.0%}", "not yet", *[""] * 5)
+            table.add_row(Text(printable(i)), f"{share:.0%}", "not yet", *[""] * 5)
             continue
         status = Text(site.status, style=COLOURS[site.status])
         seen = f"{max(0.0, now - told.seen[i]):.0f} s ago" if i in told.seen else "never"
         pairs = "" if site.pairs is None else str(site.pairs)
         note = site.why or (f"silent for {site.silent} exchanges" if site.silent else "")
         table.add_row(
-            Text(i), f"{share:.0%}", status, seen, _kb(site.uplink_bytes), _kb(site.downlink_bytes), pairs,
-            Text(note),
+            Text(printable(i)), f"{share:.0%}", status, seen, _kb(site.uplink_bytes),
+            _kb(site.downlink_bytes), pairs, Text(printable(note)),
         )  # fmt: skip
     return table
 
@@ -171,7 +172,7 @@ def _standing(told: RunLogView) -> Any:
         refused = f", {end.refusals} answers refused" if end.refusals else ""
         cost = f"{end.iterations} iterations and {end.exchanges} exchanges in {end.seconds:.1f} s"
         style = "green" if end.converged else "red"
-        return Text(f"{how} after {cost}{bound}{refused}: {end.reason}", style=style)
+        return Text(f"{how} after {cost}{bound}{refused}: {printable(end.reason)}", style=style)
     if not told.rounds or told.study is None:
         return Text("no round is complete yet")
     left = seconds_left(told.rounds, told.study.tol)

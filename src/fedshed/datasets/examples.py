@@ -41,7 +41,7 @@ def write_example(name: str, folder: str | Path) -> list[Path]:
     for file, data in contents.items():
         if (folder / file).exists() and (folder / file).read_bytes() != data:
             raise ConfigError(f"{folder / file} exists and is another file; name another folder")
-    return [write_atomically(folder / file, data) for file, data in contents.items()]
+    return [write_atomically(folder / file, data, private=False) for file, data in contents.items()]
 
 
 def csv_text(rows: Rows) -> str:

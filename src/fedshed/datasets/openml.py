@@ -41,7 +41,7 @@ def fetch(relative: str) -> None:
     try:
         files = _files(folder, _download(NAMES[folder]))
         for name, data in files.items():
-            write_atomically(cache() / plain(name), data)
+            write_atomically(cache() / plain(name), data, private=False)
     except Exception as error:  # whatever a network, a proxy, a disk or a parser can raise
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise DataError(

@@ -42,14 +42,14 @@ class FlowerKit:
         """ca.crt everywhere; the server's key at the Master, a site's public key to be registered there."""
         authority, master = Authority.new("fedshed study"), root / "master"
         certificate, key = authority.server(self._plan.host)
-        write_atomically(master / "server.crt", certificate)
+        write_atomically(master / "server.crt", certificate, private=False)
         write_secret(master / "server.key", key)
         write_atomically(master / "app" / "pyproject.toml", APP.encode())
         for folder in (master, *(root / "sites" / site for site in self._plan.sites)):
-            write_atomically(folder / "ca.crt", authority.certificate)
+            write_atomically(folder / "ca.crt", authority.certificate, private=False)
         for site in self._plan.sites:
             public = requests[site].key if site in requests else _trial_key(root / "sites" / site)
-            write_atomically(master / "keys" / f"{site}.pub", public_ssh(public))
+            write_atomically(master / "keys" / f"{site}.pub", public_ssh(public), private=False)
         connection = f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self._address}"\n'
         trust = f'root-certificates = "{(master / "ca.crt").resolve()}"\n'
         write_atomically(master / "flwr" / "config.toml", (connection + trust).encode())

@@ -80,7 +80,9 @@ class Programs:
         argv, env, folder = command.at(self._root)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         self._log(command).parent.mkdir(exist_ok=True)
-        with self._log(command).open("ab") as log:
+        with os.fdopen(
+            os.open(self._log(command), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab"
+        ) as log:
             return subprocess.Popen(
                 argv, cwd=folder, env={**os.environ, **env, "PATH": path, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,

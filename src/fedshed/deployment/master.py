@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ProtocolError
 from fedshed._utils.files import in_words, write_atomically
+from fedshed._utils.names import printable_lines
 from fedshed.deployment.approval import NOT_APPROVED
 from fedshed.deployment.config import StudyFile, read_study
 from fedshed.exchange import Transport
@@ -129,7 +130,9 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
     except Exception as error:
         said = in_words(error) if isinstance(error, OSError) else str(error)
         with suppress(OSError):  # the error itself is what matters
-            write_atomically(results / "error.txt", f"{type(error).__name__}: {said}\n".encode())
+            write_atomically(
+                results / "error.txt", f"{type(error).__name__}: {printable_lines(said)}\n".encode()
+            )
         raise
 
 

@@ -155,7 +155,7 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
     try:
         while tallies.pending(plan):
             told.append(preparer.tally(plan))
-            plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, rows)
+            plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, {preparer.name: rows})
     except DataError as error:
         raise DataError(f"{error} (from this site's rows alone; with those of others it may work)") from error
     return plan, told

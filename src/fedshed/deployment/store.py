@@ -29,7 +29,7 @@ class Disk:
         if not folder.is_dir():
             self._sweep(run)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # another process may have been first
-        write_atomically(folder / name, data, private=True)
+        write_atomically(folder / name, data)
 
     def secret(self, name: str) -> bytes:
         """32 random bytes, made when they are asked for first; of two processes that make them one wins."""

@@ -41,7 +41,7 @@ class Link(Struct, frozen=True):
 def write_link(folder: Path, name: str, token: bytes, address: Path) -> None:
     """What a process needs to connect, in its folder."""
     link = Link(name, token, str(address.resolve()))
-    write_atomically(folder / "link", msgspec.msgpack.encode(link), private=True)
+    write_atomically(folder / "link", msgspec.msgpack.encode(link))
 
 
 def serve(answer: Answer, link: Link, connection: socket.socket) -> None:

@@ -51,12 +51,12 @@ def write_site(folder: Path, site: Site, policy: Policy | None = None, study: st
         raise ConfigError(f"site processes need one of fedshed's own algorithms, not {kind[0]}.{kind[1]}")
     rows = io.BytesIO()
     np.savez(rows, **_as_arrays(model))
-    write_atomically(folder / "rows.npz", rows.getvalue(), private=True)
+    write_atomically(folder / "rows.npz", rows.getvalue())
     (folder / TALL).unlink(missing_ok=True)
     if isinstance(model.X, Tall):
         _write_tall(folder / TALL, model.X)
     card = SiteCard(site.name, loss, kind, raw(site.conversation), policy, study)
-    write_atomically(folder / "card", msgspec.msgpack.encode(card), private=True)
+    write_atomically(folder / "card", msgspec.msgpack.encode(card))
 
 
 def read_site(folder: Path) -> Site | Guarded:

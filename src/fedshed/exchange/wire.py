@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
+from fedshed._utils.names import printable
 from fedshed.algorithms.base import SiteModel
 from fedshed.exchange import Transport
 from fedshed.exchange.convexity import cancelled, contradictions
@@ -220,14 +221,9 @@ class Wire:
 def _run_of(data: bytes) -> bytes | None:
     """The name of the run that a reply says it belongs to, if it is one at all."""
     try:
-        return msgspec.msgpack.decode(data, type=tuple[bytes, int, Any, Any])[0]
+        return msgspec.msgpack.decode(data, type=tuple[bytes, int, msgspec.Raw, msgspec.Raw])[0]
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-
-
-def printable(words: str) -> str:
-    """A site's words without what would command the terminal they are shown on."""
-    return "".join(c if c.isprintable() else " " for c in words)
 
 
 MOST_WORDS = 500  # characters of a reason that are kept

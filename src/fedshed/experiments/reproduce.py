@@ -92,8 +92,8 @@ def _stop_children() -> None:
 
 def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> Path:
     if plan.kind == "table":
-        return write_atomically(out / f"{plan.name}.md", table(plan, records).encode())
-    return write_atomically(out / f"{plan.name}.svg", rendered(draw(plan, records), "svg"))
+        return write_atomically(out / f"{plan.name}.md", table(plan, records).encode(), private=False)
+    return write_atomically(out / f"{plan.name}.svg", rendered(draw(plan, records), "svg"), private=False)
 
 
 def _report(

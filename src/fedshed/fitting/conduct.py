@@ -33,14 +33,16 @@ from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.counts import RowCount
 from fedshed.preparation.messages import Ready
+from fedshed.preparation.scaling import mean_squares
 from fedshed.protocol.codec import encode
-from fedshed.protocol.conversation import Problem
+from fedshed.protocol.conversation import Problem, Size
 from fedshed.solve import checkpoint as checkpoints
 from fedshed.solve import validation as checks
 from fedshed.solve.checkpoint import Checkpoint, Settings
 from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import newton_step
+from fedshed.solve.inspection_checks import contradiction
 from fedshed.solve.run import Result, Watch, conclude, run
 from fedshed.solve.separation import along, flat_part, separated, separating
 from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start
@@ -137,6 +139,7 @@ def fit_problem(
             raise SilenceError(result.reason)  # a checkpoint stays: the study can be started again
         try:
             evidence = gather(sites, problem, result.theta, goal.patience) if inference else None
+            _same_answers(result, evidence)
             found = infer_from(problem, result.theta, evidence, weight_type) if evidence else None
             if evidence and found and settled(result.converged, result.reason):
                 result, evidence, found = _polished(
@@ -155,6 +158,13 @@ def fit_problem(
     return Fitted(result, replace(found, traffic=spent) if found else None, spent)
 
 
+def _same_answers(result: Result, evidence: Evidence | None) -> None:
+    """Refuse a site whose statistics at the estimate are not those of its last answer in the fit."""
+    for site, said in evidence.sites.items() if evidence else ():
+        if site in result.answers and (why := contradiction(result.theta, *result.answers[site], said)):
+            raise ProtocolError(f"site {site!r} is not believed: {why}; check its table and its software")
+
+
 def _known_columns(plan: DesignPlan, ready: dict[str, Ready]) -> None:
     """A site counts missing values of the study's columns, and of no others."""
     known = {*plan.study.beside, *plan.columns}
@@ -168,7 +178,8 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
     contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
     columns = coefficient_names(plan.names, plan.intercept, contrasts)
     weights = {site: each.weight for site, each in ready.items()}
-    return Problem(np.tile(plan.l2(), contrasts), weights, plan.study.loss, columns, stateless)
+    sizes = {site: Size(each.rows, mean_squares(plan, each)) for site, each in ready.items()}
+    return Problem(np.tile(plan.l2(), contrasts), weights, plan.study.loss, columns, stateless, sizes)
 
 
 def weight_type_of(study: Study) -> WeightType:
@@ -182,7 +193,7 @@ def _checkpoint(
     """Where the run is saved, and how far it had come when it was cut off."""
     if path is None:
         return None, None
-    data = blake2b(encode((study, problem)), digest_size=16).hexdigest()
+    data = blake2b(encode((study, replace(problem, sizes={}))), digest_size=16).hexdigest()
     saver = Checkpoint(path, algorithm, Settings(problem.loss, problem.l2, False, goal), data)
     if not path.exists():
         return saver, None

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from fedshed._utils.errors import CodecError, ConfigError, ProtocolError
+from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed._utils.files import user_secret
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import ByteRate
@@ -42,6 +42,7 @@ from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.site import Preparer, asked_study
 from fedshed.privacy.gate import DesignFacts, Gate
 from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.limits import check_items
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
 
 log = logging.getLogger("fedshed")
@@ -177,9 +178,10 @@ class Host:
 
 def opened_envelope(data: bytes) -> Envelope:
     """The envelope in these bytes."""
+    check_items(data)
     try:
         envelope = _ENVELOPE.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"{len(data)} bytes are no envelope: {error}") from error
     if len(envelope.key) != STUDY + RUN + STAGE:
         raise VersionError(
@@ -193,9 +195,10 @@ def _stage(opening: bytes, envelope: Envelope) -> Stage:
     """The stage that came along, if it and its terms are those that the envelope names."""
     if digest(opening) != envelope.stage:
         raise ProtocolError("the stage that came along is not the one the envelope names")
+    check_items(opening)
     try:
         stage = _STAGE.decode(opening)
-    except (msgspec.MsgspecError, ConfigError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"an unknown stage ({error}); do both ends run the same fedshed?") from error
     if stage.terms is not None and stage.terms.digest != envelope.study:
         raise ProtocolError("the terms that came along are not those of the study that the envelope names")

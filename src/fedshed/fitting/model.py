@@ -16,6 +16,7 @@ from scipy.special import expit, softmax
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words, write_atomically
+from fedshed._utils.names import printable
 from fedshed._utils.notebook import html_table
 from fedshed._utils.version import __version__
 from fedshed.fitting.term_tests import Tests, wald
@@ -104,8 +105,8 @@ class Model:
         study, ended = self.plan.study, "converged" if self.converged else f"NOT converged: {self.run.reason}"
         size = f"{len(self.inference.sites)} sites, {self.inference.rows} rows"
         return (
-            f"Model of {study.target}: {study.family}, {size}, {len(self.inference.names)} coefficients, "
-            f"{ended}; summary() shows it"
+            f"Model of {printable(study.target)}: {study.family}, {size}, "
+            f"{len(self.inference.names)} coefficients, {ended}; summary() shows it"
         )
 
     def _repr_html_(self) -> str:

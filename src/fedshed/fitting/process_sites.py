@@ -52,8 +52,8 @@ class ProcessSites(Struct, frozen=True):
         frozen = {str(site): freeze(arrow_table(str(site), table)) for site, table in tables.items()}
 
         def write(name: str, folder: Path) -> None:
-            write_atomically(folder / "name", name.encode(), private=True)
-            write_atomically(folder / "table", frozen[name], private=True)
+            write_atomically(folder / "name", name.encode())
+            write_atomically(folder / "table", frozen[name])
 
         times = {"deadline": self.deadline, "start_within": self.start_within}
         with ProcessGroup(tuple(frozen), write, __name__, **times) as transport:

@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from fedshed._utils.errors import ProtocolError
+from fedshed._utils.names import printable
 from fedshed.algorithms.channels import ByteRate
 from fedshed.exchange import Transport
-from fedshed.exchange.wire import MOST_WORDS, printable
+from fedshed.exchange.wire import MOST_WORDS
 from fedshed.fitting.terms import Terms
 from fedshed.preparation import DesignPlan
 from fedshed.protocol.codec import encode
@@ -139,7 +140,7 @@ class StageSession:
         reason = printable(refusal.reason[:MOST_WORDS])
         if not self._playing or site not in self._opened or request is None:
             raise ProtocolError(f"site {site!r} refused: {reason}")
-        run, number, *_ = msgspec.msgpack.decode(request, type=tuple[bytes, int, Any, Any])
+        run, number, *_ = msgspec.msgpack.decode(request, type=tuple[bytes, int, msgspec.Raw, msgspec.Raw])
         return encode((run, number, 0, [Declined(reason)]))
 
     def _carry(self, part: int, payloads: Mapping[str, bytes], opened: set[str]) -> list[tuple[str, Any]]:
@@ -174,7 +175,7 @@ def _read(data: bytes) -> Answer | Unknown | Refusal:
     """A reply; bytes that are none are handed on as they are, for the wire to refuse by the site's name."""
     try:
         return _REPLY.decode(data)
-    except (msgspec.MsgspecError, TypeError, ValueError):
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return Answer(data if isinstance(data, bytes) else b"")
 
 

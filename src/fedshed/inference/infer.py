@@ -22,6 +22,7 @@ from fedshed.objectives.family import Totals
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.certificate import certificate
 from fedshed.solve.inspection import Inspected
+from fedshed.solve.null_start import levels_of
 from fedshed.solve.scatter import Scatter, Scattered
 from fedshed.solve.stages import inspect, null_loss, scatter
 
@@ -53,10 +54,8 @@ def infer(sites: Sites, problem: Problem, theta: Vector, weight_type: WeightType
 def gather(sites: Sites, problem: Problem, theta: Vector, patience: int = 20) -> Evidence:
     """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
     inspected, traffic = inspect(sites, problem, theta, patience=patience)
-    sums = np.sum([site.moments for site in inspected.values()], axis=0)
-    least, traffic = null_loss(
-        sites, problem, family_of(problem.loss).objective.null_levels(sums), traffic, patience
-    )
+    start = levels_of(problem, {i: site.moments for i, site in inspected.items()})
+    least, traffic = null_loss(sites, problem, start, traffic, patience)
     return Evidence(inspected, least, traffic)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedshed._utils.figure_style import BLUE, GREY
+from fedshed._utils.names import printable
 from fedshed.inference import Inference
 from fedshed.inference.result import Robust, by_site
 from fedshed.linalg.arrays import Matrix
@@ -37,7 +38,9 @@ def draw(inference: Inference, title: str, level: float = 0.95, robust: Robust =
             f"coefficient and {level:.0%} confidence interval{' (clustered by site)' * by_site(robust)}"
         )
         right.set_xlabel("the same in standard errors")
-        left.set_title(title + _left_out(len(inference.names), len(shown)), loc="left", fontsize=10)
+        left.set_title(
+            printable(title) + _left_out(len(inference.names), len(shown)), loc="left", fontsize=10
+        )
     return figure
 
 
@@ -49,7 +52,7 @@ def _intervals(axes: Any, estimates: Matrix, names: Sequence[str]) -> None:
     axes.errorbar(
         coef, y, xerr=[coef - low, high - coef], fmt="o", color=BLUE, markersize=4, capsize=2, linewidth=1.4
     )
-    axes.set_yticks(y, names)
+    axes.set_yticks(y, [printable(name) for name in names])
     axes.set_ylim(y[-1] - 0.7, 0.7)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import printable
 from fedshed._utils.notebook import preformatted
 from fedshed.inference.result import (
     ENOUGH_CLUSTERS,
@@ -96,7 +97,7 @@ class Summary(Struct, frozen=True):
         width = max(WIDTH, *map(len, table))
         double, single = "=" * width, "-" * width
         blocks = [
-            [line.center(width).rstrip() for line in (self.title, *self._about(width))] + [double],
+            [line.center(width).rstrip() for line in (printable(self.title), *self._about(width))] + [double],
             [*self._header(width), double],
             [table[0], single, *table[1:], double],
             [*self._sites(), self._heterogeneity(), double],
@@ -113,7 +114,7 @@ class Summary(Struct, frozen=True):
         return preformatted(repr(self))
 
     def _about(self, width: int) -> list[str]:
-        return [line for text in self.about for line in wrap(text, width)]
+        return [line for text in self.about for line in wrap(printable(text), width)]
 
     def _header(self, width: int) -> list[str]:
         it = self.inference
@@ -151,10 +152,11 @@ class Summary(Struct, frozen=True):
             yield "Bytes up, down", f"{self.uplink_bytes:,}, {self.downlink_bytes:,}"
 
     def _coefficients(self) -> list[str]:
-        wide = max(12, *map(len, self.inference.names))
+        names = [printable(name) for name in self.inference.names]
+        wide = max(12, *map(len, names))
         size = max(11, *(len(column) + 1 for column in self.columns))
         lines = [" " * wide + "".join(f"{column:>{size}}" for column in self.columns)]
-        for name, values in zip(self.inference.names, self.table.tolist(), strict=True):
+        for name, values in zip(names, self.table.tolist(), strict=True):
             *estimates, z, p, low, high = values
             cells = [*map(_number, estimates), _statistic(z), _statistic(p), _number(low), _number(high)]
             lines.append(f"{name:<{wide}}" + "".join(f"{cell:>{size}}" for cell in cells))
@@ -162,7 +164,7 @@ class Summary(Struct, frozen=True):
 
     def _sites(self) -> list[str]:
         sites = self.inference.sites
-        wide = max(12, *(len(name) for name in sites))
+        wide = max(12, *(len(printable(name)) for name in sites))
         weighted, dropped = self._beside_rows()
         beside = f"{'weight':>11}" * weighted + f"{'dropped':>9}" * dropped
         lines = [f"{'site':<{wide}}{'rows':>9}{beside}{'deviance':>12}{'score chi2':>12}{'df':>6}{'P':>8}"]
@@ -173,7 +175,7 @@ class Summary(Struct, frozen=True):
             left_out = shown_count(self.counts[i].dropped) if i in self.counts else ""
             beside = f"{_plain(s.weight):>11}" * weighted + f"{left_out:>9}" * dropped
             lines.append(
-                f"{i:<{wide}}{s.rows:>9}{beside}{s.deviance:>12.2f}"
+                f"{printable(i):<{wide}}{s.rows:>9}{beside}{s.deviance:>12.2f}"
                 f"{s.score.statistic:>12.3f}{s.score.df:>6}{p:>8}"
             )
         if len(sites) > MOST_SITES:
@@ -208,7 +210,10 @@ class Summary(Struct, frozen=True):
 
     def _notes(self) -> list[str]:
         notes = self.all_notes()
-        lines = (fill(f"[{k}] {note}", WIDTH, subsequent_indent="    ") for k, note in enumerate(notes, 1))
+        lines = (
+            fill(f"[{k}] {printable(note)}", WIDTH, subsequent_indent="    ")
+            for k, note in enumerate(notes, 1)
+        )
         return [line for text in lines for line in text.splitlines()]
 
 

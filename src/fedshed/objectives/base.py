@@ -234,6 +234,11 @@ class LinearModel:
         """The intercept of the model without columns: exact but for logistic offsets, and only a start."""
         raise NotImplementedError
 
+    @staticmethod
+    def possible_moments(sums: Scalars, weight: float) -> bool:
+        """Whether a site of this weight can have these sums; a family that cannot tell says yes."""
+        return True
+
     def curvature_factor(self, curvatures: NDArray[np.float64]) -> Rows:
         """F with F'F the curvature for what each row adds: `scaled_rows`, or of a tall table its R factor."""
         if not isinstance(self.X, Tall):

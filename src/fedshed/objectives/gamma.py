@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import lgamma, log
+from math import isclose, lgamma, log
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +30,11 @@ class Gamma(LinearModel):
         """The logarithm of the mean."""
         levels: Vector = np.log(sums[:1] / sums[1])
         return levels
+
+    @staticmethod
+    def possible_moments(sums: Scalars, weight: float) -> bool:
+        """A sum of amounts, and the weight."""
+        return len(sums) == 2 and sums[0] >= 0 and isclose(sums[1], weight)
 
     def losses(self, z: Vector) -> Vector:
         """y exp(-z) + z."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, pi
+from math import isclose, log, pi
 from typing import ClassVar
 
 import numpy as np
@@ -26,6 +26,11 @@ class LeastSquares(LinearModel):
     def null_levels(sums: Scalars) -> Vector:
         """The mean."""
         return np.asarray(sums[:1] / sums[1])
+
+    @staticmethod
+    def possible_moments(sums: Scalars, weight: float) -> bool:
+        """Two sums, the second of them the weight."""
+        return len(sums) == 2 and isclose(sums[1], weight)
 
     def losses(self, z: Vector) -> Vector:
         """(z - y)^2 / 2."""

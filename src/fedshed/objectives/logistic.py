@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +35,11 @@ class Logistic(LinearModel):
         if not sums[:2].all():
             return np.zeros(1)
         return np.asarray(np.log(sums[1:2] / sums[:1]) - sums[2] / sums[:2].sum())
+
+    @staticmethod
+    def possible_moments(sums: Scalars, weight: float) -> bool:
+        """Two weights that add up to the site's, and the sum of offsets."""
+        return len(sums) == 3 and sums[:2].min() >= -1e-9 * weight and isclose(sums[:2].sum(), weight)
 
     def losses(self, z: Vector) -> Vector:
         """log(1 + exp(-yz)), without overflow."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -64,6 +65,11 @@ class Multinomial(LinearModel):
         if not sums.all():
             return np.zeros(len(sums) - 1)
         return np.asarray(contrasts(len(sums)).T @ np.log(sums / sums.sum()))
+
+    @staticmethod
+    def possible_moments(sums: Scalars, weight: float) -> bool:
+        """A weight for each class, which add up to the site's."""
+        return len(sums) >= 2 and sums.min() >= 0 and isclose(sums.sum(), weight)
 
     def rows(self, chosen: NDArray[np.intp]) -> Self:
         """The same model of some rows, each counted once."""

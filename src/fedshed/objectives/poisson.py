@@ -36,6 +36,11 @@ class Poisson(LinearModel):
         levels: Vector = np.log(sums[:1] / sums[1]) if sums[0] > 0 else np.zeros(1)
         return levels
 
+    @staticmethod
+    def possible_moments(sums: Scalars, weight: float) -> bool:
+        """Counts and exposures, of which the Master does not know the sum."""
+        return len(sums) == 2 and bool((sums >= 0).all())
+
     def losses(self, z: Vector) -> Vector:
         """exp(z) - y z."""
         losses: Vector = namespace(z).exp(z) - self.y * z

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError, ProtocolError
-from fedshed._utils.names import closest
+from fedshed._utils.names import closest, printable
 from fedshed.objectives.build import check_no_intercept
 from fedshed.objectives.families import family_of
 from fedshed.objectives.targets import common_classes
@@ -124,7 +124,7 @@ def _check_problems(fields: Mapping[str, Mapping[str, Field]]) -> None:
     for site, mine in fields.items():
         for field in mine.values():
             if field.problem:
-                raise DataError(f"site {site!r}: {field.problem[:LONGEST_REASON]}")
+                raise DataError(f"site {site!r}: {printable(field.problem[:LONGEST_REASON])}")
 
 
 def _check_excluded(study: Study, schemas: Schemas) -> None:

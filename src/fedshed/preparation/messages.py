@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -10,8 +10,11 @@ from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.study import Study
 from fedshed.protocol.codec import Codec
+from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.tables.frames import Kind
+
+Hidden: TypeAlias = Annotated[int, Meta(gt=-(2**31), lt=2**31)]  # a count; -m: fewer than m
 
 
 class Describe(Message, frozen=True):
@@ -37,7 +40,7 @@ class Constants(Message, frozen=True):
     """Asks for the value of design columns that do not vary at any site."""
 
     plan: DesignPlan
-    columns: tuple[int, ...]
+    columns: tuple[Count, ...]
 
 
 class Tally(Message, frozen=True):
@@ -56,7 +59,7 @@ class Field(Struct, frozen=True, array_like=True):
 
     name: str
     kind: Kind
-    missing: int
+    missing: Hidden
     levels: tuple[str, ...] = ()
     problem: str = ""
     ordered: bool = False
@@ -66,12 +69,12 @@ class Field(Struct, frozen=True, array_like=True):
 class Schema(Message, frozen=True):
     """A site's table: its rows, those without a missing value, the columns used, and the target's classes."""
 
-    rows: int
-    complete: int
+    rows: Count
+    complete: Count
     fields: tuple[Field, ...]
     labels: tuple[Label, ...] = ()
     excluded: tuple[str, ...] = ()  # of the columns that the study excludes, those that are there
-    positive: tuple[int, ...] = ()  # places of the study's positive values that the target has here
+    positive: tuple[Count, ...] = ()  # places of the study's positive values that the target has here
 
 
 class Ready(Message, frozen=True):
@@ -82,18 +85,18 @@ class Ready(Message, frozen=True):
     more, with their weighted means and variances: they show whether the sites have the same units.
     """
 
-    rows: int
-    dropped: int  # rows that miss a value; -m: fewer than m
+    rows: Count
+    dropped: Hidden  # rows that miss a value; -m: fewer than m
     weight: float
     names: tuple[str, ...]
     terms: tuple[str, ...]
-    constant: tuple[int, ...] = ()
+    constant: tuple[Count, ...] = ()
     sums: Scalars | None = None
-    missing: tuple[tuple[str, int], ...] = ()  # columns, and in how many rows each is missing
-    digest: Annotated[str, Meta(max_length=64)] = (
+    missing: tuple[tuple[str, Hidden], ...] = ()  # columns, and in how many rows each is missing
+    digest: Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]*$")] = (
         ""  # of the rows used and their target, weight and offset, with a key of the site
     )
-    measured: tuple[int, ...] = ()
+    measured: tuple[Count, ...] = ()
     means: Scalars | None = None
     variances: Scalars | None = None
 
@@ -101,6 +104,12 @@ class Ready(Message, frozen=True):
         super().__post_init__()
         if self.rows < 1 or self.weight <= 0:
             raise ValueError(f"a site has rows and a weight, not {self.rows} and {self.weight}")
+
+
+class Told(Ready, frozen=True):
+    """What a site said of its table, and what the Master computed from it; this is never sent."""
+
+    squares: Scalars | None = None  # the mean square of each column of the design
 
 
 class Deviations(Message, frozen=True):
@@ -124,7 +133,7 @@ class Tallies(Message, frozen=True):
 
     sums: Scalars
     blocks: Scalars
-    sizes: tuple[int, ...]
+    sizes: tuple[Count, ...]
 
 
 class Refused(Message, frozen=True):

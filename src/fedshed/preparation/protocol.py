@@ -11,11 +11,12 @@ import numpy as np
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import DataError, ProtocolError
+from fedshed._utils.errors import DataError
 from fedshed._utils.files import user_secret
+from fedshed._utils.names import printable
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.wire import Traffic, Wire
-from fedshed.preparation import formulas, scaling, tallies
+from fedshed.preparation import answer_checks, formulas, scaling, tallies
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
 from fedshed.preparation.messages import (
     MESSAGES,
@@ -36,7 +37,7 @@ from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
 from fedshed.preparation.units import of_units
-from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
+from fedshed.protocol.conversation import Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.tables import Federation
@@ -55,8 +56,12 @@ class Preparation(Conversation, frozen=True):
         if study.formula is not None:
             formulas.formula_of(study)  # a formula that cannot be used is nobody's table's fault
         schemas = yield from self._answers(Describe(study), Schema, problem)
+        for site, schema in schemas.items():
+            answer_checks.of_schema(study, site, schema)
         plan = yield from self._tallied(agree(study, schemas), schemas, problem)
         ready = yield from self._answers(Build(plan), Ready, problem)
+        for site, each in ready.items():
+            answer_checks.of_ready(plan, site, schemas[site], each)
         notes = (*of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
         same = yield from self._constants(plan, ready, problem)
@@ -64,12 +69,18 @@ class Preparation(Conversation, frozen=True):
             return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
+        for site, found in spread.items():
+            answer_checks.of_deviations(site, ready[site], found, len(plan.names))
         plan = scaling.standardised(plan, ready, means, spread, same)
-        return replace(plan, warnings=notes), (yield from self._answers(Build(plan), Ready, problem))
+        again = yield from self._answers(Build(plan), Ready, problem)
+        for site, each in again.items():
+            answer_checks.same_table(site, ready[site], each)
+        told = {i: scaling.told(plan, means, ready[i], spread[i], again[i]) for i in again}
+        return replace(plan, warnings=notes), dict[str, Ready](told)
 
     def _tallied(self, plan: DesignPlan, schemas: Mapping[str, Schema], problem: Problem) -> Flow[DesignPlan]:
         """The plan with the numbers of all rows that the formula's transforms need: means, knots, ..."""
-        rows = sum(schema.complete for schema in schemas.values())
+        rows = {site: schema.complete for site, schema in schemas.items()}
         while tallies.pending(plan):
             found = yield from self._answers(Tally(plan), Tallies, problem)
             plan = tallies.with_tallies(plan, found, rows)
@@ -86,15 +97,10 @@ class Preparation(Conversation, frozen=True):
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""
         replies = yield from everyone([part], problem)
-        answers = {site: answer for site, (answer,) in replies.items()}
-        for site, answer in answers.items():
+        for site, (answer,) in replies.items():
             if isinstance(answer, Refused):
-                raise DataError(f"site {site!r}: {answer.reason[:LONGEST_REASON]}")
-            if not isinstance(answer, kind):
-                raise ProtocolError(
-                    f"site {site!r} answered {type(part).__name__} with {type(answer).__name__}"
-                )
-        return answers
+                raise DataError(f"site {site!r}: {printable(answer.reason[:LONGEST_REASON])}")
+        return answers_of(replies, kind, type(part))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +142,7 @@ def negotiate(
     wire = Wire(Preparation(), problem, transport, Traffic(), patience=patience)
     plan, ready = wire.play(Preparation().flow(study, problem))
     for note in plan.warnings:
-        log.warning("%s", note)
+        log.warning("%s", printable(note))
     return plan, ready, wire.traffic
 
 

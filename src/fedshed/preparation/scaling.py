@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.linalg.arrays import Scalars
-from fedshed.preparation.messages import Deviations, Ready, Values
+from fedshed.preparation.messages import Deviations, Ready, Told, Values
 from fedshed.preparation.plan import DesignPlan
 from fedshed.tables.stored import Table
+
+FAR = 1e8  # scales from 0
 
 
 def sums(table: Table) -> Scalars:
@@ -64,6 +66,32 @@ def standardised(
     scales[[j for j in range(width) if j in same or scales[j] == 0.0]] = 1.0
     centres = about + shift if plan.intercept else np.zeros(width)
     return replace(plan, centres=tuple(centres.tolist()), scales=tuple(scales.tolist()))
+
+
+def told(plan: DesignPlan, about: Scalars, before: Ready, found: Deviations, now: Ready) -> Told:
+    """A site's second answer, with the mean squares of its standardised columns from its deviations.
+
+    sum w (x - c)^2 = B - 2 (c - m) A + (c - m)^2 W, where A and B are the sums of x - m and (x - m)^2.
+    """
+    centres, scales = np.array(plan.centres), np.array(plan.scales)
+    d = centres - about
+    squares = (found.squares - 2 * d * found.sums + d**2 * before.weight) / before.weight / scales**2
+    squares[np.abs(about) > FAR * scales] = np.nan  # x - c has lost its digits there
+    return Told(**{name: getattr(now, name) for name in Ready.__struct_fields__}, squares=squares)
+
+
+def mean_squares(plan: DesignPlan, ready: Ready) -> Scalars | None:
+    """The mean square of each design column at a site, as far as it follows from what the site said.
+
+    Of a design that is not standardised, that of its columns of numbers; NaN for the others.
+    """
+    if isinstance(ready, Told):
+        return ready.squares
+    if plan.study.formula is not None or ready.means is None or ready.variances is None:
+        return None
+    found = dict(zip(ready.measured, ready.variances + ready.means**2, strict=True))
+    known = {plan.columns[j]: value for j, value in found.items() if plan.columns[j] not in plan.levels}
+    return np.array([known.get(name, np.nan) for name in plan.terms])
 
 
 def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> set[int]:

@@ -43,20 +43,19 @@ def tally(plan: DesignPlan, columns: Mapping[str, NDArray[np.float64]], least: i
     return Tallies(np.concatenate(sums), np.concatenate(histograms).ravel(), sizes)
 
 
-def with_tallies(plan: DesignPlan, found: Mapping[str, Tallies], rows: int) -> DesignPlan:
-    """The plan with the numbers that follow from what the sites told, which have so many rows together."""
-    waiting = pending(plan)
+def with_tallies(plan: DesignPlan, found: Mapping[str, Tallies], counts: Mapping[str, int]) -> DesignPlan:
+    """The plan with the numbers that follow from what the sites told, each of so many rows."""
+    waiting, rows = pending(plan), sum(counts.values())
     unplaced = sum(isinstance(state, Spline) and not state.placed for _, state in waiting)
-    histograms = iter(_together(found, unplaced, rows))
-    totals, states = _totals(found), dict(plan.transforms)
+    histograms = iter(_together(found, unplaced, counts))
+    placed = [(it, s) for it, s in waiting if not (isinstance(s, Spline) and not s.placed)]
+    totals, states = _totals(found, sum(state.count(it) for it, state in placed)), dict(plan.transforms)
     for it, state in waiting:
         if isinstance(state, Spline) and not state.placed:
             states[it.term] = state.with_blocks(it, next(histograms))
         else:
             mine, totals = np.split(totals, [state.count(it)])
-            _check(len(mine) == state.count(it))
             states[it.term] = state.with_sums(it, mine, rows)
-    _check(len(totals) == 0)
     return replace(plan, found=states)
 
 
@@ -85,31 +84,30 @@ def _finite(it: Transform, sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-def _together(found: Mapping[str, Tallies], count: int, rows: int) -> list[NDArray[np.float64]]:
+def _together(found: Mapping[str, Tallies], count: int, rows: Mapping[str, int]) -> list[NDArray[np.float64]]:
     """The blocks of all sites, for each term that waits for knots."""
-    by_site = [_histograms(site, found[site], count) for site in sorted(found)]
-    together = [np.concatenate(histograms) for histograms in zip(*by_site, strict=True)]
-    _check(all(each[:, 2].sum() == rows for each in together))
-    return together
+    by_site = [_histograms(site, found[site], count, rows[site]) for site in sorted(found)]
+    return [np.concatenate(histograms) for histograms in zip(*by_site, strict=True)]
 
 
-def _histograms(site: str, told: Tallies, count: int) -> list[NDArray[np.float64]]:
-    """The histograms of a site; one that cannot be is refused."""
+def _histograms(site: str, told: Tallies, count: int, total: int) -> list[NDArray[np.float64]]:
+    """The histograms of a site, each of all its rows; one that cannot be is refused."""
     numbers = 3 * sum(told.sizes)
     sized = len(told.sizes) == count and all(1 <= size <= MOST for size in told.sizes)
     found = told.blocks.reshape(-1, 3) if len(told.blocks) == numbers else np.ones((1, 3))
     low, high, rows = found.T
     if not sized or len(told.blocks) != numbers or not ((low <= high) & (rows >= 1)).all():
         raise ProtocolError(f"site {site!r} sent histograms that cannot be; run the same version")
-    return np.split(found, np.cumsum(told.sizes)[:-1]) if count else []
+    histograms = np.split(found, np.cumsum(told.sizes)[:-1]) if count else []
+    if any(each[:, 2].sum() != total for each in histograms):
+        raise ProtocolError(f"site {site!r} sent a histogram of other rows than its {total} complete ones")
+    return histograms
 
 
-def _totals(found: Mapping[str, Tallies]) -> NDArray[np.float64]:
-    lengths = {len(each.sums) for each in found.values()}
-    _check(len(lengths) == 1)
+def _totals(found: Mapping[str, Tallies], count: int) -> NDArray[np.float64]:
+    for site in sorted(found):
+        if len(found[site].sums) != count:
+            raise ProtocolError(
+                f"site {site!r} sent {len(found[site].sums)} sums, not {count}; run the same version"
+            )
     return np.asarray(sum(found[site].sums for site in sorted(found)))
-
-
-def _check(so: bool) -> None:
-    if not so:
-        raise ProtocolError("the sites sent sums or histograms of other terms or rows; run the same version")

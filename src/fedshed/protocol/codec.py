@@ -1,7 +1,7 @@
 """Messages and states to bytes and back (MessagePack through msgspec): typed, bounded, no pickle.
 
 Arrays travel as bare little-endian float64; their shapes follow from n, which both ends know.
-Decoding makes views of the received bytes, so it never allocates more than the message itself.
+Decoding makes views of the received bytes; what else it may allocate is bounded (`limits`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import isfinite
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.protocol.conversation import Conversation
+from fedshed.protocol.limits import MOST_PARTS, Number, check_items
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, with_trial_points
 from fedshed.protocol.precision import Exact, Precision
 
@@ -62,6 +63,7 @@ class Decoder:
     def __call__(self, data: bytes) -> Any:
         """The decoded value."""
         try:
+            check_items(data)
             return self._decoder.decode(data)
         except (msgspec.MsgspecError, CodecError, ValueError, RecursionError, OverflowError) as error:
             raise CodecError(f"{len(data)} bytes are not a valid message: {error}") from error
@@ -81,8 +83,11 @@ class Decoder:
             return partial(self._precision.decode, KINDS[kind], n=self._n)
         shape = self._shapes[kind]
         allowed = _not_nan if kind == Extended else np.isfinite
+        step = int(np.prod(shape)) or 1  # numbers in the array; negative: in each of its rows
 
         def read(raw: bytes) -> Any:
+            if len(raw) % (8 * abs(step)) or (step > 0 and len(raw) != 8 * step):
+                raise ValueError(f"{len(raw)} bytes are no array of the shape {shape}")
             array = np.frombuffer(raw, dtype=_FLOAT)
             if not (isfinite(np.vdot(array, array)) or allowed(array).all()):  # finite where squares are
                 raise ValueError("an array holds NaN or infinity")
@@ -96,6 +101,7 @@ def _not_nan(array: Any) -> Any:
     return array > -np.inf
 
 
+Run: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=64)]  # the name of a run
 KINDS = {Vector: "vector", Gradient: "gradient", Matrix: "matrix", Packed: "packed"}
 
 
@@ -127,8 +133,9 @@ class Codec:
         self._last: tuple[bytes, Request] = b"", Request(b"", 0, [], None)
         union = _union(tuple(messages))
         self._mine = Decoder(union | None, n)
-        self._request = Decoder(tuple[bytes, int, list[union], union | None], n)  # type: ignore[valid-type]
-        self._reply = Decoder(tuple[bytes, int, int, list[union]], n, precision)  # type: ignore[valid-type]
+        parts = Annotated[list[union], msgspec.Meta(max_length=MOST_PARTS)]  # type: ignore[valid-type]
+        self._request = Decoder(tuple[Run, Number, parts, union | None], n)  # type: ignore[valid-type]
+        self._reply = Decoder(tuple[Run, Number, int, parts], n, precision)
 
     def encode_common(self, run: bytes, number: int, parts: Sequence[Message]) -> bytes:
         """The part of a request that is the same for all agents, encoded once."""

@@ -13,12 +13,20 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Objective
 from fedshed.protocol.messages import Message
 from fedshed.protocol.precision import Exact, Precision
 
 AgentId: TypeAlias = str
+
+
+class Size(Struct, frozen=True):
+    """What a site said of its rows before the fit, which its later answers must agree with."""
+
+    rows: int
+    squares: Vector | None = None  # mean square of each design column, without the intercept; NaN: unknown
 
 
 class Problem(Struct, frozen=True, dict=True):
@@ -29,6 +37,7 @@ class Problem(Struct, frozen=True, dict=True):
     loss: str
     columns: tuple[str, ...] = ()
     stateless: bool = False  # agents forget everything between two exchanges
+    sizes: dict[AgentId, Size] = {}  # as far as the agents were asked
 
     @property
     def n(self) -> int:
@@ -73,6 +82,7 @@ class Ask(Struct, frozen=True):
 
 Replies: TypeAlias = Mapping[AgentId, Sequence[Any]]  # the silent are absent; one answer for each part
 R = TypeVar("R")
+M = TypeVar("M", bound=Message)
 Flow: TypeAlias = Generator[Ask, Replies, R]
 
 
@@ -123,6 +133,14 @@ def everyone(parts: Sequence[Message], problem: Problem) -> Flow[Replies]:
     """The same parts to every site, each of which must answer."""
     replies = yield Ask(tuple(parts), dict.fromkeys(problem.agents), frozenset(problem.agents))
     return replies
+
+
+def answers_of(replies: Replies, kind: type[M], part: type[Message]) -> dict[AgentId, M]:
+    """The one answer of each site, by site; another kind than was asked for is an error that names it."""
+    for site, (answer,) in replies.items():
+        if not isinstance(answer, kind):
+            raise ProtocolError(f"site {site!r} answered {part.__name__} with {type(answer).__name__}")
+    return {site: answer for site, (answer,) in replies.items()}
 
 
 def unlike(answer: Any, *expected: type[Message]) -> str | None:

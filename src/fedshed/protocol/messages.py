@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
+from fedshed.protocol.limits import MOST_STEP_SIZES, Count
 
 
 class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False):
@@ -55,11 +56,15 @@ class Search(Message, frozen=True):
     etas: Scalars
     slopes: bool = False  # the slopes there too: near the optimum differences of costs drown in rounding
 
+    def __post_init__(self) -> None:
+        if len(self.etas) > MOST_STEP_SIZES:
+            raise ValueError(f"a search has at most {MOST_STEP_SIZES} step sizes, not {len(self.etas)}")
+
 
 class Update(Message, frozen=True):
     """The update U_t at theta^t; theta is left out where it is the full step of the Search before it."""
 
-    t: int
+    t: Count
     theta: Vector | None
     accuracy: float = 0.0  # of each entry of the gradient, where the algorithm's precision allows one
 
@@ -92,8 +97,8 @@ class Share(Message, frozen=True):
     `anchor` is theta^k for an agent that lost it; `more` is false when this iteration's pairs came already.
     """
 
-    k: int
-    have: int
+    k: Count
+    have: Count
     more: bool
     anchor: Vector | None
 
@@ -125,8 +130,8 @@ class Declined(Message, frozen=True):
 class Eigenpairs(Message, frozen=True):
     """The eigenpairs that follow the first `start` of the Hessian of iteration k, and rho (Algorithm 4)."""
 
-    k: int
-    start: int
+    k: Count
+    start: Count
     values: Scalars
     vectors: Matrix
     rho: float

@@ -103,8 +103,14 @@ class _Lossy(Struct, frozen=True, kw_only=True):
         head, rows = _finite(np.frombuffer(raw, "<f4", n + 1)), raw[4 * (n + 1) :]
         if head.min() < 0 or _count(rows) != 1:
             raise CodecError("a packed matrix has negative scales, or is not one row")
-        W = self.decode_rows(rows, n * (n + 1) // 2).ravel() + head[0] * pack(np.eye(n))
-        packed: Array = W * pack(np.outer(head[1:], head[1:]))
+        packed, d = self.decode_rows(rows, n * (n + 1) // 2).ravel(), head[1:]
+        packed += 0.0  # no entry is -0
+        at = 0
+        for i in range(n):  # row by row of the upper triangle: no n x n matrix is needed
+            row = packed[at : at + n - i]
+            row[0] += head[0]
+            row *= d[i] * d[i:]
+            at += n - i
         return packed
 
     def encode_rows(self, rows: Array) -> bytes:

@@ -6,6 +6,7 @@ Everything that is decoded is decoded the same on every machine: symbols are int
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from math import isfinite, log2
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError
 from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.protocol.limits import check_numbers
 
 Symbols = NDArray[np.int32]
 LARGEST = 1 << 10  # of larger symbols the low bits are sent as they are, and the rest is coded
 SPLIT = 0xFF00  # in place of the largest magnitude: a split stream, and by how many bits
+PIECE = 1 << 16  # numbers that are decoded at a time; a multiple of 8
 _SIDE = struct.Struct("<BBH")  # odds of zero, mean of the others, largest magnitude
 _STEP = struct.Struct("<f")
 
@@ -60,8 +63,15 @@ def _range_encode(indices: Symbols, model: Any) -> bytes:
 
 def entropy_decode(data: bytes, count: int) -> Symbols:
     """The `count` integers of a stream; anything else raises CodecError."""
+    x: Symbols = np.concatenate([np.zeros(0, np.int32), *_pieces(data, count)])
+    return x
+
+
+def _pieces(data: bytes, count: int) -> Iterator[Symbols]:
+    """The integers of a stream, piece by piece; the last step checks that it ends where it should."""
     if len(data) < _SIDE.size or count < 0:
         raise CodecError(f"{len(data)} bytes are too few for an entropy-coded array")
+    check_numbers(count, len(data))
     zeros, tail, largest = _SIDE.unpack_from(data)
     body = data[_SIDE.size :]
     if largest > SPLIT:
@@ -69,35 +79,44 @@ def entropy_decode(data: bytes, count: int) -> Symbols:
     if largest == 0:
         if body:
             raise CodecError(f"an array of zeros is followed by {len(body)} bytes")
-        return np.zeros(count, dtype=np.int32)
+        return (np.zeros(size, dtype=np.int32) for size in _lengths(count))
     if len(body) % 4 or largest >= LARGEST:
         raise CodecError("an entropy-coded array is cut off or malformed")
-    return _range_decode(body, count, _model(zeros, tail, largest)) - np.int32(largest)
+    return _range_decode(body, count, _model(zeros, tail, largest), largest)
 
 
-def _range_decode(body: bytes, count: int, model: Any) -> Symbols:
+def _lengths(count: int) -> Iterator[int]:
+    """The lengths of the pieces of so many numbers."""
+    return (min(PIECE, count - start) for start in range(0, count, PIECE))
+
+
+def _range_decode(body: bytes, count: int, model: Any, largest: int) -> Iterator[Symbols]:
     import constriction
 
     decoder = constriction.stream.queue.RangeDecoder(np.frombuffer(body, "<u4").astype(np.uint32, copy=False))
-    try:
-        indices: Symbols = decoder.decode(model, count)
-    except Exception as error:  # constriction raises several kinds for a stream that is not one
-        raise CodecError(f"an entropy-coded array cannot be decoded: {error}") from error
+    encoder = constriction.stream.queue.RangeEncoder()
+    for size in _lengths(count):
+        try:
+            indices: Symbols = decoder.decode(model, size)
+        except Exception as error:  # constriction raises several kinds for a stream that is not one
+            raise CodecError(f"an entropy-coded array cannot be decoded: {error}") from error
+        encoder.encode(indices, model)
+        yield indices - np.int32(largest)
     # A range decoder reads on past the end and stops before it: only encoding again tells.
-    if _range_encode(indices, model) != body:
+    if encoder.get_compressed().astype("<u4", copy=False).tobytes() != body:
         raise CodecError("an entropy-coded array is cut off, or followed by more")
-    return indices
 
 
-def _joined(body: bytes, count: int, bits: int) -> Symbols:
+def _joined(body: bytes, count: int, bits: int) -> Iterator[Symbols]:
     size = (bits * count + 7) // 8
     if bits > 24 or len(body) < size + _SIDE.size or body[size + 3] >= SPLIT >> 8:
         raise CodecError("an entropy-coded array is cut off or malformed")
-    high, limit = entropy_decode(body[size:], count), 2**31 >> bits
-    if limit < LARGEST and not -limit <= high.min(initial=0) <= high.max(initial=0) < limit:
-        raise CodecError("an entropy-coded array holds more than 32 bits")
-    joined: Symbols = (high << bits) | _from_low_bits(body[:size], count, bits)
-    return joined
+    limit = 2**31 >> bits
+    low = _from_low_bits(body[:size], count, bits)
+    for high in _pieces(body[size:], count):
+        if limit < LARGEST and not -limit <= high.min(initial=0) <= high.max(initial=0) < limit:
+            raise CodecError("an entropy-coded array holds more than 32 bits")
+        yield (high << bits) | next(low)
 
 
 def _low_bits(x: NDArray[Any], bits: int) -> bytes:
@@ -106,11 +125,14 @@ def _low_bits(x: NDArray[Any], bits: int) -> bytes:
     return np.packbits(np.unpackbits(octets, axis=1, count=bits, bitorder="little")).tobytes()
 
 
-def _from_low_bits(data: bytes, count: int, bits: int) -> Symbols:
-    """The integers whose lowest bits those are, the others 0."""
-    planes = np.zeros((count, 32), np.uint8)
-    planes[:, :bits] = np.unpackbits(np.frombuffer(data, np.uint8), count=bits * count).reshape(count, bits)
-    return np.packbits(planes, bitorder="little").view("<i4").astype(np.int32, copy=False)
+def _from_low_bits(data: bytes, count: int, bits: int) -> Iterator[Symbols]:
+    """The integers whose lowest bits those are, the others 0, piece by piece: 32 bytes each on the way."""
+    octets = np.frombuffer(data, np.uint8)
+    for k, size in enumerate(_lengths(count)):
+        mine = octets[k * PIECE * bits // 8 :][: (bits * size + 7) // 8]
+        planes = np.zeros((size, 32), np.uint8)
+        planes[:, :bits] = np.unpackbits(mine, count=bits * size).reshape(size, bits)
+        yield np.packbits(planes, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
 
 def _fitted(x: Symbols) -> tuple[int, int]:
@@ -186,7 +208,10 @@ def decode_steps(data: bytes, count: int) -> Vector:
     (step,) = _STEP.unpack_from(data)
     if not isfinite(step):
         raise CodecError("a coded vector has a step that is not finite")
-    x: Vector = step * entropy_decode(data[_STEP.size :], count)
+    pieces, x, at = _pieces(data[_STEP.size :], count), np.empty(count), 0
+    for piece in pieces:
+        x[at : at + len(piece)] = step * piece
+        at += len(piece)
     return x
 
 
@@ -211,6 +236,7 @@ def decode_rows(data: bytes, count: int, n: int) -> Matrix:
     """The rows of `encode_rows`; a row of 0 bits is 0."""
     if count > len(data):  # every row has at least its width
         raise CodecError(f"{len(data)} bytes cannot hold {count} rows")
+    check_numbers(count * n, len(data))
     rows, at = np.zeros((count, n)), 0
     for k in range(count):
         bits, at = _byte(data, at), at + 1
@@ -218,20 +244,22 @@ def decode_rows(data: bytes, count: int, n: int) -> Matrix:
             size = 4 + (bits * n + 7) // 8
             if bits > 16 or at + size > len(data):
                 raise CodecError(f"row {k} of a coded matrix is cut off or malformed")
-            rows[k], at = _unpacked_row(data[at : at + size], bits, n), at + size
+            _unpack_row(data[at : at + size], bits, rows[k])
+            at += size
     if at != len(data):
         raise CodecError(f"a coded matrix of {count} rows is followed by {len(data) - at} bytes too many")
     return rows
 
 
-def _unpacked_row(data: bytes, bits: int, n: int) -> Vector:
+def _unpack_row(data: bytes, bits: int, row: Vector) -> None:
+    """Fill in a row."""
     (scale,) = _STEP.unpack_from(data)
     if not isfinite(scale):
         raise CodecError("a coded row has a scale that is not finite")
-    levels = _from_low_bits(data[_STEP.size :], n, bits)
-    top = (1 << (bits - 1)) - 1
-    row: Vector = scale * (levels - top if bits > 1 else 2.0 * levels - 1)
-    return row
+    top, at = (1 << (bits - 1)) - 1, 0
+    for levels in _from_low_bits(data[_STEP.size :], len(row), bits):
+        row[at : at + len(levels)] = scale * (levels - top if bits > 1 else 2.0 * levels - 1)
+        at += len(levels)
 
 
 def _byte(data: bytes, at: int) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from fedshed._utils.figure_style import PALETTE, Look, look
 from fedshed._utils.files import write_atomically
+from fedshed._utils.names import printable, printable_lines
 from fedshed.report.downsample import TARGETS, thinned
 from fedshed.report.model import Problem, Report, Run
 from fedshed.solve.trace import Row
@@ -33,7 +34,7 @@ def page(report: Report, live: dict[str, Any] | None = None) -> str:
     """The report as HTML; `live` is what the script needs to follow a run that goes on."""
     scripts = (*SCRIPTS[:-1], "live.js", SCRIPTS[-1]) if live else SCRIPTS
     parts = {
-        "title": html.escape(report.title),
+        "title": html.escape(printable(report.title)),
         "connect": "'self'" if live else "'none'",
         "style": _asset("report.css"),
         "plotly": _asset("plotly-cartesian.min.js", "vendor"),
@@ -59,8 +60,18 @@ def payload(report: Report) -> dict[str, Any]:
 
 def embedded(value: Any) -> str:
     """JSON that is safe inside a script element: no tag and no comment can begin or end in it."""
-    text = msgspec.json.encode(value, enc_hook=lambda scalar: scalar.item()).decode()  # NumPy's
+    plain = msgspec.to_builtins(value, enc_hook=lambda scalar: scalar.item())  # NumPy's
+    text = msgspec.json.encode(_shown(plain)).decode()
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _shown(value: Any) -> Any:
+    """The same data with every name and sentence as it may be shown."""
+    if isinstance(value, str):
+        return printable_lines(value)
+    if isinstance(value, dict):
+        return {_shown(key): _shown(one) for key, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

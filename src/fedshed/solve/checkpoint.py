@@ -80,7 +80,7 @@ class Checkpoint:
         saved = Saved(
             VERSION, self._n, self._data, self._algorithm, self._settings, raw(progress.state), **rest
         )
-        write_atomically(self._path, encode(saved), private=True)  # it holds each site's curvature
+        write_atomically(self._path, encode(saved))  # it holds each site's curvature
 
 
 def load(

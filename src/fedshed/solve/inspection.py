@@ -12,8 +12,17 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.linalg.solve import unit_diagonal
-from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Conversation,
+    Flow,
+    Problem,
+    answers_of,
+    everyone,
+)
 from fedshed.protocol.messages import Message
+from fedshed.solve.inspection_checks import disagreement
 
 
 class Inspect(Message, frozen=True):
@@ -62,10 +71,11 @@ class Inspection(Conversation, frozen=True, tag=True):
     def flow(self, problem: Problem, theta: Vector) -> Flow[dict[AgentId, Inspected]]:
         """Each site's answer at theta, in sorted order."""
         replies = yield from everyone([Inspect(theta)], problem)
-        for i, (answer,) in replies.items():
-            if not isinstance(answer, Inspected):
-                raise ProtocolError(f"agent {i!r} answered Inspect with {type(answer).__name__}")
-        return {i: answer for i, (answer,) in replies.items()}
+        answers = answers_of(replies, Inspected, Inspect)
+        for i, answer in answers.items():
+            if why := disagreement(problem, i, answer):
+                raise ProtocolError(f"site {i!r} is not believed: {why}; check its table and its software")
+        return answers
 
     def respond(self, agent: Agent, cache: None, part: Inspect, own_part: Any) -> tuple[None, Inspected]:
         """The exact statistics at theta, never those of an approximation."""

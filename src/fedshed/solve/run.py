@@ -50,6 +50,7 @@ class Result(Struct, frozen=True):
     sites: dict[str, Contact] = {}  # when each site last answered, and the bytes to and from it
     refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
     traffic: Traffic = Traffic()
+    answers: dict[str, tuple[float, Vector]] = {}  # f_i and g_i at theta, of each site whose are exact there
 
     def __repr__(self) -> str:
         ended = "converged" if self.converged else "NOT converged"
@@ -78,9 +79,11 @@ def run(
         watch.begin(_begin(algorithm, problem, goal))
     outcome = _watched(iterate(algorithm, problem, transport, progress, goal), progress, saver, watch)
     certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
+    theta, known = outcome.state.theta, outcome.state.known if outcome.exact else {}
+    answers = {i: (mine.f, mine.g) for i, mine in known.items() if mine.at(theta)}
     return Result(
-        outcome.state.theta, outcome.converged, outcome.reason, certificate, Trace(outcome.rows),
-        problem.columns, sites=outcome.sites, refusals=outcome.refusals, traffic=outcome.traffic,
+        theta, outcome.converged, outcome.reason, certificate, Trace(outcome.rows), problem.columns,
+        sites=outcome.sites, refusals=outcome.refusals, traffic=outcome.traffic, answers=answers,
     )  # fmt: skip
 
 

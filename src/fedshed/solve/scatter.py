@@ -10,8 +10,18 @@ from msgspec import Meta
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
-from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Conversation,
+    Flow,
+    Problem,
+    answers_of,
+    everyone,
+)
 from fedshed.protocol.messages import Message
+
+MOST_ROWS = 2**31 - 1
 
 
 class Scatter(Message, frozen=True):
@@ -51,6 +61,18 @@ class Scattered(Message, frozen=True):
                 raise ValueError("a share of a variance is at least 0")
 
 
+def _impossible(problem: Problem, site: AgentId, asked: Scatter, answer: Scattered) -> str | None:
+    """Why no site can have this answer, if it cannot."""
+    rows = problem.sizes[site].rows if site in problem.sizes else MOST_ROWS
+    if not asked.clustered <= answer.clusters <= rows * asked.clustered:
+        return f"sent a sum over {answer.clusters} clusters of its {rows} rows"
+    if {answer.shares is None, answer.squared_shares is None} != {
+        not asked.clustered or asked.inverse is None
+    }:
+        return "sent shares of variances that were not asked for, or left them out"
+    return None
+
+
 class RowScatter(Conversation, frozen=True, tag=True):
     """One exchange at the estimate."""
 
@@ -59,10 +81,11 @@ class RowScatter(Conversation, frozen=True, tag=True):
     def flow(self, problem: Problem, asked: Scatter) -> Flow[dict[AgentId, Scattered]]:
         """Each site's sum, in sorted order."""
         replies = yield from everyone([asked], problem)
-        for i, (answer,) in replies.items():
-            if not isinstance(answer, Scattered):
-                raise ProtocolError(f"agent {i!r} answered Scatter with {type(answer).__name__}")
-        return {i: answer for i, (answer,) in replies.items()}
+        answers = answers_of(replies, Scattered, Scatter)
+        for i, answer in answers.items():
+            if why := _impossible(problem, i, asked, answer):
+                raise ProtocolError(f"site {i!r} {why}; run the same version of fedshed there")
+        return answers
 
     def respond(self, agent: Agent, cache: None, part: Scatter, own_part: Any) -> tuple[None, Scattered]:
         """The sum over this site's rows, or its clusters."""

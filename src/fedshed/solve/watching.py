@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from fedshed._utils.errors import CodecError
 from fedshed._utils.files import append_whole, in_words
+from fedshed._utils.names import safe_json
 
 if TYPE_CHECKING:
     from fedshed.algorithms.base import SiteModel
@@ -158,7 +159,7 @@ class RunLog(Observer):
         """Add a line if that is possible; a log that cannot be written ends no run, and is said once."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            append_whole(self._path, msgspec.json.encode(line) + b"\n")
+            append_whole(self._path, safe_json(msgspec.json.encode(line).decode()).encode() + b"\n")
         except OSError as error:
             if not self._failed:
                 _NOTES.warning("the log of the run is not complete: %s", in_words(error))
