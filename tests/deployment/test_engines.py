@@ -1,4 +1,4 @@
-"""Real engines: Flower's ClientApp in process, and loopback deployments of Flower and NVFlare over TLS."""
+"""Real engines: Flower's messages in process, and loopback deployments of Flower and NVFlare over TLS."""
 
 from __future__ import annotations
 
@@ -141,14 +141,14 @@ def grid(tmp_path, monkeypatch):
 
 
 def _grid(folder: Path):
-    """A Grid whose nodes are real ClientApps, called in this process through Flower's own serialisation."""
-    from flwr.app import Context, Error, Message, RecordDict
+    """A Grid whose nodes are real sites, called in this process through Flower's own serialisation."""
+    from flwr.app import Error, Message
     from flwr.proto.node_pb2 import NodeInfo
     from flwr.serverapp import Grid
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-    from fedshed.deployment.flower import client_app
+    from fedshed.deployment.flower import replied
 
     def carried(message: Message) -> Message:
         with no_object_id_recompute():
@@ -178,15 +178,11 @@ def _grid(folder: Path):
             ids = []
             for message in messages:
                 node = message.metadata.dst_node_id
-                config = {"site": str(folder / SITES[node - 1] / "site.toml")}
                 arrived = carried(message)
-                context = Context(
-                    run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={}
-                )
                 if SITES[node - 1] in self.broken:
                     reply = Message(Error(code=0, reason="no"), reply_to=arrived)
                 else:
-                    reply = carried(client_app(arrived, context))
+                    reply = carried(replied(arrived, folder / SITES[node - 1] / "site.toml"))
                 ids.append(arrived.metadata.message_id)
                 self._replies[ids[-1]] = SITES[node - 1], reply
             return ids
@@ -203,7 +199,7 @@ def _grid(folder: Path):
     return Loopback()
 
 
-def test_flowers_client_app_gives_what_fit_gives(grid, tmp_path):
+def test_sites_on_flower_give_what_fit_gives(grid, tmp_path):
     from fedshed.deployment.flower import Flower
 
     study = Study(family="logistic", target=TARGET, l2=1e-3)

@@ -104,6 +104,7 @@ def test_the_master_registers_the_sites_keys_and_holds_none_of_them(tmp_path):
 
 
 def test_a_trial_says_that_it_is_one(tmp_path):
+    pytest.importorskip("flwr")
     result = CliRunner().invoke(app, ["deploy", "new", str(tmp_path / "study"), "--engine", "flower"])
     assert result.exit_code == 0, result.output
     assert "for a trial only" in result.output
@@ -112,6 +113,7 @@ def test_a_trial_says_that_it_is_one(tmp_path):
 
 
 def test_commands_lead_from_join_to_a_study(tmp_path):
+    pytest.importorskip("flwr")
     run = CliRunner()
     (tmp_path / "sent").mkdir()
     for site in SITES:

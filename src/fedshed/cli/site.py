@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import printable_lines
 from fedshed.cli.deploy import site
 from fedshed.cli.show import Json, option, print_json, print_rows, say
 
@@ -72,7 +73,7 @@ def approve(
     if as_json:
         print_json(found)
     else:
-        say("\n".join(_decision(found, days, budget)))
+        say(printable_lines("\n".join(_decision(found, days, budget))))
     if found.broken:
         raise typer.Exit(1)
     if not _agreed(found.sha256, yes, study, file):

@@ -1,21 +1,19 @@
 """Flower carries the bytes: a transport over its Grid at the Master, a ClientApp around the node at a site.
 
-Flower starts a process for each message, so a node keeps its table and cache on the site's disk; its clients'
-state, strategies and aggregation are not used.  A site is known by the name its key was registered under.
+A node keeps its table and cache on the site's disk, since each message makes it anew; Flower's apps, clients'
+state, strategies and aggregation are not used (flower_runtime.py).  A site is known by its key and name.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 try:
-    from flwr.app import ConfigRecord, Context, Message, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
+    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.serverapp import Grid
 except ImportError:
     raise ImportError("the Flower transport needs flwr: pip install 'fedshed[flower]'") from None
 
@@ -31,8 +29,8 @@ class Flower:
 
     stateless = True
 
-    def __init__(self, grid: Grid, deadline: float) -> None:
-        self._grid, self._deadline = grid, deadline
+    def __init__(self, grid: Grid, deadline: float, keys: Mapping[str, bytes] | None = None) -> None:
+        self._grid, self._deadline, self._keys = grid, deadline, keys
         self._pending: dict[str, str] = {}  # the site asked, by the id of the message
 
     def agents(self) -> Sequence[str]:
@@ -64,7 +62,7 @@ class Flower:
         asked = [site for site in due if site in nodes]
         messages = [packed(payloads[site], dst_node_id=nodes[site]) for site in asked]
         ids = list(self._grid.push_messages(messages)) if messages else []
-        taken = {i: site for i, site in zip(ids, asked, strict=True) if i}
+        taken = {i: site for i, site in zip(ids, asked, strict=False) if i}  # none of what is too large
         self._pending |= taken
         for site in set(due) - set(taken.values()):
             log.warning("site %s is not connected", site)
@@ -83,8 +81,11 @@ class Flower:
             yield message, site, None if reply.has_error() else payload(reply)
 
     def _nodes(self) -> dict[str, int]:
-        """The node of each site's name, as registered with its key."""
-        return {node.name: node.node_id for node in self._grid.get_nodes() if node.name}
+        """The node of each site's name; with `keys`, only the node that has the site's key."""
+        nodes = [node for node in self._grid.get_nodes() if node.name]
+        if self._keys is not None:  # anybody who reaches the port can register a node under any name
+            nodes = [node for node in nodes if self._keys.get(node.name) == node.public_key]
+        return {node.name: node.node_id for node in nodes}
 
 
 def packed(data: bytes, **where: object) -> Message:
@@ -99,25 +100,9 @@ def payload(message: Message) -> bytes:
     return data if isinstance(data, bytes) else b""
 
 
-client_app = ClientApp()
-
-
-@client_app.query()
-def answer(message: Message, context: Context) -> Message:
-    """One message at a site: the node of the site.toml that the SuperNode's configuration names."""
+def replied(message: Message, site: Path) -> Message:
+    """The reply of a site's node to one message."""
     from fedshed.deployment.node import Node
 
-    node = Node.at(str(context.node_config["site"]), keep=True)
-    content = RecordDict({"fedshed": ConfigRecord({"payload": node.handle(payload(message))})})
-    return Message(content, reply_to=message)
-
-
-server_app = ServerApp()
-
-
-@server_app.main()
-def conduct(grid: Grid, context: Context) -> None:
-    """The whole study, at the Master."""
-    from fedshed.deployment.master import serve
-
-    serve(Path(os.environ["FEDSHED_MASTER"]), lambda study: Flower(grid, study.deadline))
+    data = Node.at(str(site), keep=True).handle(payload(message))
+    return Message(RecordDict({"fedshed": ConfigRecord({"payload": data})}), reply_to=message)

@@ -13,19 +13,24 @@ from fedshed.deployment.plan import HERE, Command, Deployment
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 OFFLINE = "--disable-runtime-dependency-installation"  # else each run would install from the internet
+MASTER = ("python", "-m", "fedshed.deployment.flower_master")
+SITE = ("python", "-m", "fedshed.deployment.flower_site")
 NAME = "study"  # of the connection in Flower's configuration
 APP = """[project]
 name = "fedshed-study"
 version = "1.0.0"
-description = "Runs the fedshed that is installed; holds no code of its own."
+description = "Names a run of the study; nobody opens it, the fedshed that is installed answers."
 license = "Apache-2.0"
 
 [tool.flwr.app]
 publisher = "fedshed"
 
 [tool.flwr.app.components]
-serverapp = "fedshed.deployment.flower:server_app"
-clientapp = "fedshed.deployment.flower:client_app"
+serverapp = "fedshed.deployment.flower:KIND"
+clientapp = "fedshed.deployment.flower:KIND"
+
+[tool.flwr.app.config]
+ticket = ""
 """
 
 
@@ -60,19 +65,19 @@ class FlowerKit:
         return {"the server": "master/server.crt"}
 
     def master(self) -> Command:
-        """The SuperLink; the study's ServerApp runs beside it and reads FEDSHED_MASTER."""
+        """The SuperLink, and the study beside it (flower_master.py)."""
         tls = ("--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key")
         where = ("--host", self._plan.host, "--port", str(self._plan.port))
-        argv = ("flower-superlink", *where, *tls, "--enable-supernode-auth", OFFLINE)
-        return Command("superlink", "master", argv, {**self._home, "FEDSHED_MASTER": HERE})
+        argv = (*MASTER, "serve", self._address, "flower-superlink", *where, *tls)
+        return Command("superlink", "master", (*argv, "--enable-supernode-auth", OFFLINE), self._home)
 
     def site(self, site: str) -> Command:
-        """The SuperNode of a site; its own port, for the app it starts, is on this machine only."""
+        """The SuperNode of a site, and what answers it; the port between both is on its machine only."""
         port = self._plan.port + 1 + self._plan.sites.index(site)
         argv = (
-            "flower-supernode", "--superlink", self._address, "--root-certificates", "ca.crt",
-            "--auth-supernode-private-key", "node.key", "--host", "127.0.0.1", "--port", str(port),
-            "--node-config", f'site="{HERE}/site.toml"',
+            *SITE, f"127.0.0.1:{port}", "flower-supernode", "--superlink", self._address,
+            "--root-certificates", "ca.crt", "--auth-supernode-private-key", "node.key",
+            "--host", "127.0.0.1", "--port", str(port),
         )  # fmt: skip
         return Command(f"supernode-{site}", f"sites/{site}", argv, {**QUIET, "FLWR_HOME": f"{HERE}/flwr"})
 
@@ -90,7 +95,7 @@ class FlowerKit:
 
     def start(self) -> Command:
         """Submit the run."""
-        return Command("run", "master", ("flwr", "run", "app", NAME), self._home)
+        return Command("run", "master", (*MASTER, "start", "flwr", "run", "app", NAME), self._home)
 
     @property
     def _home(self) -> dict[str, str]:
