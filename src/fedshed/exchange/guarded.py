@@ -12,8 +12,9 @@ from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, DesignFacts, Gate
 from fedshed.privacy.policy import Objection, curvature, objections, scalars
 from fedshed.protocol.codec import Reply, Request, codec_of, encode
-from fedshed.protocol.messages import Declined, Message
+from fedshed.protocol.messages import Declined, Message, Search
 
+FREE = ("theta", "anchor", "inverse", "g")  # what a Master chooses, of all that a request holds
 UNANSWERABLE = Objection("an answer that can be computed at this point", "")
 
 
@@ -70,10 +71,17 @@ class Guarded:
 
 
 def _points(request: Request, digest: str) -> tuple[str, ...]:
-    """The parameters that a request asks about; a step in the algorithm's own code is one too."""
-    thetas = [getattr(part, "theta", None) for part in request.located]
-    known = digests([theta.tobytes() for theta in thetas if theta is not None])
-    return tuple(dict.fromkeys(known)) or (digest,)
+    """What a request asks about: each theta, the end of each search, each matrix that came along.
+
+    A request in the algorithm's own code is one too.
+    """
+    found: list[bytes] = []
+    for part in (*request.located, request.mine):
+        if isinstance(part, Search):
+            found.append((part.theta + part.direction).tobytes())
+        arrays = (getattr(part, name) for name in getattr(part, "__struct_fields__", ()) if name in FREE)
+        found += [value.tobytes() for value in arrays if value is not None]
+    return tuple(dict.fromkeys(digests(found))) or (digest,)
 
 
 def _digest(value: Any) -> str:

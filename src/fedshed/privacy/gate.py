@@ -14,6 +14,7 @@ from fedshed.privacy.policy import Objection, Policy
 
 # Requests of a kind that a study may make, each as often as it likes: the preparation has one way to go.
 DIFFERENT = {"Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Play": 1}
+MOST_ANSWERS = 5000  # to one approved study, over all its runs
 SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...
 ENDED = "the study has ended at this site after too many refusals, and has to be approved again; the last: "
 
@@ -155,6 +156,9 @@ class Gate:
         if self.scope.points is not None and len(study.points | set(asked.points)) > self.scope.points:
             most = f"at most {self.scope.points} points in a study (points in the study's file)"
             found.append(Objection(most, f"{len(study.points)} were asked about"))
+        if self.scope.pinned and study.answers >= MOST_ANSWERS:
+            most = f"at most {MOST_ANSWERS} answers in a study: let the site approve the study again"
+            found.append(Objection(most, ""))
         if self.scope.pinned and asked.kind and not self._as_before(asked, study.asked):
             once = "one plan in a study: let the site approve the study again if the tables have changed"
             found.append(Objection(once, f"another {asked.kind} than before"))
