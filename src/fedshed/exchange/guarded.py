@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from fedshed._utils.errors import DisclosureError, Error
 from fedshed.exchange.site import Site
-from fedshed.privacy.policy import Gate, objections, scalars
+from fedshed.exchange.watched import WatchedModel
+from fedshed.objectives import LinearModel
+from fedshed.privacy.points import ForbiddenPointError, PointRules, quadratic
+from fedshed.privacy.policy import Gate, Policy, objections, scalars
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Message
 
@@ -14,10 +18,23 @@ from fedshed.protocol.messages import Message
 class Guarded:
     """A site behind its gate: over any transport it answers as the site would, or not at all."""
 
+    watches: ClassVar[bool] = True  # the points that are asked about
+
     def __init__(self, site: Site, gate: Gate) -> None:
         self._site, self._gate = site, gate
         self._codec = codec_of(site.conversation, site.objective.dim)
         self._objections = objections(gate.policy, site.objective)
+        self._watched = _watched(gate.policy, site) if self.watches else None
+
+    @property
+    def withheld(self) -> int:
+        """Points at which an answer was held back by a rule at points."""
+        return 0 if self._watched is None else self._watched.withheld
+
+    @property
+    def leverage(self) -> float | None:
+        """The largest share of one row in what was released."""
+        return None
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply, if the policy allows it."""
@@ -25,11 +42,18 @@ class Guarded:
         try:
             if self._objections:
                 return self._gate.release(what, b"", 0, self._objections)
-            reply = self._site.handle(payload)
+            reply = self._answered(what, payload)
             parts = self._codec.decode_reply(reply).parts
             return self._gate.release(f"{what} -> {_kinds(parts)}", reply, sum(map(scalars, parts)))
         except DisclosureError as error:
             raise DisclosureError(f"site {self._site.name!r}: {error}") from None
+
+    def _answered(self, what: str, payload: bytes) -> bytes:
+        """The site's reply; at a point that a rule forbids, none, and the refusal is on record."""
+        try:
+            return self._site.handle(payload)
+        except ForbiddenPointError as error:
+            return self._gate.release(what, b"", 0, [error.objection])
 
     def answer(self, payload: bytes) -> bytes:
         """The encoded reply, whatever happens: what is refused is declined, with the rule."""
@@ -41,6 +65,16 @@ class Guarded:
     def forget(self) -> None:
         """Lose the cache, as a restarted process would; the record stays."""
         self._site.forget()
+
+
+def _watched(policy: Policy, site: Site) -> WatchedModel | None:
+    """The site's model, whose points are looked at from now on; all answers of a quadratic one are alike."""
+    model = site.objective
+    if not isinstance(model, LinearModel) or quadratic(model):
+        return None
+    watched = WatchedModel(model, PointRules(policy, model))
+    site.watch(watched)
+    return watched
 
 
 def _kinds(parts: Sequence[Message]) -> str:
