@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ class WatchedModel:
         self._model, self._rules = model, rules
         self.weight, self.dim = model.weight, model.dim
         self.withheld = 0  # points at which an answer was held back
-        self._allowed: list[Vector] = []
+        self._allowed: list[bytes] = []
         self._weighed: list[tuple[Vector, NDArray[np.float64]]] = []
 
     def start(self) -> None:
@@ -47,7 +48,7 @@ class WatchedModel:
         point = self._model.at(theta)
         if not self._known(theta):
             self._demand(theta, point, self._rules.of_gradient(point))
-            self._allowed = [*self._allowed[1 - REMEMBERED :], theta.copy()]
+            self._allowed = [*self._allowed[1 - REMEMBERED :], theta.tobytes()]
         return WatchedPoint(self, theta, point)
 
     def curvature_at(self, theta: Vector, point: LinearPoint) -> None:
@@ -76,38 +77,38 @@ class WatchedModel:
 
     def limited(self, search: Search, costs: Costs) -> Costs:
         """Costs and slopes of a search, infinite at the points that a rule forbids."""
-        allowed = self._rules.costs_allowed(costs.values)
-        for end in (-1, 0):  # the longest step, and the shortest; those between are between allowed points
-            self._trim(search, costs.values, allowed, end)
+        allowed = np.asarray(costs.values <= self._rules.largest_cost)
+        order = np.argsort(search.etas)
+        self._trim(search, costs.values, allowed, order[::-1])  # from the longest step down
+        if not (search.etas[order[0]] >= 0 and self._known(search.theta)):
+            self._trim(search, costs.values, allowed, order)  # all others are between two allowed points
         if allowed.all():
             return costs
         self.withheld += int((~allowed & np.isfinite(costs.values)).sum())
         slopes = None if costs.slopes is None else np.where(allowed, costs.slopes, np.inf)
         return Costs(np.where(allowed, costs.values, np.inf), slopes)
 
-    def _trim(self, search: Search, costs: Scalars, allowed: NDArray[np.bool_], end: int) -> None:
-        """Forbid the steps at one end of a search until a point there is allowed."""
-        order = np.argsort(search.etas)
-        while (left := order[allowed[order]]).size:
-            j = left[end]
-            if end == 0 and search.etas[j] >= 0 and self._known(search.theta):
-                return
-            objection = self._objection(search, float(search.etas[j]), float(costs[j]))
+    def _trim(self, search: Search, costs: Scalars, allowed: NDArray[np.bool_], order: Any) -> None:
+        """Forbid the first steps in this order until one is allowed."""
+        for j in order[allowed[order]].tolist():
+            eta, cost = float(search.etas[j]), float(costs[j])
+            objection = self._objection(search, eta, cost)
             if objection is None:
                 return
-            if self._rules.fits(float(costs[j])):
+            if self._rules.fits(cost):
                 raise ForbiddenPointError(search.theta, objection, fits=True)
             allowed[j] = False
 
     def _objection(self, search: Search, eta: float, cost: float) -> Objection | None:
+        """What the rules have against a step, unless an update was asked for there or where it began."""
         if self._known(search.theta + eta * search.direction):
             return None
         z = self._model.margins(search.theta) + eta * self._model.shift(search.direction)
-        return self._rules.of_slopes(cost, self._model.slopes(z))
+        return self._rules.of_step(cost, z)
 
     def _known(self, theta: Vector) -> bool:
         """Whether a gradient at theta is known to be allowed."""
-        return any(np.array_equal(theta, at) for at in self._allowed)
+        return theta.tobytes() in self._allowed
 
     def null_moments(self) -> Scalars:
         """Sums from which a start at the model without columns follows."""

@@ -12,13 +12,17 @@ All answers of a quadratic loss follow from one cross-product, whatever the poin
 
 from __future__ import annotations
 
+from functools import cached_property
+from math import exp, expm1, inf, isfinite, log1p
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dasum
 
 from fedshed._utils.errors import DisclosureError
-from fedshed.linalg.arrays import Scalars, Vector
+from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LinearModel
 from fedshed.objectives.base import LinearPoint
 from fedshed.objectives.families import FAMILIES
@@ -26,6 +30,7 @@ from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial
 from fedshed.privacy.policy import Objection, Policy
 
+TINY, HUGE = 1e-200, 1e200  # sums of squares that have neither lost digits nor overflowed
 ROUNDING = 1e-9  # of a number of rows, or of a deviance
 OF_A_GOOD_FIT = 0.5  # of `effective_rows`, where a site's rows fit as well as without any columns
 FEW_COUNT = (
@@ -36,6 +41,10 @@ FITS_BADLY = (
     "a deviance of at most {most:g} times that of the model without columns at each point asked about "
     "(max_deviance); standardise the columns, or choose the algorithm newton or lbfgs"
 )
+
+
+# what a study's stages have in common, as long as a site holds the rows
+_KNOWN: WeakKeyDictionary[LinearModel, tuple[float, float]] = WeakKeyDictionary()
 
 
 class ForbiddenPointError(DisclosureError):
@@ -55,13 +64,15 @@ def effective_rows(weights: NDArray[np.float64]) -> float:
 
     A column of zeros says nothing about any row, and counts as all of them.
     """
-    sizes = np.abs(weights)
-    largest = sizes.max(axis=0, initial=0.0)
-    if not np.isfinite(largest).all():
-        return 1.0
-    shares = sizes / np.where(largest > 0, largest, 1.0)
-    counts = np.square(shares.sum(axis=0)) / np.maximum(np.square(shares).sum(axis=0), 1.0)
-    return float(np.where(largest > 0, counts, len(weights)).min(initial=len(weights)))
+    if weights.ndim > 1:
+        return min(map(effective_rows, np.ascontiguousarray(weights.T)), default=float(len(weights)))
+    squares = float(weights @ weights)
+    if TINY < squares < HUGE:
+        return float(dasum(weights)) ** 2 / squares
+    largest = float(np.abs(weights).max(initial=0.0))
+    if largest == 0.0:
+        return float(len(weights))
+    return effective_rows(weights / largest) if isfinite(largest) else 1.0
 
 
 def saturates(model: LinearModel) -> bool:
@@ -72,6 +83,19 @@ def saturates(model: LinearModel) -> bool:
 def quadratic(model: LinearModel) -> bool:
     """Whether all answers about a model follow from one cross-product."""
     return any(family.quadratic for family in FAMILIES.values() if family.objective is type(model))
+
+
+def _known_costs(model: LinearModel) -> tuple[float, float]:
+    """The larger cost of the points that every study passes, and the cost if each row fitted best."""
+    null = model.null()
+    levels = type(null).null_levels(null.null_moments())
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = null.margins(levels)
+        losses = null.losses(z)
+        costs = [float(null.mean(losses))] + [null.at(np.zeros_like(levels)).value] * saturates(model)
+        plain = type(null).excess is LinearModel.excess
+        least = 0.0 if plain else float(null.mean(losses - null.excess(z)))
+    return max(costs), least
 
 
 class PointRules:
@@ -85,36 +109,50 @@ class PointRules:
 
     def __init__(self, policy: Policy, model: LinearModel) -> None:
         self._policy, self._model = policy, model
-        self._weights = model.weights
-        null = model.null()
-        levels = type(model).null_levels(null.null_moments())
-        with np.errstate(over="ignore", invalid="ignore"):
-            points = [null.at(levels)] + [null.at(np.zeros_like(levels))] * saturates(model)
-            costs = [point.value for point in points]
-            least = costs[0] - points[0].fit.deviance / 2 / model.weight  # where each row fits best
-        self._known = max(costs)
-        bounded = saturates(model) and np.isfinite(policy.max_deviance)
-        self._most = least + policy.max_deviance * (self._known - least) if bounded else np.inf
+        self._weights, self._saturates = model.weights, saturates(model)
+
+    @cached_property
+    def _costs(self) -> tuple[float, float]:
+        """The cost at the points that every study passes, the larger; and the largest that is allowed."""
+        if self._model not in _KNOWN:
+            _KNOWN[self._model] = _known_costs(self._model)
+        known, least = _KNOWN[self._model]
+        most = least + self._policy.max_deviance * (known - least) if self._saturates else inf
+        return known, most + ROUNDING * max(1.0, abs(most))
 
     def fits(self, cost: float) -> bool:
         """Whether the site's rows fit no worse than at the points that every study passes."""
-        return cost <= self._known + ROUNDING * abs(self._known)
+        known, _ = self._costs
+        return cost <= known + ROUNDING * abs(known)
 
-    def costs_allowed(self, costs: Scalars) -> NDArray[np.bool_]:
-        """Which costs come from points with a deviance that the policy allows."""
-        return np.asarray(costs <= self._most + ROUNDING * max(1.0, abs(self._most)))
+    @property
+    def largest_cost(self) -> float:
+        """The cost of a point with the largest deviance that the policy allows."""
+        return self._costs[1]
 
     def of_gradient(self, point: LinearPoint) -> Objection | None:
         """What the policy has against the cost and the gradient at a point."""
         value = point.value
-        if not self.costs_allowed(np.array([value]))[0]:
+        if not value <= self.largest_cost:
             rule = FITS_BADLY.format(most=self._policy.max_deviance)
-            return Objection(rule, f"the mean loss is {value:.6g}, and {self._most:.6g} is allowed")
-        return self.of_slopes(value, point.slopes)
+            return Objection(rule, f"the mean loss is {value:.6g}, and {self.largest_cost:.6g} is allowed")
+        return self._few(value, point.slopes, "gradient")
 
-    def of_slopes(self, cost: float, slopes: NDArray[np.float64]) -> Objection | None:
-        """What the policy has against a point with this cost and these slopes of its rows."""
-        return self._few(cost, slopes, "gradient")
+    def of_step(self, cost: float, z: NDArray[np.float64]) -> Objection | None:
+        """What the policy has against a step of a search, by its cost and margins."""
+        return None if self._many(cost, z) else self._few(cost, self._model.slopes(z), "gradient")
+
+    def _many(self, cost: float, z: NDArray[np.float64]) -> bool:
+        """Whether enough rows of two classes count, as a bound tells that is faster than all slopes.
+
+        With s = |l'| <= 1, (sum s)^2 / sum s^2 >= sum s; and s = 1 - exp(-l) >= l (1 - exp(-L)) / L for all
+        losses l <= L.
+        """
+        if type(self._model) is not Logistic or self._weights is not None or not cost <= self.largest_cost:
+            return False
+        largest = max(float(z.max()), -float(z.min()))  # |margin|
+        loss = largest + log1p(exp(-largest))
+        return len(z) * cost * -expm1(-loss) / loss >= self._policy.effective_rows
 
     def of_curvature(self, point: LinearPoint) -> Objection | None:
         """What the policy has against the curvature at a point."""
