@@ -62,7 +62,7 @@ SITES = ("a", "b", "c")
 NAME = bytes(range(STUDY + RUN))  # of a run of a study, as some Master may call it
 OPEN = Policy(
     min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_parameters_per_row=10.0, max_curvature=1e9,
-    max_numbers=1e9, max_refusals=1_000_000,
+    max_numbers=1e9, max_refusals=1_000_000, effective_rows=1, max_deviance=1e300,
 )  # fmt: skip
 MODEL = Study(family="logistic", target="y", l2=1e-2)
 STUDY = StudyFile(MODEL, SITES)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 from fedshed._utils.errors import DisclosureError, Error
 from fedshed.exchange.site import Site
+from fedshed.exchange.watched import WatchedModel
+from fedshed.objectives import LinearModel
 from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, DesignFacts, Gate
-from fedshed.privacy.policy import Objection, curvature, objections, scalars
+from fedshed.privacy.points import ForbiddenPointError, PointRules, quadratic
+from fedshed.privacy.policy import Objection, Policy, curvature, objections, scalars
 from fedshed.protocol.codec import Reply, Request, codec_of, encode
 from fedshed.protocol.messages import Declined, Message, Search
 
@@ -21,11 +24,24 @@ UNANSWERABLE = Objection("an answer that can be computed at this point", "")
 class Guarded:
     """A site behind its gate: over any transport it answers as the site would, or not at all."""
 
+    watches: ClassVar[bool] = True  # the points that are asked about
+
     def __init__(self, site: Site, gate: Gate, design: DesignFacts | None = None) -> None:
         self._site, self._gate = site, gate
         self._codec = codec_of(site.conversation, site.objective.dim)
         self._design = DesignFacts(parameters=site.objective.dim) if design is None else design
         self._objections = objections(gate.policy, site.objective)
+        self._watched = _watched(gate.policy, site) if self.watches else None
+
+    @property
+    def withheld(self) -> int:
+        """Points at which an answer was held back by a rule at points."""
+        return 0 if self._watched is None else self._watched.withheld
+
+    @property
+    def leverage(self) -> float | None:
+        """The largest share of one row in what was released."""
+        return None
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply, if the policy allows it."""
@@ -33,7 +49,7 @@ class Guarded:
         try:
             if self._objections:
                 return self._gate.release(_kinds(request.parts), b"", 0, self._objections)
-            return self._released(request, self._site.handle(payload))
+            return self._released(request, self._answered(_kinds(request.parts), payload))
         except DisclosureError as error:
             raise DisclosureError(f"site {self._site.name!r}: {error}") from None
 
@@ -58,6 +74,13 @@ class Guarded:
             curvature=sum(map(curvature, reply.parts)),
         )
 
+    def _answered(self, what: str, payload: bytes) -> bytes:
+        """The site's reply; at a point that a rule forbids, none, and the refusal is on record."""
+        try:
+            return self._site.handle(payload)
+        except ForbiddenPointError as error:
+            return self._gate.release(what, b"", 0, [error.objection])
+
     def answer(self, payload: bytes) -> bytes:
         """The encoded reply, whatever happens: what is refused is declined, with the rule."""
         try:
@@ -68,6 +91,16 @@ class Guarded:
     def forget(self) -> None:
         """Lose the cache, as a restarted process would; the record stays."""
         self._site.forget()
+
+
+def _watched(policy: Policy, site: Site) -> WatchedModel | None:
+    """The site's model, whose points are looked at from now on; all answers of a quadratic one are alike."""
+    model = site.objective
+    if not isinstance(model, LinearModel) or quadratic(model):
+        return None
+    watched = WatchedModel(model, PointRules(policy, model))
+    site.watch(watched)
+    return watched
 
 
 def _points(request: Request, digest: str) -> tuple[str, ...]:

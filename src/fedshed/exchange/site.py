@@ -8,10 +8,12 @@ from typing import Any, Optional
 import numpy as np
 
 from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
+from fedshed.exchange.watched import WatchedModel
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
+from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, at_trial_point
@@ -31,8 +33,15 @@ class Site:
         self._codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
         self._listens = conversation.lossy and type(conversation).sent is not Conversation.sent
         self._cache: Any = None
+        self._watched: WatchedModel | None = None
         self._counter = _HessianCounter(objective)
         self._agent = Agent(name, self._counter)
+
+    def watch(self, watched: WatchedModel) -> None:
+        """Answer from now on only at points that the rules allow."""
+        self._watched = watched
+        self._counter = _HessianCounter(watched)
+        self._agent = Agent(self.name, self._counter)
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request; the cache changes only if all parts were answered.
@@ -47,6 +56,8 @@ class Site:
 
     def _handled(self, request: Request) -> bytes:
         self._counter.start(self.conversation.anchor(self._cache))
+        if self._watched is not None:
+            self._watched.start()
         cache = self._cache
         answers: list[Message] = []
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
@@ -56,6 +67,8 @@ class Site:
                 else:
                     cache, answer = self._answer(cache, located, request.mine, trial=located is not part)
                     answers.append(answer)
+            if self._watched is not None:
+                answers = [self._limited(*pair) for pair in zip(request.parts, answers, strict=True)]
         reply = Reply(request.run, request.number, self._counter.hessians, answers)
         encoded = self._codec.encode_reply(reply, request.accuracy)
         if self._listens:  # what the Master sees is what the agent must go on from
@@ -85,12 +98,22 @@ class Site:
         slopes = _or_infinite(self.objective.slopes_along(*along)) if search.slopes else None
         return Costs(_or_infinite(self.objective.along(*along)), slopes)
 
+    def _limited(self, part: Message, answer: Message) -> Message:
+        """An answer to a search, infinite at the points that the rules forbid; any other as it is."""
+        if self._watched is None or not (isinstance(part, Search) and isinstance(answer, Costs)):
+            return answer
+        return self._watched.limited(part, answer)
+
     def _answer(self, cache: Any, part: Any, own_part: Any, trial: bool) -> tuple[Any, Message]:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
         if at_trial_point(part):
             raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
         try:
             return self.conversation.respond(self._agent, cache, part, own_part)
+        except ForbiddenPointError as error:
+            if trial and not error.fits and np.array_equal(error.theta, part.theta):
+                return cache, Undefined()
+            raise
         except (ValueError, ArithmeticError, SingularError, CodecError) as error:
             if trial:
                 return cache, Undefined()

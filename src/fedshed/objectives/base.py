@@ -131,6 +131,7 @@ class LinearModel:
         self.weight = float(X.shape[0] if weights is None else weights.sum())
         self.dim = int(X.shape[1])
         self._last: tuple[Vector, NDArray[np.float64]] | None = None  # the last theta and its margins
+        self._shift: tuple[Vector, NDArray[np.float64]] | None = None  # the last direction and X d
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is evaluated alone."""
@@ -149,7 +150,7 @@ class LinearModel:
         """Costs along a direction: two products with X, then O(N) a step size."""
         if self.slot and (together := self.slot.along(theta, direction, etas)) is not None:
             return together
-        z, u = self.margins(theta), self.linear(direction)
+        z, u = self.margins(theta), self.shift(direction)
         if z.ndim == 1 and len(z) <= SHORT:
             return np.asarray(self.mean(self.losses(z + etas[:, None] * u)))
         return np.array([self.mean(self.losses(z + eta * u)) for eta in etas])
@@ -158,7 +159,7 @@ class LinearModel:
         """Slopes along a direction, as cheap as costs: the mean of l'(z + eta u) u."""
         if self.slot and (together := self.slot.slopes_along(theta, direction, etas)) is not None:
             return together
-        z, u = self.margins(theta), self.linear(direction)
+        z, u = self.margins(theta), self.shift(direction)
         if z.ndim == 1 and len(z) <= SHORT:
             return np.asarray(self.slopes(z + etas[:, None] * u) @ self.shares(u))
         return np.array([float(np.vdot(self.shares(self.slopes(z + eta * u)), u)) for eta in etas])
@@ -169,6 +170,12 @@ class LinearModel:
             z = self.linear(theta)
             self._last = theta.copy(), z if self.offset is None else z + self.offset
         return self._last[1]
+
+    def shift(self, direction: Vector) -> NDArray[np.float64]:
+        """X d; that of the last direction is kept, for costs and slopes are asked for along the same."""
+        if self._shift is None or not np.array_equal(self._shift[0], direction):
+            self._shift = direction.copy(), self.linear(direction)
+        return self._shift[1]
 
     def linear(self, direction: Vector) -> NDArray[np.float64]:
         """X d."""
@@ -316,20 +323,30 @@ class LinearPoint:
     def __init__(self, model: LinearModel, z: NDArray[np.float64]) -> None:
         self._model, self._z = model, z
 
-    @property
+    @cached_property
     def value(self) -> float:
         """Mean loss."""
         return float(self._model.mean(self._model.losses(self._z)))
 
+    @cached_property
+    def slopes(self) -> NDArray[np.float64]:
+        """l' of each row."""
+        return self._model.slopes(self._z)
+
+    @cached_property
+    def curvatures(self) -> NDArray[np.float64]:
+        """l'' of each row."""
+        return self._model.curvatures(self._z)
+
     @property
     def gradient(self) -> Vector:
         """X'l'/N."""
-        return self._model.slope_product(self._model.shares(self._model.slopes(self._z)))
+        return self._model.slope_product(self._model.shares(self.slopes))
 
     @cached_property
     def factor(self) -> Rows:
         """F = diag(l''/N)^(1/2) X, dense or CSR as X is."""
-        return self._model.curvature_factor(self._model.shares(self._model.curvatures(self._z)))
+        return self._model.curvature_factor(self._model.shares(self.curvatures))
 
     @cached_property
     def narrow(self) -> Narrow | Batched:
@@ -338,7 +355,7 @@ class LinearPoint:
 
     def narrow_factor(self) -> Narrow:
         """The factor on the columns that matter; which these are is found once for a small table."""
-        narrow = self._model.narrow_rows(self._model.shares(self._model.curvatures(self._z)))
+        narrow = self._model.narrow_rows(self._model.shares(self.curvatures))
         return narrowed(self.factor) if narrow is None else narrow
 
     @cached_property

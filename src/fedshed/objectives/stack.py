@@ -193,7 +193,7 @@ class SeatedPoint(LinearPoint):
         super().__init__(model, joint.margins[place])
         self._joint, self._place = joint, place
 
-    @property
+    @cached_property
     def value(self) -> float:
         """Mean loss."""
         return float(self._joint.values[self._place])

@@ -32,6 +32,8 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     min_rows_per_level: int = 5  # of a column with two levels
     max_parameters_per_row: float = 0.2
     max_scalars: int = 1_000_000  # numbers released in one study
+    effective_rows: int = 10  # that count at a point; 1 switches the rule off
+    max_deviance: float = 1.5  # at a point, of the model without columns or theta = 0; 1e300: no rule
     max_curvature: float = 0.2  # entries of Hessians per row and column of the design, over all studies
     max_numbers: float = 1.0  # the same of all numbers
     max_refusals: int = 3  # in one study, which then ends

@@ -1,0 +1,172 @@
+"""A model whose points are looked at before anything about them leaves its site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.columns import Batched, Narrow
+from fedshed.linalg.rows import Rows
+from fedshed.objectives import Fit, LinearModel
+from fedshed.objectives.base import LinearPoint
+from fedshed.privacy.points import ForbiddenPointError, PointRules
+from fedshed.privacy.policy import Objection
+from fedshed.protocol.messages import Costs, Search
+
+REMEMBERED = 4  # points whose gradients are known to be allowed
+
+
+class WatchedModel:
+    """A model that answers only where the rules at points allow it, whichever algorithm asks.
+
+    An algorithm sees its site through this objective and nothing else, so no kind of request can be
+    forgotten.  `weighed` has the weights of rows behind the gradients and curvatures of the last request.
+    """
+
+    def __init__(self, model: LinearModel, rules: PointRules) -> None:
+        self._model, self._rules = model, rules
+        self.weight, self.dim = model.weight, model.dim
+        self.withheld = 0  # points at which an answer was held back
+        self._allowed: list[bytes] = []
+        self._weighed: list[tuple[Vector, NDArray[np.float64]]] = []
+
+    def start(self) -> None:
+        """A request begins."""
+        self._weighed = []
+
+    @property
+    def weighed(self) -> Iterator[NDArray[np.float64]]:
+        """The weights of rows, an array of one column or more for each gradient and curvature."""
+        return (weights for _, weights in self._weighed)
+
+    def at(self, theta: Vector) -> WatchedPoint:
+        """The cost at theta, if a gradient there may leave."""
+        point = self._model.at(theta)
+        if not self._known(theta):
+            self._demand(theta, point, self._rules.of_gradient(point))
+            self._allowed = [*self._allowed[1 - REMEMBERED :], theta.tobytes()]
+        return WatchedPoint(self, theta, point)
+
+    def curvature_at(self, theta: Vector, point: LinearPoint) -> None:
+        """Whether a curvature there may leave."""
+        self._demand(theta, point, self._rules.of_curvature(point))
+        self.weigh(theta, point.curvatures)
+
+    def _demand(self, theta: Vector, point: LinearPoint, objection: Objection | None) -> None:
+        """Refuse a point that a rule forbids, with all that was computed there."""
+        if objection is not None:
+            self.withheld += 1
+            self._weighed = [(at, weights) for at, weights in self._weighed if at is not theta]
+            raise ForbiddenPointError(theta, objection, self._rules.fits(point.value))
+
+    def weigh(self, theta: Vector, weights: NDArray[np.float64]) -> None:
+        """Remember the weights of rows behind what is about to leave."""
+        self._weighed.append((theta, weights))
+
+    def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
+        """Costs along a direction, before `limited` has looked at them."""
+        return self._model.along(theta, direction, etas)
+
+    def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
+        """Slopes along a direction, before `limited` has looked at them."""
+        return self._model.slopes_along(theta, direction, etas)
+
+    def limited(self, search: Search, costs: Costs) -> Costs:
+        """Costs and slopes of a search, infinite at the points that a rule forbids."""
+        allowed = np.asarray(costs.values <= self._rules.largest_cost)
+        order = np.argsort(search.etas)
+        self._trim(search, costs.values, allowed, order[::-1])  # from the longest step down
+        if not (search.etas[order[0]] >= 0 and self._known(search.theta)):
+            self._trim(search, costs.values, allowed, order)  # all others are between two allowed points
+        if allowed.all():
+            return costs
+        self.withheld += int((~allowed & np.isfinite(costs.values)).sum())
+        slopes = None if costs.slopes is None else np.where(allowed, costs.slopes, np.inf)
+        return Costs(np.where(allowed, costs.values, np.inf), slopes)
+
+    def _trim(self, search: Search, costs: Scalars, allowed: NDArray[np.bool_], order: Any) -> None:
+        """Forbid the first steps in this order until one is allowed."""
+        for j in order[allowed[order]].tolist():
+            eta, cost = float(search.etas[j]), float(costs[j])
+            objection = self._objection(search, eta, cost)
+            if objection is None:
+                return
+            if self._rules.fits(cost):
+                raise ForbiddenPointError(search.theta, objection, fits=True)
+            allowed[j] = False
+
+    def _objection(self, search: Search, eta: float, cost: float) -> Objection | None:
+        """What the rules have against a step, unless an update was asked for there or where it began."""
+        if self._known(search.theta + eta * search.direction):
+            return None
+        z = self._model.margins(search.theta) + eta * self._model.shift(search.direction)
+        return self._rules.of_step(cost, z)
+
+    def _known(self, theta: Vector) -> bool:
+        """Whether a gradient at theta is known to be allowed."""
+        return theta.tobytes() in self._allowed
+
+    def null_moments(self) -> Scalars:
+        """Sums from which a start at the model without columns follows."""
+        return self._model.null_moments()
+
+    def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
+        """A matrix F with F'F the sum of squared scores of the rows."""
+        self.weigh(theta, np.square(self.at(theta).slopes))
+        return self._model.scatter(theta, inverse, power, counts)
+
+    def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
+        """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
+        self.weigh(theta, np.square(self.at(theta).slopes))
+        return self._model.cluster_scores(theta, inverse)
+
+
+class WatchedPoint:
+    """A point at which a gradient may leave; a curvature is looked at when it is asked for."""
+
+    def __init__(self, watched: WatchedModel, theta: Vector, point: LinearPoint) -> None:
+        self._watched, self._theta, self._point = watched, theta, point
+
+    @property
+    def value(self) -> float:
+        """Mean loss."""
+        return self._point.value
+
+    @property
+    def slopes(self) -> NDArray[np.float64]:
+        """l' of each row."""
+        return self._point.slopes
+
+    @property
+    def gradient(self) -> Vector:
+        """The gradient."""
+        self._watched.weigh(self._theta, self.slopes)
+        return self._point.gradient
+
+    @property
+    def factor(self) -> Rows:
+        """A matrix F with Hessian = F'F."""
+        return self._of_curvature().factor
+
+    @property
+    def narrow(self) -> Narrow | Batched:
+        """The same on the columns that matter."""
+        return self._of_curvature().narrow
+
+    @property
+    def information(self) -> Rows:
+        """A matrix F with expected information = F'F."""
+        return self._of_curvature().information
+
+    @property
+    def fit(self) -> Fit:
+        """Deviance and the like."""
+        return self._point.fit
+
+    def _of_curvature(self) -> LinearPoint:
+        self._watched.curvature_at(self._theta, self._point)
+        return self._point
