@@ -11,8 +11,10 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -20,9 +22,12 @@ from msgspec.structs import replace
 
 import fedshed
 from fedshed.datasets.examples import TARGET
+from fedshed.deployment.example import write_tables
+from fedshed.deployment.join import join, read_requests
 from fedshed.deployment.local import Programs, listening
 from fedshed.deployment.new import write
 from fedshed.deployment.plan import Command, Deployment, read_plan
+from fedshed.deployment.renew import renew
 from fedshed.fitting.fit import fit
 from fedshed.fitting.model import Model
 from fedshed.preparation import Study
@@ -34,6 +39,7 @@ pytestmark = [
 ]
 SITES = ("a", "b", "c")
 COLUMNS = ("texture", "smoothness", "compactness")
+Make: TypeAlias = Callable[[Path, Deployment], object]  # what writes a deployment's folder
 TARGETS = {"logistic": TARGET, "linear": "radius"}
 
 
@@ -47,10 +53,24 @@ def free_port() -> int:
                 return port
 
 
-def deployed(root: Path, engine: str, family: str = "linear") -> Deployment:
+def joined(root: Path, plan: Deployment) -> None:
+    """As `deploy new`, with keys that were made at the sites; then each key is put beside what came back."""
+    sent = root.with_name(f"{root.name}-sent")
+    sent.mkdir()
+    for site in plan.sites:
+        join(site, plan.engine, root.with_name(f"{root.name}-{site}"))
+        shutil.copy(root.with_name(f"{root.name}-{site}") / f"{site}.join", sent)
+    write(root, plan, read_requests(sent, plan.engine, plan.sites))
+    for site in plan.sites:
+        assert not list((root / "sites" / site).rglob("*.key"))
+        shutil.copytree(root.with_name(f"{root.name}-{site}"), root / "sites" / site, dirs_exist_ok=True)
+    write_tables({site: root / "sites" / site / "table.csv" for site in plan.sites})
+
+
+def deployed(root: Path, engine: str, family: str = "linear", make: Make = write) -> Deployment:
     """The folder of `deploy new`, its study cut down to a few exchanges."""
     plan = Deployment(engine, SITES, port=free_port())  # type: ignore[arg-type]
-    write(root, plan)
+    make(root, plan)
     study = root / "master" / "study.toml"
     names = ", ".join(f'"{name}"' for name in COLUMNS)
     text = study.read_text().replace('family = "logistic" ', f'family = "{family}" ')
@@ -104,13 +124,16 @@ def hostile_app(app: Path, marker: Path) -> Path:
 
 @pytest.mark.parametrize(("engine", "family"), [("nvflare", "logistic"), ("flower", "linear")])
 def test_a_deployment_gives_what_fit_gives(tmp_path, engine, family):
-    """Three sites, TLS, each with its own key: the same model bit for bit, and nothing is left running.
+    """Three sites, TLS, keys made at the sites: the same model bit for bit, and nothing is left running.
 
     On Flower the run brings an app with code in it, which neither the Master nor a site starts.
     """
-    deployed(tmp_path, engine, family)
+    tmp_path /= "study"
+    deployed(tmp_path, engine, family, joined)
     if engine == "flower":
         hostile_app(tmp_path / "master" / "app", tmp_path / "ran")
+    else:
+        assert len(renew(tmp_path)) == 2 + len(SITES)
     began = time.monotonic()
     process = local(tmp_path)
     out, err = process.communicate(timeout=240)

@@ -18,7 +18,6 @@ from secrets import token_bytes
 from threading import Event, Thread
 from typing import Any
 
-import httpx
 from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.interceptors import (
@@ -50,7 +49,7 @@ class Runtime:
         request = AcquireTaskRequest(supported_task_types=[kind])
         while True:
             token = None
-            with suppress(httpx.HTTPError):  # it does not listen yet, or not any more
+            with suppress(Exception):  # it does not listen yet, or not any more: whatever it is, ask again
                 token = self._acquiring.AcquireTask(request).token
             if token:
                 yield token
@@ -80,7 +79,7 @@ class Runtime:
 
 def _alive(client: RuntimeHttpClient, done: Event) -> None:
     while not done.wait(HEARTBEAT_MIN_INTERVAL):
-        with suppress(httpx.HTTPError):
+        with suppress(Exception):  # a heartbeat that is lost is followed by the next
             client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
 
 
