@@ -281,6 +281,8 @@ def run_as_participant(plan: Deployment, site: Path, app: Path) -> None:
 
 
 def test_flower_lets_in_only_registered_keys_over_tls_and_runs_no_app_of_a_participant(tmp_path):
+    from fedshed.deployment.flower_runtime import Runtime
+
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     plan = deployed(ours, "flower")
     write(theirs, plan)
@@ -296,6 +298,12 @@ def test_flower_lets_in_only_registered_keys_over_tls_and_runs_no_app_of_a_parti
         programs.until(lambda: listening(plan), 60.0, "the SuperLink does not listen")
         programs.run(kit.admissions()[0])
         run_as_participant(plan, ours / "sites" / "b", app)
+        trusted = (ours / "sites" / "b" / "ca.crt").read_bytes()
+        with (
+            closing(Runtime(f"localhost:{plan.port}", b"guessed", trusted)) as stranger,
+            pytest.raises(Exception, match="401 Unauthorized"),  # nor does it get the Master's tasks
+        ):
+            stranger.acquired("flwr-serverapp")
         handshake(plan.port, trusting(ours / "sites" / "a" / "ca.crt"))
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(plan.port, trusting(theirs / "sites" / "a" / "ca.crt"))

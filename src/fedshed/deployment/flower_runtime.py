@@ -46,15 +46,23 @@ class Runtime:
 
     def tasks(self, kind: str) -> Iterator[str]:
         """Tokens of the tasks of one kind, as they come; tasks of other kinds are never started."""
-        request = AcquireTaskRequest(supported_task_types=[kind])
         while True:
             token = None
             with suppress(Exception):  # it does not listen yet, or not any more: whatever it is, ask again
-                token = self._acquiring.AcquireTask(request).token
+                token = self.acquired(kind)
             if token:
                 yield token
             else:
                 time.sleep(PAUSE)
+
+    def acquired(self, kind: str) -> str | None:
+        """The token of a task of this kind, if there is one."""
+        request = AcquireTaskRequest(supported_task_types=[kind])
+        return self._acquiring.AcquireTask(request).token or None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._acquiring.close()
 
     @contextmanager
     def task(self, token: str) -> Iterator[RuntimeHttpClient]:

@@ -42,7 +42,7 @@ BUILDERS = [
 class NVFlareKit:
     """Server at the Master, a client at each site; mutual TLS, a name in each certificate."""
 
-    organisation = ORGANISATION
+    organisation, notice = ORGANISATION, ""
 
     def __init__(self, plan: Deployment) -> None:
         self._plan = plan
