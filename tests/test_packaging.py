@@ -26,9 +26,13 @@ ON_REQUEST = {"array-api-strict"}  # a device that only tests name
 # modules that may import an extra at their top: nothing imports them without it
 OF_AN_EXTRA = {
     "deployment/certificates.py": "flower",
-    "deployment/flower_kit.py": "flower",
     "deployment/flower.py": "flower",
+    "deployment/flower_master.py": "flower",
+    "deployment/flower_runtime.py": "flower",
+    "deployment/flower_site.py": "flower",
+    "deployment/join.py": "flower",
     "deployment/nvflare.py": "nvflare",
+    "deployment/nvflare_rejoin.py": "nvflare",
     "ui/server.py": "ui",
 }
 

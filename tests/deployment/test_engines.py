@@ -1,4 +1,4 @@
-"""Real engines: Flower's messages in process, and loopback deployments of Flower and NVFlare over TLS."""
+"""Real engines: deployments of Flower and NVFlare on this machine, over TLS."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -21,14 +22,12 @@ from msgspec.structs import replace
 
 import fedshed
 from fedshed.datasets.examples import TARGET
-from fedshed.deployment.config import StudyFile
 from fedshed.deployment.example import write_tables
+from fedshed.deployment.join import join, read_requests
 from fedshed.deployment.local import Programs, listening
-from fedshed.deployment.master import conduct_study
 from fedshed.deployment.new import write
-from fedshed.deployment.node import Node
-from fedshed.deployment.plan import Deployment, read_plan
-from fedshed.exchange import InProcess
+from fedshed.deployment.plan import Command, Deployment, read_plan
+from fedshed.deployment.renew import renew
 from fedshed.fitting.fit import fit
 from fedshed.fitting.model import Model
 from fedshed.preparation import Study
@@ -40,6 +39,7 @@ pytestmark = [
 ]
 SITES = ("a", "b", "c")
 COLUMNS = ("texture", "smoothness", "compactness")
+Make: TypeAlias = Callable[[Path, Deployment], object]  # what writes a deployment's folder
 TARGETS = {"logistic": TARGET, "linear": "radius"}
 
 
@@ -53,10 +53,24 @@ def free_port() -> int:
                 return port
 
 
-def deployed(root: Path, engine: str, family: str = "linear") -> Deployment:
+def joined(root: Path, plan: Deployment) -> None:
+    """As `deploy new`, with keys that were made at the sites; then each key is put beside what came back."""
+    sent = root.with_name(f"{root.name}-sent")
+    sent.mkdir()
+    for site in plan.sites:
+        join(site, plan.engine, root.with_name(f"{root.name}-{site}"))
+        shutil.copy(root.with_name(f"{root.name}-{site}") / f"{site}.join", sent)
+    write(root, plan, read_requests(sent, plan.engine, plan.sites))
+    for site in plan.sites:
+        assert not list((root / "sites" / site).rglob("*.key"))
+        shutil.copytree(root.with_name(f"{root.name}-{site}"), root / "sites" / site, dirs_exist_ok=True)
+    write_tables({site: root / "sites" / site / "table.csv" for site in plan.sites})
+
+
+def deployed(root: Path, engine: str, family: str = "linear", make: Make = write) -> Deployment:
     """The folder of `deploy new`, its study cut down to a few exchanges."""
     plan = Deployment(engine, SITES, port=free_port())  # type: ignore[arg-type]
-    write(root, plan)
+    make(root, plan)
     study = root / "master" / "study.toml"
     names = ", ".join(f'"{name}"' for name in COLUMNS)
     text = study.read_text().replace('family = "logistic" ', f'family = "{family}" ')
@@ -88,10 +102,38 @@ def programs_of(root: Path) -> list[str]:
     return found
 
 
+HOSTILE = """import os, pathlib
+pathlib.Path({marker!r}).write_text(os.getcwd())
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+client_app = ClientApp()
+server_app = ServerApp()
+"""
+
+
+def hostile_app(app: Path, marker: Path) -> Path:
+    """A Flower app whose code writes a file as soon as anybody loads it."""
+    from fedshed.deployment.flower_kit import APP
+
+    app.mkdir(exist_ok=True)
+    (app / "hostile.py").write_text(HOSTILE.format(marker=str(marker)))
+    text = APP.replace("serverapp = ", 'serverapp = "hostile:server_app" # ')
+    (app / "pyproject.toml").write_text(text.replace("clientapp = ", 'clientapp = "hostile:client_app" # '))
+    return app
+
+
 @pytest.mark.parametrize(("engine", "family"), [("nvflare", "logistic"), ("flower", "linear")])
 def test_a_deployment_gives_what_fit_gives(tmp_path, engine, family):
-    """Three sites, TLS, each with its own key: the same model bit for bit, and nothing is left running."""
-    deployed(tmp_path, engine, family)
+    """Three sites, TLS, keys made at the sites: the same model bit for bit, and nothing is left running.
+
+    On Flower the run brings an app with code in it, which neither the Master nor a site starts.
+    """
+    tmp_path /= "study"
+    deployed(tmp_path, engine, family, joined)
+    if engine == "flower":
+        hostile_app(tmp_path / "master" / "app", tmp_path / "ran")
+    else:
+        assert len(renew(tmp_path)) == 2 + len(SITES)
     began = time.monotonic()
     process = local(tmp_path)
     out, err = process.communicate(timeout=240)
@@ -105,6 +147,7 @@ def test_a_deployment_gives_what_fit_gives(tmp_path, engine, family):
     assert model.inference.model_covariance == expected.inference.model_covariance
     assert engine == "flower" or took < 90
     assert programs_of(tmp_path) == []
+    assert not (tmp_path / "ran").exists()
 
 
 def logs(root: Path) -> str:
@@ -125,139 +168,41 @@ def test_interrupted_it_leaves_nothing_running(tmp_path):
     assert programs_of(tmp_path) == []
 
 
-# Flower without servers
+def killed(programs: Programs, name: str) -> Command:
+    """Kill all processes of a program at once, as a machine that loses its power does; its command."""
+    import psutil
+
+    ((command, process),) = [one for one in programs._running if one[0].name == name]
+    programs._running.remove((command, process))
+    parent = psutil.Process(process.pid)
+    for one in [*parent.children(recursive=True), parent]:
+        one.kill()
+    process.wait(10)
+    return command
 
 
-@pytest.fixture
-def grid(tmp_path, monkeypatch):
-    from flwr.supercore.task_identity import TaskIdentity
-
-    for name in ("_run_id", "_task_id", "_node_id"):  # the process of a running ServerApp has them
-        monkeypatch.setattr(TaskIdentity, name, 1)
-    write_tables({site: tmp_path / site / "table.csv" for site in SITES})
-    for site in SITES:
-        (tmp_path / site / "site.toml").write_text(f'name = "{site}"\n[table]\ncsv = "table.csv"\n')
-    return _grid(tmp_path)
-
-
-def _grid(folder: Path):
-    """A Grid whose nodes are real sites, called in this process through Flower's own serialisation."""
-    from flwr.app import Error, Message
-    from flwr.proto.node_pb2 import NodeInfo
-    from flwr.serverapp import Grid
-    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
-    from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-
-    from fedshed.deployment.flower import replied
-
-    def carried(message: Message) -> Message:
-        with no_object_id_recompute():
-            parts = {key: part.deflate() for key, part in get_all_nested_objects(message).items()}
-            copy = inflate_object_from_contents(message.object_id, parts)
-        copy.metadata.__dict__["_message_id"] = message.object_id
-        return copy
-
-    class Loopback(Grid):
-        """Nodes 1, 2, 3; the replies of those in `silent` are held back, those in `broken` are errors."""
-
-        def __init__(self) -> None:
-            self.silent, self.broken, self.away = set[str](), set[str](), dict[str, float]()
-            self._replies: dict[str, tuple[str, Message]] = {}
-
-        def get_nodes(self) -> Iterable[NodeInfo]:
-            return [
-                NodeInfo(node_id=k, name=site)
-                for k, site in enumerate(SITES, start=1)
-                if time.monotonic() > self.away.get(site, 0.0)
-            ]
-
-        def get_node_ids(self):
-            return [node.node_id for node in self.get_nodes()]
-
-        def push_messages(self, messages):
-            ids = []
-            for message in messages:
-                node = message.metadata.dst_node_id
-                arrived = carried(message)
-                if SITES[node - 1] in self.broken:
-                    reply = Message(Error(code=0, reason="no"), reply_to=arrived)
-                else:
-                    reply = carried(replied(arrived, folder / SITES[node - 1] / "site.toml"))
-                ids.append(arrived.metadata.message_id)
-                self._replies[ids[-1]] = SITES[node - 1], reply
-            return ids
-
-        def pull_messages(self, message_ids):
-            wanted = [i for i in message_ids if i in self._replies and self._replies[i][0] not in self.silent]
-            return [self._replies.pop(i)[1] for i in wanted]
-
-        def set_run(self, run): ...
-        def run(self): ...
-        def create_message(self, *args, **kwargs): ...
-        def send_and_receive(self, messages, *, timeout=None): ...
-
-    return Loopback()
-
-
-def test_sites_on_flower_give_what_fit_gives(grid, tmp_path):
-    from fedshed.deployment.flower import Flower
-
-    study = Study(family="logistic", target=TARGET, l2=1e-3)
-    model, _ = conduct_study(StudyFile(study, SITES), Flower(grid, deadline=5.0))
-    expected = fit({site: read_table(tmp_path / site / "table.csv") for site in SITES}, study)
-    assert model.converged
-    assert model.coefficients == expected.coefficients
-    assert model.trace[-1].exchanges <= 12
-
-
-@pytest.mark.parametrize("algorithm", ["fib-shed", "qn-shed"])
-def test_shed_over_flower_does_not_become_mont_dec(grid, tmp_path, algorithm):
-    """Each message has its own process, yet pairs accumulate and no Hessian is computed anew for them."""
-    from fedshed.deployment.flower import Flower
-
-    study = StudyFile(Study(family="logistic", target=TARGET, l2=0.1, columns=COLUMNS), SITES, algorithm)
-    model, _ = conduct_study(study, Flower(grid, deadline=5.0))
-    lasting, _ = conduct_study(
-        study, InProcess({site: Node.at(tmp_path / site / "site.toml") for site in SITES})
-    )
-    assert model.converged
-    assert model.coefficients == lasting.coefficients
-    assert max(row.q_max for row in model.trace) == len(COLUMNS)
-    assert model.trace[-1].hessians == lasting.trace[-1].hessians
-
-
-def test_a_late_reply_over_flower_comes_with_a_later_exchange(grid):
-    from fedshed.deployment.flower import Flower
-
-    transport = Flower(grid, deadline=0.3)
-    grid.silent = {"b"}
-    assert sorted(i for i, _ in transport.exchange(dict.fromkeys(SITES, b"x"))) == ["a", "c"]
-    grid.silent, grid.broken = set(), {"c"}
-    assert sorted(i for i, _ in transport.exchange({"a": b"y", "c": b"y"})) == ["a", "b"]
-
-
-def test_over_flower_a_site_that_is_not_connected_has_until_the_deadline(grid, caplog):
-    from fedshed.deployment.flower import Flower
-
-    began = time.monotonic()
-    grid.away = {"b": began + 0.5}
-    assert sorted(i for i, _ in Flower(grid, 20.0).exchange(dict.fromkeys(SITES, b"x"))) == list(SITES)
-    assert 0.5 <= time.monotonic() - began < 10
-    began = time.monotonic()
-    grid.away, grid.broken = dict.fromkeys("ab", began + 60), {"c"}
-    assert list(Flower(grid, 1.0).exchange(dict.fromkeys(SITES, b"x"))) == []
-    assert 1.0 <= time.monotonic() - began < 5.0
-    assert "site a is not connected" in caplog.text
-
-
-def test_a_message_over_flower_that_is_not_ours_holds_nothing(grid):
-    from flwr.app import ConfigRecord, Message, RecordDict
-
-    from fedshed.deployment.flower import packed, payload
-
-    assert payload(packed(b"bytes", dst_node_id=1)) == b"bytes"
-    for content in ({}, {"fedshed": ConfigRecord()}, {"fedshed": ConfigRecord({"payload": "text"})}):
-        assert payload(Message(RecordDict(content), message_type="query", dst_node_id=1)) == b""
+def test_a_site_that_is_killed_and_started_again_takes_part_in_the_running_study(tmp_path):
+    """On NVFlare, with nothing but its own command: the study goes on with it and converges."""
+    plan = deployed(tmp_path, "nvflare", "logistic")
+    study, results = tmp_path / "master" / "study.toml", tmp_path / "master" / "results"
+    text = study.read_text().replace('algorithm = "auto"', 'algorithm = "lbfgs"')
+    study.write_text(text.replace("deadline = 60", "deadline = 5"))
+    run, report = results / "run.jsonl", results / "report.json"
+    with Programs(tmp_path) as programs:
+        programs.start(plan.kit.master())
+        programs.until(lambda: listening(plan), 60.0, "the server does not listen")
+        for site in SITES:
+            programs.start(plan.kit.site(site))
+        programs.run(plan.kit.start())
+        programs.until(lambda: run.exists() and run.stat().st_size > 0, 60.0, "the fit does not begin")
+        command = killed(programs, "client-b")
+        assert not report.exists()
+        programs.start(command)
+        programs.until(lambda: report.exists() or (results / "error.txt").exists(), 90.0, "it is not done")
+    assert "site b is back" in (tmp_path / "logs" / "server.log").read_text()
+    assert json.loads(report.read_text())["converged"]
+    found, expected = Model.load(results / "model.json"), reference(tmp_path, "logistic")
+    assert found.coefficients == pytest.approx(expected.coefficients, rel=1e-5)
 
 
 # who is let in
@@ -324,7 +269,20 @@ def test_nvflare_runs_no_code_that_comes_with_a_job(tmp_path):
     assert not list((tmp_path / "master" / "job").rglob("*.py"))
 
 
-def test_flower_lets_in_only_registered_keys_over_tls(tmp_path):
+def run_as_participant(plan: Deployment, site: Path, app: Path) -> None:
+    """Submit an app with nothing but what a site was given."""
+    home = site / "stranger"
+    home.mkdir()
+    connection = f'[superlink]\ndefault = "study"\n[superlink.study]\naddress = "localhost:{plan.port}"\n'
+    (home / "config.toml").write_text(f'{connection}root-certificates = "{site / "ca.crt"}"\n')
+    env = {**os.environ, "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
+    flwr = str(Path(sys.executable).parent / "flwr")
+    subprocess.run([flwr, "run", str(app), "study"], env=env, check=True, capture_output=True, timeout=60)
+
+
+def test_flower_lets_in_only_registered_keys_over_tls_and_runs_no_app_of_a_participant(tmp_path):
+    from fedshed.deployment.flower_runtime import Runtime
+
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     plan = deployed(ours, "flower")
     write(theirs, plan)
@@ -334,10 +292,18 @@ def test_flower_lets_in_only_registered_keys_over_tls(tmp_path):
     few = ("--max-retries", "1")
     wrong_key = [{"node.key": "other.key"}.get(part, part) for part in site.argv]
     wrong_ca = [{"ca.crt": "other.crt"}.get(part, part) for part in site.argv]
+    app, said = hostile_app(tmp_path / "app", tmp_path / "ran"), ours / "logs" / "superlink.log"
     with Programs(ours) as programs:
         programs.start(kit.master())
         programs.until(lambda: listening(plan), 60.0, "the SuperLink does not listen")
         programs.run(kit.admissions()[0])
+        run_as_participant(plan, ours / "sites" / "b", app)
+        trusted = (ours / "sites" / "b" / "ca.crt").read_bytes()
+        with (
+            closing(Runtime(f"localhost:{plan.port}", b"guessed", trusted)) as stranger,
+            pytest.raises(Exception, match="401 Unauthorized"),  # nor does it get the Master's tasks
+        ):
+            stranger.acquired("flwr-serverapp")
         handshake(plan.port, trusting(ours / "sites" / "a" / "ca.crt"))
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(plan.port, trusting(theirs / "sites" / "a" / "ca.crt"))
@@ -345,8 +311,10 @@ def test_flower_lets_in_only_registered_keys_over_tls(tmp_path):
         for name, argv in {"wrong-key": wrong_key, "wrong-ca": wrong_ca}.items():
             with pytest.raises(fedshed.Error, match=name):
                 programs.run(replace(site, name=name, argv=(*argv, *few)), seconds=40.0)
-    said = (ours / "logs" / "superlink.log").read_text()
-    assert "No SuperNode found with the given public key" in said
+        programs.until(lambda: "Finished task" in said.read_text(), 40.0, "the participant's run goes on")
+    assert "No SuperNode found with the given public key" in said.read_text()
+    assert not (tmp_path / "ran").exists()
+    assert not (ours / "master" / "results").exists()
 
 
 def test_a_deployment_is_not_written_over_another(tmp_path):

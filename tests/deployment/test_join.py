@@ -108,6 +108,8 @@ def test_a_trial_says_that_it_is_one(tmp_path):
     result = CliRunner().invoke(app, ["deploy", "new", str(tmp_path / "study"), "--engine", "flower"])
     assert result.exit_code == 0, result.output
     assert "for a trial only" in result.output
+    assert "whoever reaches the Master's port" in result.output
+    assert "whoever reaches the Master's port" in (tmp_path / "study" / "COMMANDS.md").read_text()
     assert "for a trial only" in (tmp_path / "study" / "COMMANDS.md").read_text()
     assert len(list((tmp_path / "study" / "sites").glob("*/node.key"))) == 3
 

@@ -45,6 +45,8 @@ def new(
     plan = Deployment(engine, named or tuple(asked) or ("a", "b", "c"), host, port)  # type: ignore[arg-type]
     written = write(folder, plan, asked)
     typer.echo("\n".join(f"wrote {path}" for path in written))
+    if plan.kit.notice:
+        typer.echo(plan.kit.notice)
     for site, one in asked.items():
         typer.echo(f"site {site} has the key {one.fingerprint}: compare it with the site by telephone")
     if not asked:

@@ -15,6 +15,10 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 OFFLINE = "--disable-runtime-dependency-installation"  # else each run would install from the internet
 MASTER = ("python", "-m", "fedshed.deployment.flower_master")
 SITE = ("python", "-m", "fedshed.deployment.flower_site")
+NOTICE = (
+    "Flower does not ask who starts, stops or registers: whoever reaches the Master's port with ca.crt can "
+    "stop the study, though not run code or take a site's place, so let only sites reach it, or use NVFlare."
+)
 NAME = "study"  # of the connection in Flower's configuration
 APP = """[project]
 name = "fedshed-study"
@@ -37,7 +41,7 @@ ticket = ""
 class FlowerKit:
     """SuperLink at the Master, a SuperNode at each site."""
 
-    organisation = "fedshed"
+    organisation, notice = "fedshed", NOTICE
 
     def __init__(self, plan: Deployment) -> None:
         self._plan = plan

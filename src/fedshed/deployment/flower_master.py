@@ -10,6 +10,7 @@ import hmac
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
 
@@ -64,7 +65,7 @@ def _conduct(address: str) -> int:
     """One run, in a process of its own: Flower ends that process if the run is stopped."""
     trusted, token = Path("ca.crt").read_bytes(), os.environ.pop(TOKEN)
     grid = HttpGrid(address, root_certificates=trusted, token=token)
-    with Runtime(address, b"-", trusted).task(token) as client:
+    with closing(Runtime(address, b"-", trusted)) as runtime, runtime.task(token) as client:
         given = client.PullTaskInput(PullTaskInputRequest())
         TaskIdentity.task_id, TaskIdentity.node_id = given.task_id, given.context.node_id
         TaskIdentity.run_id = given.run.run_id

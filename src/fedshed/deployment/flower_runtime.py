@@ -18,7 +18,6 @@ from secrets import token_bytes
 from threading import Event, Thread
 from typing import Any
 
-import httpx
 from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.interceptors import (
@@ -47,15 +46,23 @@ class Runtime:
 
     def tasks(self, kind: str) -> Iterator[str]:
         """Tokens of the tasks of one kind, as they come; tasks of other kinds are never started."""
-        request = AcquireTaskRequest(supported_task_types=[kind])
         while True:
             token = None
-            with suppress(httpx.HTTPError):  # it does not listen yet, or not any more
-                token = self._acquiring.AcquireTask(request).token
+            with suppress(Exception):  # it does not listen yet, or not any more: whatever it is, ask again
+                token = self.acquired(kind)
             if token:
                 yield token
             else:
                 time.sleep(PAUSE)
+
+    def acquired(self, kind: str) -> str | None:
+        """The token of a task of this kind, if there is one."""
+        request = AcquireTaskRequest(supported_task_types=[kind])
+        return self._acquiring.AcquireTask(request).token or None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._acquiring.close()
 
     @contextmanager
     def task(self, token: str) -> Iterator[RuntimeHttpClient]:
@@ -80,7 +87,7 @@ class Runtime:
 
 def _alive(client: RuntimeHttpClient, done: Event) -> None:
     while not done.wait(HEARTBEAT_MIN_INTERVAL):
-        with suppress(httpx.HTTPError):
+        with suppress(Exception):  # a heartbeat that is lost is followed by the next
             client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
 
 

@@ -96,6 +96,7 @@ def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) ->
     kit, engine = plan.kit, plan.engine
     steps = [
         f"# {plan.host}:{plan.port} on {engine}, sites {', '.join(plan.sites)}\n",
+        *([f"{kit.notice}\n"] if kit.notice else []),
         f"All machines: `pip install 'fedshed[{engine}]'` in an environment whose `bin` is first on PATH.",
         *_handed_out(requests or {}),
         "## 1. At the Master, in `master/`\n",

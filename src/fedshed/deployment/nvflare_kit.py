@@ -20,8 +20,9 @@ from fedshed.deployment.plan import HERE, Command, Deployment
 
 ORGANISATION, ADMIN = "fedshed", "admin@fedshed.org"
 MASTER, AGENT = "fedshed.deployment.nvflare.Master", "fedshed.deployment.nvflare.Agent"
-CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
-EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
+CONTROLLER = "fedshed.deployment.nvflare_rejoin.Controller"
+EXECUTOR = "fedshed.deployment.nvflare_rejoin.Executor"
+REJOIN = {"id": "rejoin", "path": "fedshed.deployment.nvflare_rejoin.Rejoin", "args": {}}
 ALLOWED = [MASTER, AGENT, CONTROLLER, EXECUTOR]  # the only classes a job may name
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
 POLICY = {
@@ -41,7 +42,7 @@ BUILDERS = [
 class NVFlareKit:
     """Server at the Master, a client at each site; mutual TLS, a name in each certificate."""
 
-    organisation = ORGANISATION
+    organisation, notice = ORGANISATION, ""
 
     def __init__(self, plan: Deployment) -> None:
         self._plan = plan
@@ -128,7 +129,8 @@ def _restrict(local: Path) -> None:
     for one in resources["components"]:
         if one["id"] == "job_manager":
             one["args"]["uri_root"] = str(local.parent / "jobs")
-    if "snapshot_persistor" in resources:
+    if "snapshot_persistor" in resources:  # the server's
+        resources["components"].append(REJOIN)
         resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
             local.parent / "snapshots"
         )

@@ -83,6 +83,7 @@ class Kit(Protocol):
     """An engine's part of a deployment."""
 
     organisation: str  # in the certificates of sites
+    notice: str  # what has to be known before the engine is used; may be empty
 
     def write(self, root: Path, requests: Mapping[str, Joining]) -> Authority:
         """Certificates, keys and the engine's own files, into master/ and sites/NAME/; who signed them.
