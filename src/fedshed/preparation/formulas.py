@@ -19,6 +19,8 @@ from fedshed.preparation.calls import TRANSFORMS, Transform, check_size
 from fedshed.preparation.expressions import Used, check_factor, quoted
 from fedshed.preparation.study import Study
 
+# What formulaic's parser raises, besides errors of its own, for text that is no formula.
+UNREADABLE = (ValueError, AttributeError, IndexError, KeyError, TypeError, RecursionError, MemoryError)
 _LONGEST, _MOST_TERMS = 5000, 10_000
 _CONTEXT = {"sqrt": np.sqrt, "log1p": np.log1p}  # besides formulaic's own log, exp, ...
 
@@ -169,7 +171,7 @@ def _terms(right: str) -> list[Any]:
         if _size(DefaultFormulaParser().get_ast(right)) > _MOST_TERMS:
             raise ConfigError(f"the formula has more than {_MOST_TERMS} terms; write fewer interactions")
         terms = Formula(right)
-    except (FormulaicError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (FormulaicError, SyntaxError, *UNREADABLE) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"the formula {right.strip()[:200]!r} cannot be read: {error}") from error

@@ -95,7 +95,7 @@ def read_study(path: str | Path) -> Study:
         return study_of(msgspec.toml.decode(Path(path).read_bytes()))
     except OSError as error:
         raise ConfigError(f"{in_words(error)}; a study is a TOML file with family, target, ...") from None
-    except (msgspec.DecodeError, ConfigError) as error:
+    except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
