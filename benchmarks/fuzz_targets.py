@@ -148,7 +148,8 @@ def _tables() -> dict[str, dict[str, Any]]:
         x, z = rng.normal(1.0, 2.0, 30), rng.normal(size=30)
         made[site] = {
             "x": x, "z": z, "ward": np.where(x > z, "north", "south"),
-            "w": rng.integers(1, 4, 30).astype(float), "y": x - z + rng.normal(size=30), "ill": np.where(rng.random(30) < 0.5, "yes", "no"),
+            "w": rng.integers(1, 4, 30).astype(float), "y": x - z + rng.normal(size=30),
+            "ill": np.where(rng.random(30) < 0.5, "yes", "no"),
             "count": rng.poisson(2.0, 30).astype(float), "group": rng.choice(["a", "b", "c"], 30),
         }  # fmt: skip
     return made

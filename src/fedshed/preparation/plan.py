@@ -43,6 +43,12 @@ class DesignPlan(Struct, frozen=True):
     found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
     warnings: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
 
+    def __post_init__(self) -> None:
+        for column, levels in self.levels.items():
+            if len(levels) > self.study.max_levels:
+                most = f"max_levels = {self.study.max_levels}"
+                raise ConfigError(f"column {column!r} has {len(levels)} levels, more than {most}")
+
     @property
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients of one linear predictor, the intercept last."""
