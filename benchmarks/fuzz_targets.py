@@ -83,14 +83,14 @@ def forged(data: bytes) -> type[InProcess]:
 
     The first byte says which exchange; what follows takes the run and the number of the honest reply.
     """
-    at = data[0] % 8 if data else 0
+    at = data[0] if data else 0
 
     class Forged(InProcess):
         count = 0
 
         def exchange(self, payloads: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
             for i, reply in super().exchange(payloads):
-                wrong = i == "b" and type(self).count >= at
+                wrong = i == "b" and type(self).count == at
                 yield i, (_renamed(data[1:], reply) if wrong else reply)
             type(self).count += 1
 
@@ -121,10 +121,10 @@ def _of_algorithms(folder: Path) -> Iterator[Made]:
         run = partial(_played, federation, name, loss)
         yield (
             f"master: {name}",
-            [bytes([k % 8]) + said for k, said in enumerate(kept.said[:16])],
+            [bytes([k]) + said for k, said in enumerate(kept.said[:16])],
             run,
             "reply",
-            0.15,
+            0.05,
         )
         if name in ("newton", "qn-shed"):
             guarded = Guarded(Site("b", objective, algorithm), gate)
@@ -173,7 +173,7 @@ def _of_preparation(folder: Path) -> Iterator[Made]:
         yield f"preparation asked: {k}", kept.asked, preparer.handle, "message", 1.0
         yield f"preparation guarded: {k}", kept.asked, GuardedPreparer(preparer, gate).handle, "message", 0.05
         samples = [bytes([j]) + said for j, said in enumerate(kept.said)]
-        yield f"preparation told: {k}", samples, partial(_negotiated, study), "reply", 0.5
+        yield f"preparation told: {k}", samples, partial(_negotiated, study), "reply", 0.15
 
 
 def _negotiated(study: Study, data: bytes) -> None:
@@ -191,7 +191,7 @@ def _of_studies() -> Iterator[Made]:
         kept = recorded()
         fedshed.fit(_tables(), study, over=kept, algorithm="newton", errors="HC3")
         samples = [bytes([j]) + said for j, said in enumerate(kept.said)]
-        yield f"study told: {k}", samples, partial(_fitted, study), "reply", 0.15
+        yield f"study told: {k}", samples, partial(_fitted, study), "reply", 0.05
         kept = recorded()
         hosts = HostedTables(kept({site: _Host(site) for site in "abc"}), tuple("abc"), b"fuzz")
         conduct(study, hosts, Goal(), algorithm="newton")

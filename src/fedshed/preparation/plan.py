@@ -184,7 +184,7 @@ class DesignPlan(Struct, frozen=True):
         """A plan that was written as JSON."""
         try:
             return msgspec.json.decode(data, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"this is not the JSON of a plan: {error}") from error
 
     def _scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
