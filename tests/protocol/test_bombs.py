@@ -20,6 +20,7 @@ from fedshed.fitting.host import Host
 from fedshed.objectives.logistic import Logistic
 from fedshed.preparation.messages import CODEC
 from fedshed.preparation.plan import DesignPlan
+from fedshed.protocol import limits
 from fedshed.protocol.codec import Decoder, codec_of, encode
 from fedshed.protocol.quantize import SPLIT, decode_rows, decode_steps, encode_steps
 
@@ -182,3 +183,15 @@ def test_levels_and_interactions_that_a_table_does_not_have_make_no_columns():
             DesignPlan(study, ("a", "b"), {"a": many, "b": many}).table(table)
     with pytest.raises(Error, match="more than 10000"):
         Study(family="linear", target="y", columns=tuple(f"x{k}" for k in range(10_001)))
+
+
+def test_the_largest_arrays_that_are_decoded_fit_too():
+    """Just below the limit nothing is refused, and nothing takes more."""
+    count = limits.FREE // 8
+    assert len(decode_steps(ZEROS, count)) == count
+    assert peak(lambda: decode_steps(ZEROS, count)) <= FREE
+    n = int((2 * count) ** 0.5) - 1
+    packed = np.ones(n + 1, "<f4").tobytes() + ONE + ZEROS
+    assert peak(lambda: EntropyCoded().decode("packed", packed, n)) <= FREE + 4 * len(packed)
+    with pytest.raises(Error, match="more than are decoded"):
+        decode_steps(ZEROS, count + 8)
