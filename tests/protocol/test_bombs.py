@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedshed import Bits, EntropyCoded, TwoExchange
+from fedshed import Bits, EntropyCoded, Study, TwoExchange
 from fedshed._utils.errors import ConfigError, Error
 from fedshed.algorithms import build
 from fedshed.algorithms.giant import Done
@@ -19,6 +19,8 @@ from fedshed.exchange.site import Site
 from fedshed.fitting.host import Host
 from fedshed.objectives.logistic import Logistic
 from fedshed.preparation.messages import CODEC
+from fedshed.preparation.plan import DesignPlan
+from fedshed.protocol import limits
 from fedshed.protocol.codec import Decoder, codec_of, encode
 from fedshed.protocol.quantize import SPLIT, decode_rows, decode_steps, encode_steps
 
@@ -162,3 +164,34 @@ def test_an_envelope_of_many_things_is_refused():
 def test_long_arrays_come_back_from_their_pieces(count, largest):
     x = np.random.default_rng(count).integers(-largest, largest, count, endpoint=True).astype(float)
     np.testing.assert_array_equal(decode_steps(encode_steps(x, 1.0), count), x)
+
+
+def test_levels_and_interactions_that_a_table_does_not_have_make_no_columns():
+    """A plan of a few KB cannot ask a site for a design of a million columns."""
+    rows = 50
+    table = {
+        "y": np.arange(rows) / 7.0,
+        "a": np.where(np.arange(rows) % 2, "u", "v"),
+        "b": np.where(np.arange(rows) % 3, "u", "v"),
+    }
+    many = ("u", "v", *(f"{k}" for k in range(998)))
+    for study in (
+        Study(family="linear", formula="y ~ a:b"),
+        Study(family="linear", target="y", columns=("a", "b"), max_levels=999),
+    ):
+        with pytest.raises(Error, match=r"100000\d columns|max_levels"):
+            DesignPlan(study, ("a", "b"), {"a": many, "b": many}).table(table)
+    with pytest.raises(Error, match="more than 10000"):
+        Study(family="linear", target="y", columns=tuple(f"x{k}" for k in range(10_001)))
+
+
+def test_the_largest_arrays_that_are_decoded_fit_too():
+    """Just below the limit nothing is refused, and nothing takes more."""
+    count = limits.FREE // 8
+    assert len(decode_steps(ZEROS, count)) == count
+    assert peak(lambda: decode_steps(ZEROS, count)) <= FREE
+    n = int((2 * count) ** 0.5) - 1
+    packed = np.ones(n + 1, "<f4").tobytes() + ONE + ZEROS
+    assert peak(lambda: EntropyCoded().decode("packed", packed, n)) <= FREE + 4 * len(packed)
+    with pytest.raises(Error, match="more than are decoded"):
+        decode_steps(ZEROS, count + 8)

@@ -18,6 +18,9 @@ from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, enc
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, at_trial_point
 
+# What a well-formed message of another kind than an algorithm expects makes it raise.
+UNEXPECTED = (AttributeError, AssertionError, TypeError, IndexError, KeyError, NotImplementedError)
+
 
 class UnanswerableError(ProtocolError):
     """An algorithm cannot answer a request at this point: its numbers leave what can be computed or sent."""
@@ -119,6 +122,12 @@ class Site:
                 return cache, Undefined()
             raise UnanswerableError(
                 f"site {self.name!r} cannot answer {type(part).__name__}: {error}"
+            ) from error
+        except UNEXPECTED as error:
+            what = f"{type(part).__name__} with {type(own_part).__name__}"
+            raise ProtocolError(
+                f"site {self.name!r} cannot answer {what}, which {type(self.conversation).__name__} does not "
+                f"expect ({type(error).__name__}: {error}); run the same version of fedshed at both ends"
             ) from error
 
     @property

@@ -76,7 +76,7 @@ def recall(spec: Spec, folder: Path) -> Record | None:
     path = folder / f"{_key(spec)}.mp"
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Record)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
@@ -118,7 +118,7 @@ def reference(problem: Problem, folder: Path) -> tuple[np.ndarray[Any, Any], flo
     path = folder / f"optimum-{key}.mp"
     try:
         theta, f_star = msgspec.msgpack.decode(path.read_bytes(), type=tuple[list[float], float])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         best, f_star = optimum(data, loss=problem.loss, l2=problem.l2)
         theta = best.tolist()
         _keep(path, msgspec.msgpack.encode((theta, f_star)))

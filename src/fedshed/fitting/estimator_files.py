@@ -60,7 +60,7 @@ def decode(path: str | Path, kinds: Mapping[str, type]) -> Any:
         file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not an estimator that fedshed wrote: {error}") from error
     if file.fedshed_estimator != SCHEMA or file.kind not in kinds:
         raise ConfigError(

@@ -231,7 +231,7 @@ class Model:
             file = msgspec.json.decode(data, type=_File)
         except OSError as error:
             raise ConfigError(in_words(error)) from error
-        except (msgspec.MsgspecError, AttributeError) as error:
+        except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
         return cls(file.plan, file.inference, file.run, rows=file.rows)
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Scalars
-from fedshed.preparation.describe import MOST_COLUMNS
 from fedshed.preparation.messages import Deviations, Ready, Schema
 from fedshed.preparation.plan import DesignPlan, Label
-from fedshed.preparation.study import MOST_LEVELS, Study
+from fedshed.preparation.study import MOST_COLUMNS, MOST_LEVELS, Study
 
 LARGEST_LABEL = 2**53  # larger whole numbers are not all floats
 MOST_BESIDE = 10  # columns that are no predictors

@@ -87,8 +87,8 @@ def transform(text: str, call: ast.Call, names: Mapping[str, str]) -> Transform:
     name = call.func.id
     if any(is_transform(node) for argument in call.args for node in ast.walk(argument)):
         refuse(text, f"{name} may not be made of another term that needs numbers of all rows")
-    key = ast.unparse(call)
-    return Transform(_with_quotes(key, names), key, name, call.args[0], names, _given(text, name, call))
+    given, key = _given(text, name, call), ast.unparse(call)
+    return Transform(_with_quotes(key, names), key, name, call.args[0], names, given)
 
 
 def _with_quotes(key: str, names: Mapping[str, str]) -> str:

@@ -10,10 +10,9 @@ from fedshed.preparation import formulas
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.plan import complete_rows
 from fedshed.preparation.responses import event, labels, positive_rows
-from fedshed.preparation.study import Study
+from fedshed.preparation.study import MOST_COLUMNS, Study
 from fedshed.tables.frames import LONGEST, Column, Frame, in_order
 
-MOST_COLUMNS = 10_000
 MOST_CLASSES = 100
 MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
 

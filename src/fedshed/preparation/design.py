@@ -65,6 +65,7 @@ def names(plan: DesignPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _by_column(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
     columns, terms = names(plan)
+    formulas.check_width(len(columns))
     X = np.zeros((rows, len(columns)))
     j = 0
     for name in plan.columns:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.preparation.calls import TRANSFORMS, Transform, check_size
 from fedshed.preparation.expressions import Used, check_factor, quoted
-from fedshed.preparation.study import Study
+from fedshed.preparation.study import MOST_COLUMNS, Study
 
+# What formulaic's parser raises, besides errors of its own, for text that is no formula.
+UNREADABLE = (ValueError, AttributeError, IndexError, KeyError, TypeError, RecursionError, MemoryError)
 _LONGEST, _MOST_TERMS = 5000, 10_000
 _CONTEXT = {"sqrt": np.sqrt, "log1p": np.log1p}  # besides formulaic's own log, exp, ...
 
@@ -91,6 +94,7 @@ def evaluate(
     """
     import pandas as pd
 
+    check_width(_width(parsed, {name: len(levels) for name, (_, levels) in codes.items()}))
     categories = {name: pd.Categorical.from_codes(*pair) for name, pair in codes.items()}
     frame = pd.DataFrame({**numbers, **categories}, index=pd.RangeIndex(rows))
     matrix = _model_matrix(parsed, frame, states)
@@ -108,6 +112,25 @@ def evaluate(
     X = np.asarray(matrix, dtype=np.float64)
     X = np.ascontiguousarray(X[:, [j for j, _, _ in kept]])
     return X, names, tuple(term for _, _, term in kept)
+
+
+def check_width(columns: int) -> None:
+    """Refuse a design of too many columns before it is made."""
+    if columns > MOST_COLUMNS:
+        raise DataError(
+            f"the design would have {columns} columns, of which {MOST_COLUMNS} are allowed; leave out "
+            "interactions, or group levels"
+        )
+
+
+def _width(parsed: Parsed, levels: Mapping[str, int]) -> int:
+    """At most how many columns the terms make of categories with so many levels."""
+    total = 0
+    for term in _terms(parsed.terms):
+        used = [check_factor(factor) for factor in term.factors]
+        sizes = [levels.get(name, 1) for each in used for name in each.columns]
+        total += prod(sizes) * prod(it.width for each in used for it in each.transforms)
+    return total
 
 
 def _model_matrix(parsed: Parsed, frame: Any, states: Mapping[str, dict[str, Any]] | None) -> Any:
@@ -169,7 +192,7 @@ def _terms(right: str) -> list[Any]:
         if _size(DefaultFormulaParser().get_ast(right)) > _MOST_TERMS:
             raise ConfigError(f"the formula has more than {_MOST_TERMS} terms; write fewer interactions")
         terms = Formula(right)
-    except (FormulaicError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (FormulaicError, SyntaxError, *UNREADABLE) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"the formula {right.strip()[:200]!r} cannot be read: {error}") from error

@@ -43,6 +43,12 @@ class DesignPlan(Struct, frozen=True):
     found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
     warnings: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
 
+    def __post_init__(self) -> None:
+        for column, levels in self.levels.items():
+            if len(levels) > self.study.max_levels:
+                most = f"max_levels = {self.study.max_levels}"
+                raise ConfigError(f"column {column!r} has {len(levels)} levels, more than {most}")
+
     @property
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients of one linear predictor, the intercept last."""
@@ -178,7 +184,7 @@ class DesignPlan(Struct, frozen=True):
         """A plan that was written as JSON."""
         try:
             return msgspec.json.decode(data, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"this is not the JSON of a plan: {error}") from error
 
     def _scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:

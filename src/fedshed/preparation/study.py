@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -18,6 +19,7 @@ from fedshed.objectives.families import family_of, known_families, loss_named
 Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
 Level: TypeAlias = bool | int | float | str
+MOST_COLUMNS = 10_000  # of a table, and of a design
 MOST_LEVELS = 100_000  # that `max_levels` may allow
 
 
@@ -65,7 +67,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         if self.formula is not None and not self.target:
             force_setattr(self, "target", _left_side(self.formula))
         _known_words({name: getattr(self, name) for name in _WORDS})
-        for check in (_one_way_to_say_it, _no_column_twice, _possible_numbers):
+        for check in (_not_too_many, _one_way_to_say_it, _no_column_twice, _possible_numbers):
             check(self)
 
     @property
@@ -95,7 +97,7 @@ def read_study(path: str | Path) -> Study:
         return study_of(msgspec.toml.decode(Path(path).read_bytes()))
     except OSError as error:
         raise ConfigError(f"{in_words(error)}; a study is a TOML file with family, target, ...") from None
-    except (msgspec.DecodeError, ConfigError) as error:
+    except (msgspec.DecodeError, ConfigError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
@@ -165,11 +167,17 @@ def _weights_said_once(study: Study) -> None:
 def _no_column_twice(study: Study) -> None:
     predictors = [c for c in study.columns or () if c != study.site]  # a site may have its own intercept
     named = [*(c for c in (*study.beside, study.site) if c), *predictors, *study.exclude]
-    twice = sorted({c for c in named if named.count(c) > 1})
+    twice = sorted(c for c, count in Counter(named).items() if count > 1)
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")
     if study.columns is not None and not study.columns and not study.intercept:
         raise ConfigError("a model needs columns or an intercept; name at least one column")
+
+
+def _not_too_many(study: Study) -> None:
+    for name in ("columns", "exclude", "positive", "categories", "references"):
+        if len(getattr(study, name) or ()) > MOST_COLUMNS:
+            raise ConfigError(f"{name} has more than {MOST_COLUMNS} entries; name fewer")
 
 
 def _possible_numbers(study: Study) -> None:

@@ -89,7 +89,7 @@ def load(
     """A saved run; `algorithm` is needed only for one that is not part of fedshed."""
     try:
         saved = msgspec.msgpack.decode(Path(path).read_bytes(), type=Saved)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"{path} is not a fedshed checkpoint: {error}") from error
     if saved.version != VERSION:
         raise ConfigError(

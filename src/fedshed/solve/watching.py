@@ -207,7 +207,7 @@ def lines(stream: IO[bytes]) -> Iterator[Line]:
             return
         try:
             yield msgspec.json.decode(line, type=Line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CodecError(f"{stream.name} is not the log of a run: {error}") from error
 
 

@@ -123,7 +123,7 @@ class Site:
                 raise HTTPException(413, "the settings are too long")
         try:
             status = simulation.start(msgspec.json.decode(body, type=ComparisonSpec))
-        except (Error, msgspec.MsgspecError) as error:
+        except (Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise HTTPException(400, str(error)) from error
         return _json(status)
 
