@@ -1,0 +1,80 @@
+"""The attacked site: our own Node on simulated rows, its rules as in the defaults or switched off.
+
+A switch that this version of the code does not have is left out, so the attacks run on any version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.attacks.shape import Mode
+from fedshed.deployment.config import SiteFile, Source, StudyFile
+from fedshed.deployment.node import Node
+from fedshed.exchange import InProcess
+from fedshed.privacy.policy import Policy
+
+NAME = "site"
+NEVER = 1e300
+# For each rule, the fields of the policy that switch it off.  Approval is a field of the site's file, and
+# the checks in `patches` have no switch in the product.
+SWITCHES: dict[str, dict[str, Any]] = {
+    "approval": {},
+    "effective rows": {"effective_rows": 1},
+    "deviance": {"max_deviance": NEVER},
+    "budget": {"max_numbers": NEVER, "max_curvature": NEVER},
+    "refusals": {"max_refusals": 1_000_000},
+    "classes": {"min_rows_per_class": 1},
+    "cells": {"min_rows_per_level": 1},
+    "parameters": {"max_parameters_per_row": NEVER},
+    "rows": {"min_rows": 1},
+    "answers": {},
+    "decoder": {},
+}
+
+
+def policy(mode: Mode, rules: Collection[str], base: Mapping[str, Any] | None = None) -> Policy:
+    """The default policy, with these rules switched off in that mode."""
+    off = [SWITCHES[rule] for rule in rules] if mode == "rule off" else []
+    fields = {**(base or {}), **{name: value for fields in off for name, value in fields.items()}}
+    return Policy(**{name: value for name, value in fields.items() if name in Policy.__struct_fields__})
+
+
+def site_file(mode: Mode, rules: Collection[str], name: str, base: Mapping[str, Any] | None) -> SiteFile:
+    """The site's file; with the approval switched off it answers any study."""
+    any_study = {"any_study": mode == "rule off" and "approval" in rules}
+    known = {key: value for key, value in any_study.items() if key in SiteFile.__struct_fields__}
+    return SiteFile(
+        name,
+        Source(parquet=f"{name}.parquet"),
+        disclosure=policy(mode, rules, base),
+        state=f"{name}-state",
+        audit=f"{name}.jsonl",
+        **known,
+    )
+
+
+def approved(file: SiteFile, folder: Path, study: StudyFile) -> SiteFile:
+    """The site's file with this study approved, where this version asks for it."""
+    return file
+
+
+@contextmanager
+def nodes(
+    frames: Mapping[str, pd.DataFrame], study: StudyFile, mode: Mode, rules: Collection[str],
+    base: Mapping[str, Any] | None = None,
+) -> Iterator[InProcess]:  # fmt: skip
+    """Nodes with these rows, in this process; they have approved `study`, or answer any."""
+    with TemporaryDirectory() as place, ExitStack():
+        folder = Path(place)
+        found = {}
+        for name, frame in frames.items():
+            frame.to_parquet(folder / f"{name}.parquet")
+            file = site_file(mode, rules, name, base)
+            found[name] = Node(approved(file, folder, study), folder)
+        yield InProcess(found)
