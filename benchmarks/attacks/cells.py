@@ -12,7 +12,7 @@ from scipy.special import expit
 from benchmarks.attacks.master import DeniedError, Ear, Master
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import VISITS, Rows, patients
-from benchmarks.attacks.target import nodes
+from benchmarks.attacks.target import SITE, nodes
 from fedshed.deployment.config import StudyFile
 from fedshed.exchange import Transport
 from fedshed.preparation import Study
@@ -20,6 +20,7 @@ from fedshed.protocol.messages import Update
 
 STUDY = Study(family="logistic", target="disease", columns=("visits", "sex", "smoker"))
 POINTS = 30
+FILE = StudyFile(STUDY, (SITE,), "lbfgs")
 CEILING = 60  # numbers that one study may give, where the Master changes its name instead
 
 
@@ -65,7 +66,7 @@ def told(site: Transport, ear: Ear, points: Rows, each: int) -> tuple[list[Rows]
     answers, rows = list[Rows](), 0
     with suppress(DeniedError):
         for part in np.split(points, range(each, len(points), each)):
-            master = Master(site, ear)
+            master = Master(site, FILE, ear)
             plan, ready = master.agree(STUDY)
             play, rows = master.play(plan, "lbfgs"), ready.rows
             for theta in part:
@@ -86,7 +87,7 @@ def solved(frame: pd.DataFrame, site: Transport, each: int) -> Found:
 def soft_random_points(mode: Mode, rows: int) -> Found:
     """Every row of visits x sex x smoker, by points that no rule on single points refuses."""
     frame = patients(rows)
-    with nodes({"site": frame}, StudyFile(STUDY, ("site",), "lbfgs"), mode, soft_random_points.rules) as site:
+    with nodes({SITE: frame}, FILE, mode, soft_random_points.rules) as site:
         return solved(frame, site, len(soft_points()))
 
 
@@ -94,6 +95,5 @@ def soft_random_points(mode: Mode, rows: int) -> Found:
 def new_names(mode: Mode, rows: int) -> Found:
     """The same, in many studies of which each stays below a ceiling of its own."""
     frame, ceiling = patients(rows), {"max_scalars": CEILING}
-    study = StudyFile(STUDY, ("site",), "lbfgs")
-    with nodes({"site": frame}, study, mode, new_names.rules, ceiling) as site:
+    with nodes({SITE: frame}, FILE, mode, new_names.rules, ceiling) as site:
         return solved(frame, site, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.attacks.master import DeniedError, Master, Played
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import patients, recovered, with_intercept
-from benchmarks.attacks.target import nodes
+from benchmarks.attacks.target import SITE, nodes
 from fedshed.deployment.config import StudyFile
 from fedshed.preparation import Study
 from fedshed.protocol.messages import Search, Update
@@ -33,15 +34,16 @@ def saturated_cuts(mode: Mode, rows: int) -> Found:
     """Differences of the gradients at neighbouring cuts are the rows between them, in an approved study."""
     frame, names = patients(rows), columns(5)
     study = Study(family="logistic", target="disease", columns=names)
-    with nodes({"site": frame}, StudyFile(study, ("site",), "lbfgs"), mode, saturated_cuts.rules) as site:
-        master, found = Master(site), list[Vector]()
+    file = StudyFile(study, (SITE,), "lbfgs")
+    with nodes({SITE: frame}, file, mode, saturated_cuts.rules) as site:
+        master, found = Master(site, file), list[Vector]()
         with suppress(DeniedError):
             plan, ready = master.agree(study)
             play = master.play(plan, "lbfgs")
             a = np.random.default_rng(1).normal(size=len(names))
             cuts = separating_cuts(play, a, ready.rows)
             sums = [ready.rows * gradient(play, a, t) for t in cuts]
-            found = [one - other for one, other in zip(sums, sums[1:], strict=False)]
+            found = [one - other for one, other in pairwise(sums)]
         return master.ear.found(rows, recovered(found, with_intercept(frame, names)))
 
 
@@ -58,7 +60,10 @@ def rows_below(play: Played, a: Vector, cuts: Vector, rows: int) -> Vector:
         play.ask(Search(STEEP * np.append(a, 0.0), -STEEP * np.eye(n)[-1], part, True))[0]
         for part in np.split(cuts, range(MOST_STEPS, len(cuts), MOST_STEPS))
     ]
-    return np.round(rows / STEEP * np.concatenate([answer.slopes for answer in answers]))
+    slopes = np.concatenate([answer.slopes for answer in answers])
+    if not np.isfinite(slopes).all():
+        raise DeniedError("the site tells no slopes at these points")
+    return np.round(rows / STEEP * slopes)
 
 
 def separating_cuts(play: Played, a: Vector, rows: int) -> Vector:

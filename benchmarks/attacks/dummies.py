@@ -11,7 +11,7 @@ from benchmarks.attacks.master import DeniedError, Master
 from benchmarks.attacks.oracles import APPROVED
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import Rows, patients, recovered
-from benchmarks.attacks.target import nodes
+from benchmarks.attacks.target import SITE, cover, nodes
 from fedshed.preparation import DesignPlan, Study
 from fedshed.preparation.formulas import formula_of
 from fedshed.preparation.messages import Build
@@ -24,8 +24,8 @@ WANTED = ("x0", "x1", "x2", "x3")
 def soft_dummies(mode: Mode, rows: int) -> Found:
     """Every patient whose age and bmi the Master knows: the sums for standardising give the other values."""
     frame = patients(rows)
-    with nodes({"site": frame}, APPROVED, mode, soft_dummies.rules) as site:
-        master, found = Master(site), []
+    with nodes({SITE: frame}, APPROVED, mode, soft_dummies.rules) as site:
+        master, found = Master(site, cover(mode, APPROVED)), []
         for _, person in frame.iterrows():
             with suppress(DeniedError):
                 found.append(values_of(master, person))

@@ -11,7 +11,7 @@ from benchmarks.attacks.cuts import columns
 from benchmarks.attacks.master import DeniedError, Ear, Master
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import Rows, patients, recovered, with_intercept
-from benchmarks.attacks.target import nodes
+from benchmarks.attacks.target import SITE, cover, nodes
 from fedshed.deployment.config import StudyFile
 from fedshed.exchange import Transport
 from fedshed.preparation import Study
@@ -29,9 +29,9 @@ def with_gaps(rows: int) -> pd.DataFrame:
     return frame
 
 
-def total_gradient(site: Transport, study: Study, ear: Ear) -> Rows:
+def total_gradient(site: Transport, study: Study, name: StudyFile | None, ear: Ear) -> Rows:
     """The sum of gradients over the rows of a study, at theta = 0."""
-    master = Master(site, ear)
+    master = Master(site, name, ear)
     plan, ready = master.agree(study)
     (answer,) = master.play(plan, "lbfgs").ask(Update(2, np.zeros(len(plan.coefficients))))
     return np.asarray(ready.rows * answer.gradient)
@@ -46,11 +46,12 @@ def one_row_less(mode: Mode, rows: int) -> Found:
         Study(family="logistic", target="disease", columns=names, missing="drop", cluster=f"m{j}")
         for j in range(MISSED)
     ]
-    with nodes({"site": frame}, StudyFile(study, ("site",), "lbfgs"), mode, one_row_less.rules) as site:
-        ear, found = Ear(), []
+    file = StudyFile(study, (SITE,), "lbfgs")
+    with nodes({SITE: frame}, file, mode, one_row_less.rules) as site:
+        ear, found, name = Ear(), [], cover(mode, file)
         with suppress(DeniedError):
-            whole = total_gradient(site, study, ear)
+            whole = total_gradient(site, study, name, ear)
             for other in others:
-                row = whole - total_gradient(site, other, ear)
+                row = whole - total_gradient(site, other, name, ear)
                 found.append(row / row[-1])
     return ear.found(rows, recovered(found, with_intercept(frame, names)))

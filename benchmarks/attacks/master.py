@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from secrets import token_bytes
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
 from benchmarks.attacks.shape import Found
+from benchmarks.attacks.target import SITE, named
 from fedshed._utils.errors import CodecError, Error
 from fedshed.algorithms import build
 from fedshed.algorithms.base import Algorithm
+from fedshed.deployment.config import StudyFile
 from fedshed.exchange import Transport
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.fitting.sites import HostedTables
-from fedshed.fitting.stages import NAME
 from fedshed.preparation import DesignPlan, Study
 from fedshed.preparation.messages import CODEC, Ready, Refused
 from fedshed.preparation.protocol import negotiate
@@ -28,6 +28,7 @@ from fedshed.protocol.messages import Declined, Message
 from fedshed.solve.stages import fit_stage
 
 RUN = b"none"
+Twist: TypeAlias = Callable[[str, Any], Any]  # of a site's answer
 
 
 class DeniedError(Exception):
@@ -64,7 +65,7 @@ class Overheard:
         codec: Codec,
         stage: int,
         ear: Ear,
-        twist: Callable[[str, Any], Any] | None = None,
+        twist: Twist | None = None,
     ) -> None:
         self._inner, self._codec, self._stage, self._ear, self._twist = inner, codec, stage, ear, twist
         self.stateless = inner.stateless
@@ -101,10 +102,10 @@ class Tables(HostedTables):
     """Tables at hosts, with an ear at every conversation."""
 
     def __init__(
-        self, transport: Transport, names: Sequence[str], ear: Ear, study: bytes,
-        twist: Callable[[str, Any], Any] | None = None,
+        self, transport: Transport, names: Sequence[str], ear: Ear, file: StudyFile | None,
+        twist: Twist | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(transport, names, study)
+        super().__init__(transport, names, named(file))
         self._ear, self._twist = ear, twist
 
     def prepare(self) -> AbstractContextManager[Transport]:
@@ -130,11 +131,11 @@ class _Sites:
 
 
 class Master:
-    """Asks one site what it likes, in a study of its own making."""
+    """Asks one site what it likes, under the name of a study that the site may have approved, or of none."""
 
-    def __init__(self, transport: Transport, ear: Ear | None = None, site: str = "site") -> None:
-        self.ear, self._site = ear or Ear(), site
-        self._tables = Tables(transport, (site,), self.ear, token_bytes(NAME))
+    def __init__(self, transport: Transport, file: StudyFile | None, ear: Ear | None = None) -> None:
+        self.ear, self._site = ear or Ear(), SITE
+        self._tables = Tables(transport, (SITE,), self.ear, file)
 
     def agree(self, study: Study) -> tuple[DesignPlan, Ready]:
         """The plan of a study, as an honest Master comes by it."""
@@ -150,9 +151,9 @@ class Master:
         with self._tables.prepare() as transport:
             return self._asked(transport, CODEC, [part])[0]
 
-    def play(self, plan: DesignPlan, algorithm: str) -> Played:
+    def play(self, plan: DesignPlan, algorithm: str | Algorithm[Any]) -> Played:
         """The fit of a plan, in which any point may be asked for."""
-        return Played(self, plan, build(algorithm))
+        return Played(self, plan, build(algorithm) if isinstance(algorithm, str) else algorithm)
 
     def _asked(self, transport: Transport, codec: Codec, parts: Sequence[Message]) -> list[Any]:
         common = codec.encode_common(RUN, self.ear.requests + 1, parts)

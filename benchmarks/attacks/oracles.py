@@ -10,14 +10,14 @@ import numpy as np
 from benchmarks.attacks.master import DeniedError, Master
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import NEAR, patients, recovered
-from benchmarks.attacks.target import nodes
+from benchmarks.attacks.target import SITE, cover, nodes
 from fedshed._utils.errors import ConfigError
 from fedshed.deployment.config import StudyFile
 from fedshed.preparation import DesignPlan, Study
 from fedshed.preparation.formulas import formula_of
 from fedshed.preparation.messages import Build, Describe
 
-APPROVED = StudyFile(Study(family="logistic", target="disease", columns=("x0", "age")), ("site",))
+APPROVED = StudyFile(Study(family="logistic", target="disease", columns=("x0", "age")), (SITE,))
 BITS = 32
 
 
@@ -52,8 +52,8 @@ def refusal_oracle(mode: Mode, rows: int) -> Found:
     """The youngest patient's age, then each of the other values, by formulas that may be undefined."""
     frame = patients(rows)
     names = ["age", "bmi", "x0", "x1", "x2"]
-    with nodes({"site": frame}, APPROVED, mode, refusal_oracle.rules) as site:
-        master = Master(site)
+    with nodes({SITE: frame}, APPROVED, mode, refusal_oracle.rules) as site:
+        master = Master(site, cover(mode, APPROVED))
         age = least(master, "age")
         where = None if age is None else f"1e9 * (age - {round(age)}) ** 2"
         values = [least(master, f"{where} + {name}") for name in names] if where else []
@@ -66,8 +66,8 @@ def spline_bounds(mode: Mode, rows: int) -> Found:
     """The minimum and the maximum of a column: a spline is not defined beyond the bounds it is given."""
     frame = patients(rows)
     term = "disease ~ bs(x0, knots=[{knot}], lower_bound={low!r}, upper_bound={high!r})"
-    with nodes({"site": frame}, APPROVED, mode, spline_bounds.rules) as site:
-        master = Master(site)
+    with nodes({SITE: frame}, APPROVED, mode, spline_bounds.rules) as site:
+        master = Master(site, cover(mode, APPROVED))
         low = bisected(lambda c: defined(master, term.format(knot=100.0, low=c, high=200.0)), -200.0, 50.0)
         high = bisected(
             lambda c: defined(master, term.format(knot=-100.0, low=-200.0, high=-c)), -200.0, 50.0
@@ -81,8 +81,8 @@ def spline_bounds(mode: Mode, rows: int) -> Found:
 def positive_membership(mode: Mode, rows: int) -> Found:
     """Whether anyone at the site is of a given age: a study of that age is answered otherwise."""
     frame, ages = patients(rows), range(18, 100)
-    with nodes({"site": frame}, APPROVED, mode, positive_membership.rules) as site:
-        master = Master(site)
+    with nodes({SITE: frame}, APPROVED, mode, positive_membership.rules) as site:
+        master = Master(site, cover(mode, APPROVED))
         absent = [age for age in ages if _answered(master, age)]
     said = set(ages) - set(absent)
     return master.ear.found(rows, int(frame["age"].isin(said).sum()) if absent else 0)

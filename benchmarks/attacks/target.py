@@ -6,12 +6,16 @@ A switch that this version of the code does not have is left out, so the attacks
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
+from secrets import token_bytes
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
+from msgspec.structs import replace
 
 from benchmarks.attacks.shape import Mode
 from fedshed.deployment.config import SiteFile, Source, StudyFile
@@ -19,7 +23,7 @@ from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.privacy.policy import Policy
 
-NAME = "site"
+SITE = "site"
 NEVER = 1e300
 # For each rule, the fields of the policy that switch it off.  Approval is a field of the site's file, and
 # the checks in `patches` have no switch in the product.
@@ -59,9 +63,43 @@ def site_file(mode: Mode, rules: Collection[str], name: str, base: Mapping[str, 
     )
 
 
-def approved(file: SiteFile, folder: Path, study: StudyFile) -> SiteFile:
+def approved(file: SiteFile, study: StudyFile) -> SiteFile:
     """The site's file with this study approved, where this version asks for it."""
-    return file
+    if "studies" not in SiteFile.__struct_fields__:
+        return file
+    from fedshed.deployment.approval import new_approval
+
+    terms: Any = getattr(study, "terms")  # noqa: B009
+    return replace(file, studies=(new_approval(terms.digest.hex(), terms.in_words()),))
+
+
+def named(file: StudyFile | None) -> Any:
+    """How this version names a study to the sites: by its terms, or at random."""
+    if not hasattr(StudyFile, "terms"):
+        return token_bytes(4)
+    return None if file is None else file.terms
+
+
+def cover(mode: Mode, file: StudyFile) -> StudyFile | None:
+    """Under which name a Master asks for another study: that of the approved one, if it must be approved."""
+    return file if mode == "rule on" else None
+
+
+# Checks that have no switch in the product: module, name, and what replaces it while the rule is off.  One
+# that this version does not have is passed over.
+PATCHES: dict[str, tuple[tuple[str, str, Any], ...]] = {"answers": (), "decoder": ()}
+
+
+@contextmanager
+def unchecked(mode: Mode, rule: str) -> Iterator[None]:
+    """The code without a check that has no switch, where the rule is off."""
+    with ExitStack() as stack:
+        for module, name, instead in PATCHES[rule] if mode == "rule off" else ():
+            with suppress(ModuleNotFoundError):
+                found = import_module(f"fedshed.{module}")
+                if hasattr(found, name):
+                    stack.enter_context(patch.object(found, name, instead))
+        yield
 
 
 @contextmanager
@@ -70,11 +108,11 @@ def nodes(
     base: Mapping[str, Any] | None = None,
 ) -> Iterator[InProcess]:  # fmt: skip
     """Nodes with these rows, in this process; they have approved `study`, or answer any."""
-    with TemporaryDirectory() as place, ExitStack():
+    with TemporaryDirectory() as place:
         folder = Path(place)
         found = {}
         for name, frame in frames.items():
             frame.to_parquet(folder / f"{name}.parquet")
             file = site_file(mode, rules, name, base)
-            found[name] = Node(approved(file, folder, study), folder)
+            found[name] = Node(approved(file, study), folder)
         yield InProcess(found)
