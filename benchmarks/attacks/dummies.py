@@ -17,16 +17,17 @@ from fedshed.preparation.formulas import formula_of
 from fedshed.preparation.messages import Build
 
 SOFT = 1e-14
+KNOWN = 20  # patients whose age and bmi the Master knows
 WANTED = ("x0", "x1", "x2", "x3")
 
 
 @attack("soft dummies", "approval", "budget", "refusals", rows=40, sizes=(200,))
 def soft_dummies(mode: Mode, rows: int) -> Found:
-    """Every patient whose age and bmi the Master knows: the sums for standardising give the other values."""
+    """Twenty patients whose age and bmi the Master knows: sums for standardising give their other values."""
     frame = patients(rows)
     with nodes({SITE: frame}, APPROVED, mode, soft_dummies.rules) as site:
         master, found = Master(site, cover(mode, APPROVED)), []
-        for _, person in frame.iterrows():
+        for _, person in frame.head(KNOWN).iterrows():
             with suppress(DeniedError):
                 found.append(values_of(master, person))
     return master.ear.found(rows, recovered(found, frame[list(WANTED)].to_numpy(float)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,12 @@ def fitted(mode: Mode, rows: int, ear: Ear, twist: Twist | None = None) -> Model
         return conduct(STUDY.study, tables, STUDY.goal, algorithm="newton", fused=True).model
 
 
+@cache
+def honest_fit(mode: Mode, rows: int) -> Model:
+    """The model of three sites that tell the truth."""
+    return fitted(mode, rows, Ear())
+
+
 def moved(honest: Model, model: Model) -> bool:
     """Whether the estimates or their errors are not those of the honest fit."""
     theta, errors = (np.array(honest.inference.coefficients), honest.inference.std_err())
@@ -47,7 +53,7 @@ def moved(honest: Model, model: Model) -> bool:
 
 def believed(mode: Mode, rows: int, lie: Callable[[Any], Any]) -> Found:
     """1 if a lie moved the model, or ended the study without naming the site; else 0."""
-    honest, ear = fitted(mode, rows, Ear()), Ear()
+    honest, ear = honest_fit(mode, rows), Ear()
 
     def twist(site: str, answer: Any) -> Any:
         return lie(answer) if site == LIAR else answer

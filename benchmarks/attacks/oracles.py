@@ -18,7 +18,7 @@ from fedshed.preparation.formulas import formula_of
 from fedshed.preparation.messages import Build, Describe
 
 APPROVED = StudyFile(Study(family="logistic", target="disease", columns=("x0", "age")), (SITE,))
-BITS = 32
+BITS = 26
 
 
 def defined(master: Master, formula: str) -> bool:
@@ -51,13 +51,13 @@ def least(master: Master, expression: str) -> float | None:
 def refusal_oracle(mode: Mode, rows: int) -> Found:
     """The youngest patient's age, then each of the other values, by formulas that may be undefined."""
     frame = patients(rows)
-    names = ["age", "bmi", "x0", "x1", "x2"]
+    names = ["age", "bmi", "x0", "x1"]
     with nodes({SITE: frame}, APPROVED, mode, refusal_oracle.rules) as site:
         master = Master(site, cover(mode, APPROVED))
         age = least(master, "age")
         where = None if age is None else f"1e9 * (age - {round(age)}) ** 2"
-        values = [least(master, f"{where} + {name}") for name in names] if where else []
-        row = np.array([np.nan if value is None else value for value in values])
+        others = [least(master, f"{where} + {name}") for name in names[1:]] if where else [None] * 3
+        row = np.array([np.nan if value is None else value for value in (age, *others)])
         return master.ear.found(rows, recovered(row, frame[names].to_numpy(float)))
 
 

@@ -56,8 +56,8 @@ def told(ear: Ear, site: str = SITE) -> tuple[list[Told], Array]:
         steps |= {one.asked.t: one.asked.theta} if isinstance(one.asked, Update) else {}
         for point, values in _points(one.asked, one.answer, steps):
             key = point.theta.tobytes() + bytes([point.cost, point.gradient])
-            found.setdefault(key, point)
-            numbers.setdefault(key, values)
+            if key not in found or point.numbers > found[key].numbers:
+                found[key], numbers[key] = point, values
     return list(found.values()), np.concatenate([*numbers.values(), np.zeros(0)])
 
 

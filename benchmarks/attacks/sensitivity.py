@@ -57,6 +57,8 @@ def _values(X: Array, y: Array, told: Told) -> Array:
     parts = [np.array([np.logaddexp(0, -y * z).mean()])] if told.cost else []
     if told.gradient:
         parts.append((p - (y > 0)) @ X / N)
+    if not (told.whole or told.diagonal or told.vectors is not None):
+        return np.concatenate(parts)
     H = X.T @ ((p * (1 - p))[:, None] * X) / N
     if told.whole:
         parts.append(H[np.triu_indices(len(H))])

@@ -28,6 +28,17 @@ def patients(rows: int, numbers: int = 5, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
+def laboratory(rows: int, numbers: int, seed: int = 0) -> pd.DataFrame:
+    """Standardised columns with heavy tails, like laboratory values, and a disease that they predict."""
+    rng = np.random.default_rng((seed, rows, numbers))
+    X = rng.standard_t(2, size=(rows, numbers))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    effects = np.random.default_rng(numbers).normal(size=numbers) / np.sqrt(numbers)
+    risk = X @ effects + 0.2 * rng.logistic(size=rows)
+    made: dict[str, Any] = {f"x{j}": X[:, j] for j in range(numbers)}
+    return pd.DataFrame({**made, "disease": (risk > np.median(risk)).astype(int)})
+
+
 def recovered(found: Any, truth: Rows) -> int:
     """How many rows of the truth are among those found, to a relative error of 1e-4."""
     found = np.asarray(found, dtype=float).reshape(-1, truth.shape[1])
