@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from benchmarks.attacks.simulated import patients
 from benchmarks.attacks.target import SITE, nodes, unchecked
 from fedshed._utils.errors import Error
 from fedshed.algorithms import build
-from fedshed.algorithms.giant import Done, Solve
+from fedshed.algorithms.giant import Giant, Solve
 from fedshed.deployment.config import StudyFile
+from fedshed.fitting import host
 from fedshed.preparation import Study
 from fedshed.protocol.codec import codec_of, encode
 from fedshed.protocol.messages import Search
@@ -60,28 +62,42 @@ def entropy_coder(mode: Mode, rows: int) -> Found:
 @attack("bomb, step sizes", "decoder", "budget", rows=1000)
 def step_sizes(mode: Mode, rows: int) -> Found:
     """A search with 8,000 step sizes, each of which costs the site as many numbers as it has rows."""
-    etas = np.linspace(0.0, 1.0, 8000)
-    search = Search(np.zeros(4), np.ones(4), etas)
+    with unchecked("rule off", "decoder"):  # the Master's own end does not stop it
+        search = Search(np.zeros(4), np.ones(4), np.linspace(0.0, 1.0, 8000))
     with _asked(mode, rows, step_sizes.rules) as (master, plan), allocated() as peak:
         with suppress(DeniedError):
             master.play(plan, "lbfgs").ask(search)
         return master.ear.found(0, too_much(peak(), len(encode(search))))
 
 
+class Unbounded(Giant, frozen=True, tag="Done"):
+    """DONE as a Master may write it: with any number of iterations."""
+
+    iterations: int = 40
+
+    def local_direction(self, H: Any, g: Any) -> Any:
+        """H^-1 g to so many Richardson iterations."""
+        x = np.zeros_like(g)
+        for _ in range(self.iterations):
+            x = x + (g - H @ x) / np.linalg.norm(H)
+        return x
+
+
 @attack("bomb, iterations", "decoder", "approval", rows=60)
 def iterations(mode: Mode, rows: int) -> Found:
     """An algorithm whose local solve takes 30,000 iterations; 1 if the site carried them out."""
     solve = Solve(np.zeros(4), np.ones(4), np.array([1e-3]))
-    with _asked(mode, rows, iterations.rules) as (master, plan):
+    known = patch.object(host, "BUILT_IN", Unbounded) if mode == "rule off" else nullcontext()
+    with _asked(mode, rows, iterations.rules) as (master, plan), known:
         answers: list[Any] = []
-        with suppress(DeniedError, Error):
-            answers = master.play(plan, Done(iterations=MANY)).ask(solve)
+        with suppress(DeniedError):
+            answers = master.play(plan, Unbounded(iterations=MANY)).ask(solve)
         return master.ear.found(0, len(answers))
 
 
 @contextmanager
 def _asked(mode: Mode, rows: int, rules: tuple[str, ...]) -> Iterator[tuple[Master, Any]]:
-    """A Master that has agreed with a site on a plan; where it was refused, it has an approved one."""
+    """A Master that has agreed with a site on the plan of an approved study."""
     file = StudyFile(STUDY, (SITE,), "lbfgs")
     with nodes({SITE: patients(rows)}, file, mode, rules) as site, unchecked(mode, "decoder"):
         master = Master(site, file)

@@ -21,6 +21,7 @@ from benchmarks.attacks.shape import Mode
 from fedshed.deployment.config import SiteFile, Source, StudyFile
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
+from fedshed.objectives import family_of
 from fedshed.privacy.policy import Policy
 
 SITE = "site"
@@ -87,7 +88,28 @@ def cover(mode: Mode, file: StudyFile) -> StudyFile | None:
 
 # Checks that have no switch in the product: module, name, and what replaces it while the rule is off.  One
 # that this version does not have is passed over.
-PATCHES: dict[str, tuple[tuple[str, str, Any], ...]] = {"answers": (), "decoder": ()}
+def _nothing(*_: Any) -> None:
+    """No objection."""
+
+
+def _levels(problem: Any, sums: Mapping[str, Any]) -> Any:
+    """The start that follows from the sites' sums, whatever they are."""
+    return family_of(problem.loss).objective.null_levels(sum(sums.values()))
+
+
+PATCHES: dict[str, tuple[tuple[str, str, Any], ...]] = {
+    "answers": (
+        *(("preparation.answer_checks", name, _nothing) for name in ("of_schema", "of_ready", "same_table")),
+        ("solve.inspection", "disagreement", _nothing),
+        ("fitting.conduct", "contradiction", _nothing),
+        ("solve.null_start", "levels_of", _levels),
+        ("inference.infer", "levels_of", _levels),
+    ),
+    "decoder": (
+        ("protocol.quantize", "check_numbers", _nothing),
+        ("protocol.messages", "MOST_STEP_SIZES", 1 << 40),
+    ),
+}
 
 
 @contextmanager
