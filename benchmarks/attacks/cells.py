@@ -11,30 +11,33 @@ from scipy.special import expit
 
 from benchmarks.attacks.master import DeniedError, Ear, Master
 from benchmarks.attacks.shape import Found, Mode, attack
-from benchmarks.attacks.simulated import VISITS, Rows, patients
+from benchmarks.attacks.simulated import VISITS, YES_NO, Rows, patients
 from benchmarks.attacks.target import SITE, nodes
 from fedshed.deployment.config import StudyFile
 from fedshed.exchange import Transport
 from fedshed.preparation import Study
 from fedshed.protocol.messages import Update
 
-STUDY = Study(family="logistic", target="disease", columns=("visits", "sex", "smoker"))
-POINTS = 30
+COLUMNS = ("visits", *YES_NO)
+STUDY = Study(family="logistic", target="disease", columns=COLUMNS)
 FILE = StudyFile(STUDY, (SITE,), "lbfgs")
+POINTS = 40
 CEILING = 60  # numbers that one study may give, where the Master changes its name instead
 
 
 def cells() -> Rows:
     """Every row that the design can have."""
-    return np.array([(v, s, k, 1.0) for v, s, k in product(range(VISITS), (0, 1), (0, 1))], dtype=float)
+    grid = np.array(list(product(range(VISITS), *[(0, 1)] * len(YES_NO))), dtype=float)
+    return np.column_stack([grid, np.ones(len(grid))])
 
 
 def soft_points() -> Rows:
-    """Random points at which no probability is near 0 or 1 in all cells, the steep part in each place."""
+    """Random points at which all probabilities are moderate, the steepest part in each place."""
     rng = np.random.default_rng(2)
-    slope = rng.uniform(0.3, 2.5, size=POINTS) * rng.choice([-1, 1], POINTS)
-    middle = rng.uniform(0, VISITS - 1, POINTS)
-    return np.column_stack([slope, rng.normal(size=(POINTS, 2)) * 1.5, -slope * middle])
+    slope = rng.uniform(0.1, 0.35, size=POINTS) * rng.choice([-1, 1], POINTS)
+    others = 0.5 * rng.normal(size=(POINTS, len(YES_NO)))
+    middle = slope * rng.uniform(0.3, 0.7, POINTS) * (VISITS - 1) + others.sum(axis=1) / 2
+    return np.column_stack([slope, others, -middle])
 
 
 def counts(points: Rows, answers: list[Rows], rows: int) -> Rows:
@@ -44,21 +47,20 @@ def counts(points: Rows, answers: list[Rows], rows: int) -> Rows:
     s, the sum of the rows with the disease.
     """
     x, told_at = cells(), points[: len(answers)]
-    z = x @ told_at.T
+    identity = -np.eye(x.shape[1])
     equations = [
-        np.vstack([np.append(np.logaddexp(0, m), -theta), np.hstack([(expit(m)[:, None] * x).T, -np.eye(4)])])
-        for m, theta in zip(z.T, told_at, strict=True)
+        np.vstack([np.append(np.logaddexp(0, z), -theta), np.hstack([(expit(z)[:, None] * x).T, identity])])
+        for z, theta in zip((x @ told_at.T).T, told_at, strict=True)
     ]
-    solution, _, rank, _ = np.linalg.lstsq(
-        np.concatenate(equations), rows * np.concatenate(answers), rcond=1e-14
-    )
-    return np.round(solution[: len(x)]) if rank == len(x) + 4 else np.zeros(len(x))
+    A, b = np.concatenate(equations), rows * np.concatenate(answers)
+    solution, _, rank, _ = np.linalg.lstsq(A, b, rcond=1e-15)
+    return np.round(solution[: len(x)]) if rank == A.shape[1] else np.zeros(len(x))
 
 
 def truth(frame: pd.DataFrame) -> Rows:
     """The site's own rows in each cell."""
-    own = frame[["visits", "sex", "smoker"]].to_numpy(float)
-    return np.array([(own == cell[:3]).all(axis=1).sum() for cell in cells()], dtype=float)
+    own = frame[list(COLUMNS)].to_numpy(float)
+    return np.array([(own == cell[:-1]).all(axis=1).sum() for cell in cells()], dtype=float)
 
 
 def told(site: Transport, ear: Ear, points: Rows, each: int) -> tuple[list[Rows], int]:
@@ -83,15 +85,15 @@ def solved(frame: pd.DataFrame, site: Transport, each: int) -> Found:
     return ear.found(len(frame), len(frame) if right else 0)
 
 
-@attack("soft random points", "budget", rows=24, sizes=(100, 200, 1000), bounded=True)
+@attack("soft random points", "budget", rows=30, sizes=(60, 100, 1000), bounded=True)
 def soft_random_points(mode: Mode, rows: int) -> Found:
-    """Every row of visits x sex x smoker, by points that no rule on single points refuses."""
+    """Every row of visits and four yes-no columns, by points that no rule on single points refuses."""
     frame = patients(rows)
     with nodes({SITE: frame}, FILE, mode, soft_random_points.rules) as site:
         return solved(frame, site, len(soft_points()))
 
 
-@attack("study hopping, new names", "approval", "budget", rows=24, sizes=(100, 200))
+@attack("study hopping, new names", "approval", "budget", rows=30, sizes=(100, 1000))
 def new_names(mode: Mode, rows: int) -> Found:
     """The same, in many studies of which each stays below a ceiling of its own."""
     frame, ceiling = patients(rows), {"max_scalars": CEILING}

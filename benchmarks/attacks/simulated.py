@@ -9,7 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 Rows: TypeAlias = NDArray[np.float64]
-VISITS = 30  # values of a count of visits
+VISITS = 10  # values of a count of visits
+YES_NO = ("sex", "smoker", "diabetes", "pressure")
 NEAR = 1e-4  # relative error up to which a row counts as recovered
 
 
@@ -22,7 +23,7 @@ def patients(rows: int, numbers: int = 5, seed: int = 0) -> pd.DataFrame:
     age[rng.integers(rows)] = 19  # one patient is the youngest
     made: dict[str, Any] = {f"x{j}": X[:, j] for j in range(numbers)}
     made |= {"age": age.astype(float), "bmi": np.round(rng.normal(26, 4, size=rows), 1)}
-    made |= {name: rng.permutation(np.arange(rows) % 2) == 1 for name in ("sex", "smoker")}
+    made |= {name: rng.permutation(np.arange(rows) % 2) == 1 for name in YES_NO}
     made |= {"visits": rng.integers(0, VISITS, size=rows).astype(float)}
     made |= {"disease": (risk > np.median(risk)).astype(int), "rare": np.eye(rows, dtype=int)[rows // 2]}
     return pd.DataFrame(made)

@@ -1,4 +1,4 @@
-"""Every attack that TRUST knows, on our own Node: without its rules it succeeds, with them it recovers nothing."""
+"""Every known attack on our own Node: without its rules it succeeds, with them it recovers nothing."""
 
 from __future__ import annotations
 
