@@ -14,7 +14,7 @@ from benchmarks.attacks.cuts import columns
 from benchmarks.attacks.master import DeniedError, Master
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import patients
-from benchmarks.attacks.target import SITE, nodes, unchecked
+from benchmarks.attacks.target import SITE, cover, nodes, unchecked
 from fedshed._utils.errors import Error
 from fedshed.algorithms import build
 from fedshed.algorithms.giant import Giant, Solve
@@ -26,6 +26,7 @@ from fedshed.protocol.messages import Search
 
 MOST = 64 << 20  # bytes that any message may cost, besides four times its own length
 STUDY = Study(family="logistic", target="disease", columns=columns(3))
+FILE = StudyFile(STUDY, (SITE,), "lbfgs")
 MANY = 30_000  # iterations of one local solve
 
 
@@ -64,7 +65,7 @@ def step_sizes(mode: Mode, rows: int) -> Found:
     """A search with 8,000 step sizes, each of which costs the site as many numbers as it has rows."""
     with unchecked("rule off", "decoder"):  # the Master's own end does not stop it
         search = Search(np.zeros(4), np.ones(4), np.linspace(0.0, 1.0, 8000))
-    with _asked(mode, rows, step_sizes.rules) as (master, plan), allocated() as peak:
+    with _asked(mode, rows, step_sizes.rules, FILE) as (master, plan), allocated() as peak:
         with suppress(DeniedError):
             master.play(plan, "lbfgs").ask(search)
         return master.ear.found(0, too_much(peak(), len(encode(search))))
@@ -88,7 +89,7 @@ def iterations(mode: Mode, rows: int) -> Found:
     """An algorithm whose local solve takes 30,000 iterations; 1 if the site carried them out."""
     solve = Solve(np.zeros(4), np.ones(4), np.array([1e-3]))
     known = patch.object(host, "BUILT_IN", Unbounded) if mode == "rule off" else nullcontext()
-    with _asked(mode, rows, iterations.rules) as (master, plan), known:
+    with _asked(mode, rows, iterations.rules, cover(mode, FILE)) as (master, plan), known:
         answers: list[Any] = []
         with suppress(DeniedError):
             answers = master.play(plan, Unbounded(iterations=MANY)).ask(solve)
@@ -96,9 +97,10 @@ def iterations(mode: Mode, rows: int) -> Found:
 
 
 @contextmanager
-def _asked(mode: Mode, rows: int, rules: tuple[str, ...]) -> Iterator[tuple[Master, Any]]:
+def _asked(
+    mode: Mode, rows: int, rules: tuple[str, ...], name: StudyFile | None
+) -> Iterator[tuple[Master, Any]]:
     """A Master that has agreed with a site on the plan of an approved study."""
-    file = StudyFile(STUDY, (SITE,), "lbfgs")
-    with nodes({SITE: patients(rows)}, file, mode, rules) as site, unchecked(mode, "decoder"):
-        master = Master(site, file)
+    with nodes({SITE: patients(rows)}, FILE, mode, rules) as site, unchecked(mode, "decoder"):
+        master = Master(site, name)
         yield master, master.agree(STUDY)[0]

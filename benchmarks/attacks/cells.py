@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 from scipy.special import expit
 
 from benchmarks.attacks.master import DeniedError, Ear, Master
@@ -67,8 +68,9 @@ def told(site: Transport, ear: Ear, points: Rows, each: int) -> tuple[list[Rows]
     """f and g at the points, `each` of them in a study of its own name, as far as the site answers."""
     answers, rows = list[Rows](), 0
     with suppress(DeniedError):
-        for part in np.split(points, range(each, len(points), each)):
-            master = Master(site, FILE, ear)
+        for k, part in enumerate(np.split(points, range(each, len(points), each))):
+            other = replace(FILE, max_iterations=FILE.max_iterations + k)  # has another name
+            master = Master(site, other, ear)
             plan, ready = master.agree(STUDY)
             play, rows = master.play(plan, "lbfgs"), ready.rows
             for theta in part:

@@ -14,7 +14,7 @@ from benchmarks.attacks.master import Ear, Tables, Twist
 from benchmarks.attacks.overhear import SITES, three_sites
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import patients
-from benchmarks.attacks.target import SITE, nodes, unchecked
+from benchmarks.attacks.target import SITE, SWITCHES, nodes, unchecked
 from fedshed._utils.errors import Error
 from fedshed.deployment.config import StudyFile
 from fedshed.fitting.conduct import conduct
@@ -32,9 +32,12 @@ MOVED = 0.1  # standard errors, or the share by which an error may change
 def fitted(mode: Mode, rows: int, ear: Ear, twist: Twist | None = None) -> Model:
     """The model of three sites, of which one may lie."""
     frames = three_sites([patients(rows, seed=seed) for seed in range(3)])
-    with nodes(frames, STUDY, mode, ("answers",)) as transport, unchecked(mode, "answers"):
+    with (
+        nodes(frames, STUDY, mode, ("answers",), SWITCHES["budget"]) as transport,
+        unchecked(mode, "answers"),
+    ):
         tables = Tables(transport, SITES, ear, STUDY, twist)
-        return conduct(STUDY.study, tables, STUDY.goal, algorithm="newton", fused=True).model
+        return conduct(STUDY.study, tables, STUDY.goal, algorithm=STUDY.algorithm, fused=True).model
 
 
 @cache
