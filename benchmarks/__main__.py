@@ -6,17 +6,9 @@ import sys
 from importlib import import_module
 
 BENCHMARKS = (
-    "speed",
-    "storage",
-    "pairs",
-    "fashion_mnist",
-    "beyond",
-    "claims",
-    "chaos",
-    "large",
-    "engines",
-    "rules",
-)
+    "speed", "storage", "pairs", "fashion_mnist", "beyond", "claims", "chaos", "large", "engines", "rules",
+    "attacks",
+)  # fmt: skip
 
 named = [word for word in sys.argv[1:] if word.isidentifier()]  # numbers and options are for the benchmark
 for name in named or BENCHMARKS:

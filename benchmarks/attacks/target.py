@@ -1,0 +1,140 @@
+"""The attacked site: our own Node on simulated rows, its rules as in the defaults or switched off.
+
+A switch that this version of the code does not have is left out, so the attacks run on any version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from secrets import token_bytes
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import pandas as pd
+from msgspec.structs import replace
+
+from benchmarks.attacks.shape import Mode
+from fedshed.deployment.config import SiteFile, Source, StudyFile
+from fedshed.deployment.node import Node
+from fedshed.exchange import InProcess
+from fedshed.objectives import family_of
+from fedshed.privacy.policy import Policy
+
+SITE = "site"
+NEVER = 1e300
+# For each rule, the fields of the policy that switch it off.  Approval is a field of the site's file, and
+# the checks in `patches` have no switch in the product.
+SWITCHES: dict[str, dict[str, Any]] = {
+    "approval": {},
+    "effective rows": {"effective_rows": 1},
+    "deviance": {"max_deviance": NEVER},
+    "budget": {"max_numbers": NEVER, "max_curvature": NEVER},
+    "refusals": {"max_refusals": 1_000_000},
+    "classes": {"min_rows_per_class": 1},
+    "cells": {"min_rows_per_level": 1},
+    "parameters": {"max_parameters_per_row": NEVER},
+    "rows": {"min_rows": 1},
+    "answers": {},
+    "decoder": {},
+}
+
+
+def policy(mode: Mode, rules: Collection[str], base: Mapping[str, Any] | None = None) -> Policy:
+    """The default policy, with these rules switched off in that mode."""
+    off = [SWITCHES[rule] for rule in rules] if mode == "rule off" else []
+    fields = {**(base or {}), **{name: value for fields in off for name, value in fields.items()}}
+    return Policy(**{name: value for name, value in fields.items() if name in Policy.__struct_fields__})
+
+
+def site_file(mode: Mode, rules: Collection[str], name: str, base: Mapping[str, Any] | None) -> SiteFile:
+    """The site's file; with the approval switched off it answers any study."""
+    any_study = {"any_study": mode == "rule off" and "approval" in rules}
+    known = {key: value for key, value in any_study.items() if key in SiteFile.__struct_fields__}
+    return SiteFile(
+        name,
+        Source(parquet=f"{name}.parquet"),
+        disclosure=policy(mode, rules, base),
+        state=f"{name}-state",
+        audit=f"{name}.jsonl",
+        **known,
+    )
+
+
+def approved(file: SiteFile, study: StudyFile) -> SiteFile:
+    """The site's file with this study approved, where this version asks for it."""
+    if "studies" not in SiteFile.__struct_fields__:
+        return file
+    from fedshed.deployment.approval import new_approval
+
+    terms: Any = getattr(study, "terms")  # noqa: B009
+    return replace(file, studies=(new_approval(terms.digest.hex(), terms.in_words()),))
+
+
+def named(file: StudyFile | None) -> Any:
+    """How this version names a study to the sites: by its terms, or at random."""
+    if not hasattr(StudyFile, "terms"):
+        return token_bytes(4)
+    return None if file is None else file.terms
+
+
+def cover(mode: Mode, file: StudyFile) -> StudyFile | None:
+    """Under which name a Master asks for another study: that of the approved one, if it must be approved."""
+    return file if mode == "rule on" else None
+
+
+# Checks that have no switch in the product: module, name, and what replaces it while the rule is off.  One
+# that this version does not have is passed over.
+def _nothing(*_: Any) -> None:
+    """No objection."""
+
+
+def _levels(problem: Any, sums: Mapping[str, Any]) -> Any:
+    """The start that follows from the sites' sums, whatever they are."""
+    return family_of(problem.loss).objective.null_levels(sum(sums.values()))
+
+
+PATCHES: dict[str, tuple[tuple[str, str, Any], ...]] = {
+    "answers": (
+        *(("preparation.answer_checks", name, _nothing) for name in ("of_schema", "of_ready", "same_table")),
+        ("solve.inspection", "disagreement", _nothing),
+        ("fitting.conduct", "contradiction", _nothing),
+        ("solve.null_start", "levels_of", _levels),
+        ("inference.infer", "levels_of", _levels),
+    ),
+    "decoder": (
+        ("protocol.quantize", "check_numbers", _nothing),
+        ("protocol.messages", "MOST_STEP_SIZES", 1 << 40),
+    ),
+}
+
+
+@contextmanager
+def unchecked(mode: Mode, rule: str) -> Iterator[None]:
+    """The code without a check that has no switch, where the rule is off."""
+    with ExitStack() as stack:
+        for module, name, instead in PATCHES[rule] if mode == "rule off" else ():
+            with suppress(ModuleNotFoundError):
+                found = import_module(f"fedshed.{module}")
+                if hasattr(found, name):
+                    stack.enter_context(patch.object(found, name, instead))
+        yield
+
+
+@contextmanager
+def nodes(
+    frames: Mapping[str, pd.DataFrame], study: StudyFile, mode: Mode, rules: Collection[str],
+    base: Mapping[str, Any] | None = None,
+) -> Iterator[InProcess]:  # fmt: skip
+    """Nodes with these rows, in this process; they have approved `study`, or answer any."""
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        found = {}
+        for name, frame in frames.items():
+            frame.to_parquet(folder / f"{name}.parquet")
+            file = site_file(mode, rules, name, base)
+            found[name] = Node(approved(file, study), folder)
+        yield InProcess(found)
