@@ -10,7 +10,8 @@ from fedshed.exchange.site import Site
 from fedshed.exchange.watched import WatchedModel
 from fedshed.objectives import LinearModel
 from fedshed.privacy.points import ForbiddenPointError, PointRules, quadratic
-from fedshed.privacy.policy import Gate, Policy, objections, scalars
+from fedshed.privacy.policy import Gate, Objection, Policy, scalars
+from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Message
 
@@ -20,10 +21,11 @@ class Guarded:
 
     watches: ClassVar[bool] = True  # the points that are asked about
 
-    def __init__(self, site: Site, gate: Gate) -> None:
+    def __init__(self, site: Site, gate: Gate, found: Sequence[Objection] = ()) -> None:
+        """Behind a gate; `found` is what the policy has against the plan that made the site's rows."""
         self._site, self._gate = site, gate
         self._codec = codec_of(site.conversation, site.objective.dim)
-        self._objections = objections(gate.policy, site.objective)
+        self._objections = [*objections(gate.policy, site.objective), *found]
         self._watched = _watched(gate.policy, site) if self.watches else None
 
     @property

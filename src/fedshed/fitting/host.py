@@ -28,10 +28,11 @@ from fedshed.fitting.stages import (
 )
 from fedshed.objectives import LinearModel
 from fedshed.objectives.build import local_objective
+from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import text_columns
 from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.site import Preparer, asked_study
-from fedshed.privacy.policy import Gate
+from fedshed.privacy.policy import Gate, Objection
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
 
@@ -59,6 +60,7 @@ class Host:
         self._stages: dict[bytes, Prepare | Play] = {}
         self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None]] = {}
         self._objectives: dict[bytes, LinearModel] = {}
+        self._found: dict[bytes, list[Objection]] = {}  # what the policy has against a plan
 
     def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
         """The site's table, the same throughout a study; `text` are columns whose numbers are codes."""
@@ -89,7 +91,7 @@ class Host:
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
-        for memory in (self._stages, self._answering, self._objectives):
+        for memory in (self._stages, self._answering, self._objectives, self._found):
             memory.clear()
 
     def answer(self, data: bytes) -> Answer | Unknown:
@@ -128,12 +130,15 @@ class Host:
             preparer = Preparer(self.name, self.frame(envelope.study, text), key=self.key())
             return (preparer if gate is None else GuardedPreparer(preparer, gate)), None
         site = self._site(envelope, stage)
-        return (site if gate is None else Guarded(site, gate)), site
+        return (site if gate is None else Guarded(site, gate, self._found[envelope.key])), site
 
     def _site(self, envelope: Envelope, stage: Play) -> Site:
         if envelope.key not in self._objectives:
             plan = stage.plan
-            table = plan.table(self.frame(envelope.study, text_columns(plan.study)))
+            frame = self.frame(envelope.study, text_columns(plan.study))
+            table, design = plan.build(frame)
+            if gate := self.gate(envelope.study):
+                self._found[envelope.key] = design_objections(gate.policy, plan, frame, design)
             self._objectives[envelope.key] = local_objective(
                 self.name, table, plan.study.loss, plan.classes, plan.intercept
             )

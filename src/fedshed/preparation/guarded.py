@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import DisclosureError
 from fedshed.objectives.build import local_objective
+from fedshed.preparation.cells import design_objections
 from fedshed.preparation.counts import hidden
 from fedshed.preparation.describe import rarest
 from fedshed.preparation.messages import CODEC, Ready, Refused, Schema, Tallies
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.tallies import smallest_block
-from fedshed.privacy.policy import Gate, Objection, objections, scalars
+from fedshed.privacy.policy import Gate, Objection, scalars
+from fedshed.privacy.tables import objections
 
 log = logging.getLogger("fedshed")
 
@@ -89,6 +91,7 @@ class GuardedPreparer:
         if isinstance(answer, Schema):
             return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
         plan, tallied = asked.plan, isinstance(answer, Tallies)
-        table = self._preparer.stand_in(plan) if tallied else self._preparer.table(plan)
+        table, design = self._preparer.stand_in(plan) if tallied else self._preparer.built(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
-        return objections(policy, objective) + (policy.too_small(smallest_block(answer)) if tallied else [])
+        found = objections(policy, objective) + design_objections(policy, plan, self._frame, design)
+        return found + (policy.too_small(smallest_block(answer)) if tallied else [])
