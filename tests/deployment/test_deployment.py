@@ -57,7 +57,10 @@ from fedshed.tables.frames import Frame
 from fedshed.tables.frozen import freeze, thaw
 
 SITES = ("a", "b", "c")
-OPEN = Policy(min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_parameters_per_row=10.0)
+OPEN = Policy(
+    min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_parameters_per_row=10.0, effective_rows=1,
+    max_deviance=1e300,
+)  # fmt: skip
 MODEL = Study(family="logistic", target="y", l2=1e-2)
 STUDY = StudyFile(MODEL, SITES)
 SITE_B = 'name = "b"\n[table]\ncsv = "b.csv"\n[disclosure]\nmin_rows_per_class = 1\n'

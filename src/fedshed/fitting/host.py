@@ -32,6 +32,7 @@ from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import text_columns
 from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.site import Preparer, asked_study
+from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.policy import Gate, Objection
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
@@ -60,6 +61,7 @@ class Host:
         self._stages: dict[bytes, Prepare | Play] = {}
         self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None]] = {}
         self._objectives: dict[bytes, LinearModel] = {}
+        self._ledgers: dict[bytes, Leverage] = {}  # of all parts of a stage together
         self._found: dict[bytes, list[Objection]] = {}  # what the policy has against a plan
 
     def frame(self, study: bytes, text: tuple[str, ...] = ()) -> Any:
@@ -91,7 +93,7 @@ class Host:
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
-        for memory in (self._stages, self._answering, self._objectives, self._found):
+        for memory in (self._stages, self._answering, self._objectives, self._found, self._ledgers):
             memory.clear()
 
     def answer(self, data: bytes) -> Answer | Unknown:
@@ -130,7 +132,12 @@ class Host:
             preparer = Preparer(self.name, self.frame(envelope.study, text), key=self.key())
             return (preparer if gate is None else GuardedPreparer(preparer, gate)), None
         site = self._site(envelope, stage)
-        return (site if gate is None else Guarded(site, gate, self._found[envelope.key])), site
+        if gate is None:
+            return site, site
+        whole = self._objectives[envelope.key]
+        ledger = self._ledgers.setdefault(envelope.key, Leverage(len(whole.y)))
+        alike = site.objective is whole  # not the model without columns
+        return Guarded(site, gate, self._found[envelope.key], ledger if alike else None), site
 
     def _site(self, envelope: Envelope, stage: Play) -> Site:
         if envelope.key not in self._objectives:

@@ -82,7 +82,10 @@ class Gate:
     def __init__(self, policy: Policy, audit: Audit, study: str) -> None:
         self.policy, self._audit, self._study = policy, audit, study
 
-    def release(self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = ()) -> bytes:
+    def release(
+        self, what: str, reply: bytes, count: int, objections: Sequence[Objection] = (),
+        *, leverage: float | None = None,
+    ) -> bytes:  # fmt: skip
         """The reply, which gives away `count` numbers; DisclosureError names the rule that forbids it."""
         with self._audit.alone():  # or two processes could each release what is left
             broken = objections or self.policy.exceeded(self._audit.released(self._study), count)
