@@ -20,7 +20,9 @@ from fedshed.linalg import tall
 from fedshed.linalg.rows import gram
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import local_objectives
+from fedshed.objectives.logistic import Logistic
 from fedshed.privacy.policy import Policy
+from fedshed.privacy.tables import objections
 from fedshed.tables import Table, lazy
 from fedshed.tables.lazy import ArrowRows
 
@@ -174,7 +176,7 @@ def test_a_disclosure_policy_counts_the_levels_of_a_tall_table(rare):
     X[:, 1] = np.arange(5000) >= 5000 - rare  # the rare level is in the last block only
     y = np.resize([-1.0, 1.0], 5000)
     policy = Policy(min_rows_per_level=5)
-    dense, large = (policy.objections(rows, y, True, 3, ("u", "v", "w")) for rows in (X, Tall(X)))
+    dense, large = (objections(policy, Logistic(rows, y), ("u", "v", "w")) for rows in (X, Tall(X)))
     assert dense == large
     assert bool(large) == (0 < rare < 5)
 

@@ -51,7 +51,7 @@ class Node(Host):
         self._file, self._folder, self._path = site, Path(folder), path
         self._read_at = _changed(path)
         self._marks = Disk(self._folder / site.state)
-        self._disk = self._marks if keep else None
+        self._disk, self.lasting = self._marks if keep else None, keep
         self._frames: dict[bytes, Any] = {}
         self._hashes: dict[bytes, str] = {}
         self._busy = threading.Lock()

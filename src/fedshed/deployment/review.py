@@ -25,12 +25,13 @@ from fedshed.inference.result import RowRobust
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
+from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import describe, rarest, text_columns
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.ledger import Ledger, TableRecord
-from fedshed.privacy.policy import objections
+from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Flow, Problem
 from fedshed.protocol.messages import Message
@@ -144,6 +145,7 @@ def _alone(
     objective = local_objective(site.name, preparer.table(plan), study.loss, plan.classes, plan.intercept)
     found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.target)
     found += objections(site.disclosure, objective, ready.names)
+    found += design_objections(site.disclosure, plan, frame, preparer.built(plan)[1])
     found += [each for answer in told for each in site.disclosure.too_small(tallies.smallest_block(answer))]
     broken = [f"{one.rule}: {one.detail}" for one in found]
     return schema, replace(plan, names=ready.names, terms=ready.terms), ready, told, broken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -12,13 +13,18 @@ from fedshed.exchange.watched import WatchedModel
 from fedshed.objectives import LinearModel
 from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, DesignFacts, Gate
+from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.points import ForbiddenPointError, PointRules, quadratic
-from fedshed.privacy.policy import Objection, Policy, curvature, objections, scalars
+from fedshed.privacy.policy import Objection, Policy, curvature, scalars
+from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import Reply, Request, codec_of, encode
 from fedshed.protocol.messages import Declined, Message, Search
 
 FREE = ("theta", "anchor", "inverse", "g")  # what a Master chooses, of all that a request holds
 UNANSWERABLE = Objection("an answer that can be computed at this point", "")
+
+log = logging.getLogger("fedshed")
+LARGE = 0.5  # a leverage that is noted
 
 
 class Guarded:
@@ -26,12 +32,20 @@ class Guarded:
 
     watches: ClassVar[bool] = True  # the points that are asked about
 
-    def __init__(self, site: Site, gate: Gate, design: DesignFacts | None = None) -> None:
+    def __init__(
+        self, site: Site, gate: Gate, design: DesignFacts | None = None, found: Sequence[Objection] = (),
+        ledger: Leverage | None = None,
+    ) -> None:  # fmt: skip
+        """Behind a gate; `found` is what the policy has against the plan that made the site's rows.
+
+        The stages of a study may share a ledger, in which the leverage of rows is kept.
+        """
         self._site, self._gate = site, gate
         self._codec = codec_of(site.conversation, site.objective.dim)
         self._design = DesignFacts(parameters=site.objective.dim) if design is None else design
-        self._objections = objections(gate.policy, site.objective)
+        self._objections = [*objections(gate.policy, site.objective), *found]
         self._watched = _watched(gate.policy, site) if self.watches else None
+        self._ledger = ledger or Leverage(len(getattr(site.objective, "y", ())))
 
     @property
     def withheld(self) -> int:
@@ -40,8 +54,8 @@ class Guarded:
 
     @property
     def leverage(self) -> float | None:
-        """The largest share of one row in what was released."""
-        return None
+        """The largest leverage of a row in what was released (`fedshed.privacy.leverage`)."""
+        return None if self._watched is None else self._ledger.largest
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply, if the policy allows it."""
@@ -72,6 +86,7 @@ class Guarded:
             points=_points(request, digest),
             answer=_digest((design.plan, request.parts, request.mine, reply.parts)),
             curvature=sum(map(curvature, reply.parts)),
+            leverage=self._entered(),
         )
 
     def _answered(self, what: str, payload: bytes) -> bytes:
@@ -80,6 +95,21 @@ class Guarded:
             return self._site.handle(payload)
         except ForbiddenPointError as error:
             return self._gate.release(what, b"", 0, [error.objection])
+
+    def _entered(self) -> float | None:
+        """The leverage with what is about to be released; a large one is noted in the site's log, once."""
+        if self._watched is None:
+            return None
+        found: float | None = None
+        for weights in self._watched.weighed:
+            found = self._ledger.add(weights)
+        if found is not None and found > LARGE and not self._ledger.warned:
+            self._ledger.warned = True
+            log.warning(
+                "site %r: one row's share of what was released in this study is above one half (its leverage "
+                "is %.2f); whoever has all answers may learn much about that row", self._site.name, found,
+            )  # fmt: skip
+        return found
 
     def answer(self, payload: bytes) -> bytes:
         """The encoded reply, whatever happens: what is refused is declined, with the rule."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint
+from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
 from fedshed.protocol.messages import Costs, Search
@@ -32,16 +33,16 @@ class WatchedModel:
         self.weight, self.dim = model.weight, model.dim
         self.withheld = 0  # points at which an answer was held back
         self._allowed: list[bytes] = []
-        self._weighed: list[tuple[Vector, NDArray[np.float64]]] = []
+        self._weighed: list[tuple[Vector, Vector, bool]] = []  # where, the weights, and of a curvature or not
 
     def start(self) -> None:
         """A request begins."""
         self._weighed = []
 
     @property
-    def weighed(self) -> Iterator[NDArray[np.float64]]:
-        """The weights of rows, an array of one column or more for each gradient and curvature."""
-        return (weights for _, weights in self._weighed)
+    def weighed(self) -> Iterator[Vector]:
+        """The weights of rows behind each gradient and curvature that the last request asked for."""
+        return (weights for _, weights, _ in self._weighed)
 
     def at(self, theta: Vector) -> WatchedPoint:
         """The cost at theta, if a gradient there may leave."""
@@ -54,18 +55,23 @@ class WatchedModel:
     def curvature_at(self, theta: Vector, point: LinearPoint) -> None:
         """Whether a curvature there may leave."""
         self._demand(theta, point, self._rules.of_curvature(point))
-        self.weigh(theta, point.curvatures)
+        if not any(at is theta and curved for at, _, curved in self._weighed):
+            self._weigh(theta, curvature_vectors(point.curvatures), curved=True)
 
     def _demand(self, theta: Vector, point: LinearPoint, objection: Objection | None) -> None:
         """Refuse a point that a rule forbids, with all that was computed there."""
         if objection is not None:
             self.withheld += 1
-            self._weighed = [(at, weights) for at, weights in self._weighed if at is not theta]
+            self._weighed = [one for one in self._weighed if one[0] is not theta]
             raise ForbiddenPointError(theta, objection, self._rules.fits(point.value))
 
-    def weigh(self, theta: Vector, weights: NDArray[np.float64]) -> None:
-        """Remember the weights of rows behind what is about to leave."""
-        self._weighed.append((theta, weights))
+    def gradient_at(self, theta: Vector, slopes: NDArray[np.float64]) -> None:
+        """Remember the weights of rows behind a gradient that is about to leave."""
+        self._weigh(theta, slope_vectors(slopes))
+
+    def _weigh(self, theta: Vector, vectors: Iterable[Vector], curved: bool = False) -> None:
+        w = 1.0 if self._model.weights is None else self._model.weights
+        self._weighed += [(theta, w * vector, curved) for vector in vectors]
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
         """Costs along a direction, before `limited` has looked at them."""
@@ -116,12 +122,12 @@ class WatchedModel:
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         """A matrix F with F'F the sum of squared scores of the rows."""
-        self.weigh(theta, np.square(self.at(theta).slopes))
+        self._weigh(theta, slope_vectors(np.square(self.at(theta).slopes)))
         return self._model.scatter(theta, inverse, power, counts)
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
-        self.weigh(theta, np.square(self.at(theta).slopes))
+        self._weigh(theta, slope_vectors(np.square(self.at(theta).slopes)))
         return self._model.cluster_scores(theta, inverse)
 
 
@@ -144,7 +150,7 @@ class WatchedPoint:
     @property
     def gradient(self) -> Vector:
         """The gradient."""
-        self._watched.weigh(self._theta, self.slopes)
+        self._watched.gradient_at(self._theta, self.slopes)
         return self._point.gradient
 
     @property

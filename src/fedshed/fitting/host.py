@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
@@ -36,11 +38,14 @@ from fedshed.fitting.stages import (
 from fedshed.objectives import LinearModel, family_of
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan
+from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import text_columns
 from fedshed.preparation.design import Design
 from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.site import Preparer, asked_study
 from fedshed.privacy.gate import DesignFacts, Gate
+from fedshed.privacy.leverage import Leverage
+from fedshed.privacy.policy import Objection
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
@@ -58,17 +63,29 @@ class Answering(Protocol):
         ...
 
 
+class Built(Struct, frozen=True):
+    """What a site made of its table for a fit: all parts of the stage share it."""
+
+    objective: LinearModel
+    facts: DesignFacts
+    gate: Gate | None
+    found: list[Objection]  # what the policy has against the plan
+    ledger: Leverage
+
+
 class Host:
     """A site's table, and what is computed on it, whatever carries the bytes.
 
     Subclasses say where the table is, what may leave (`gate`), and what must outlive a process (`keep`).
     """
 
+    lasting = False  # whether it keeps what it knows for later processes
+
     def __init__(self, name: str) -> None:
         self.name = name
         self._stages: dict[bytes, Stage] = {}
         self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None, Gate | None]] = {}
-        self._objectives: dict[bytes, tuple[LinearModel, DesignFacts]] = {}
+        self._built: dict[bytes, Built] = {}
 
     def frame(self, run: bytes, text: tuple[str, ...] = ()) -> Any:
         """The site's table, the same throughout a run; `text` are columns whose numbers are codes."""
@@ -99,7 +116,7 @@ class Host:
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
-        for memory in (self._stages, self._answering, self._objectives):
+        for memory in (self._stages, self._answering, self._built):
             memory.clear()
 
     def answer(self, envelope: Envelope) -> Answer | Unknown:
@@ -114,7 +131,13 @@ class Host:
         payload = answering.handle(envelope.payload)
         if site is not None:
             self.keep(envelope.run, f"{envelope.stage.hex()}.{envelope.part}", site.save())
+            self._keep_leverage(envelope)
         return Answer(payload, self._greeting(gate) if envelope.opening else None)
+
+    def _keep_leverage(self, envelope: Envelope) -> None:
+        if self.lasting:
+            ledger = self._built[envelope.key].ledger
+            self.keep(envelope.run, f"{envelope.stage.hex()}.leverage", ledger.save())
 
     def _greeting(self, gate: Gate | None) -> Greeting:
         return Greeting(self.name, self.uplink(), PROTOCOL, None if gate is None else gate.left())
@@ -141,7 +164,7 @@ class Host:
     def _drop(self, key: bytes) -> None:
         """Forget a stage and all that answers for it."""
         self._stages.pop(key, None)
-        self._objectives.pop(key, None)
+        self._built.pop(key, None)
         for which in [which for which in self._answering if which[0] == key]:
             del self._answering[which]
 
@@ -154,17 +177,30 @@ class Host:
             preparer = Preparer(self.name, self.frame(envelope.run, text), study, key=self.key())
             gate = self.gate(envelope.run, stage, preparer.frame.rows)
             return (preparer if gate is None else GuardedPreparer(preparer, gate)), None, gate
-        site, design = self._site(envelope, stage)
-        gate = self.gate(envelope.run, stage, len(self._objectives[envelope.key][0].y))
-        return (site if gate is None else Guarded(site, gate, design)), site, gate
+        if envelope.key not in self._built:
+            self._built[envelope.key] = self._build(envelope, stage)
+        built = self._built[envelope.key]
+        site = self._site(envelope, stage, built.objective)
+        if built.gate is None:
+            return site, site, None
+        alike = site.objective is built.objective  # not the model without columns
+        ledger = built.ledger if alike else None
+        return Guarded(site, built.gate, built.facts, built.found, ledger), site, built.gate
 
-    def _site(self, envelope: Envelope, stage: Play) -> tuple[Site, DesignFacts]:
-        if envelope.key not in self._objectives:
-            plan = stage.plan
-            table, design = plan.build(self.frame(envelope.run, text_columns(plan.study)))
-            objective = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
-            self._objectives[envelope.key] = objective, design_facts(plan, design)
-        objective, facts = self._objectives[envelope.key]
+    def _build(self, envelope: Envelope, stage: Play) -> Built:
+        """A site's rows as the plan has them, and the gate that they are behind."""
+        plan, frame = stage.plan, self.frame(envelope.run, text_columns(stage.plan.study))
+        table, design = plan.build(frame)
+        objective = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
+        gate = self.gate(envelope.run, stage, len(table.y))
+        found = design_objections(gate.policy, plan, frame, design) if gate else []
+        ledger = Leverage(len(table.y))
+        if saved := self.kept(envelope.run, f"{envelope.stage.hex()}.leverage"):
+            with suppress(CodecError):
+                ledger.load(saved)
+        return Built(objective, design_facts(plan, design), gate, found, ledger)
+
+    def _site(self, envelope: Envelope, stage: Play, objective: LinearModel) -> Site:
         part = _part(envelope.part, stage, objective.dim)
         site = Site(self.name, objective.null() if part.null else objective, part.conversation)
         saved = self.kept(envelope.run, f"{envelope.stage.hex()}.{envelope.part}")
@@ -173,7 +209,7 @@ class Host:
                 site.load(saved)
             except CodecError:
                 log.warning("the cache of study %s is damaged and left aside", envelope.study.hex())
-        return site, facts
+        return site
 
 
 def opened_envelope(data: bytes) -> Envelope:

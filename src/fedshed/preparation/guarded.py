@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import DisclosureError, Error
 from fedshed.objectives.build import local_objective
+from fedshed.preparation.cells import design_objections
 from fedshed.preparation.counts import hidden
 from fedshed.preparation.describe import predictors, rarest
 from fedshed.preparation.messages import CODEC, Describe, Ready, Refused, Schema, Tallies
@@ -19,7 +20,8 @@ from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
 from fedshed.preparation.tallies import smallest_block
 from fedshed.privacy.gate import Asked, Gate
-from fedshed.privacy.policy import Objection, objections, scalars
+from fedshed.privacy.policy import Objection, scalars
+from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import encode
 
 log = logging.getLogger("fedshed")
@@ -134,9 +136,10 @@ class GuardedPreparer:
         if isinstance(answer, Schema):
             return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
         plan, tallied = asked.plan, isinstance(answer, Tallies)
-        table = self._preparer.stand_in(plan) if tallied else self._preparer.table(plan)
+        table, design = self._preparer.stand_in(plan) if tallied else self._preparer.built(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
-        return objections(policy, objective) + (policy.too_small(smallest_block(answer)) if tallied else [])
+        found = objections(policy, objective) + design_objections(policy, plan, self._frame, design)
+        return found + (policy.too_small(smallest_block(answer)) if tallied else [])
 
 
 def _study(asked: list[Any]) -> Study:

@@ -65,7 +65,7 @@ class Preparer:
 
     def table(self, plan: DesignPlan) -> Table:
         """This site's rows as the plan has them."""
-        return self._build(plan)[0]
+        return self.built(plan)[0]
 
     def tally(self, plan: DesignPlan) -> Tallies:
         """Sums and histograms over the rows that are used, before a design can be built."""
@@ -73,15 +73,16 @@ class Preparer:
         computed = formulas.formula_of(plan.study).numbers if plan.study.formula is not None else ()
         return tallies.tally(plan, {name: numbers(name, read[name]) for name in computed}, self.least)
 
-    def stand_in(self, plan: DesignPlan) -> Table:
+    def stand_in(self, plan: DesignPlan) -> tuple[Table, Design]:
         """This site's rows before means and knots are known: its size, and the values that are summed up."""
-        return plan.build(self.frame, stand_in=True)[0]
+        return plan.build(self.frame, stand_in=True)
 
     def forget(self) -> None:
         """Lose what was built, as a restarted process would."""
         self._built = None
 
-    def _build(self, plan: DesignPlan) -> tuple[Table, Design]:
+    def built(self, plan: DesignPlan) -> tuple[Table, Design]:
+        """This site's rows as the plan has them, and the design with its names."""
         # Names and notes come after the design, and do not change it.
         unnamed = replace(plan, names=(), terms=(), warnings=())
         if self._built is None or self._built[0] != unnamed:
@@ -114,7 +115,7 @@ class Preparer:
 
     def ready(self, plan: DesignPlan) -> Ready:
         """That the design is built, and what the Master needs to know of it."""
-        table, design = self._build(plan)
+        table, design = self.built(plan)
         rows = len(table.y)
         measured = units.moments(plan, self.frame, table.weights) if plan.scales is None else ()
         return Ready(

@@ -60,7 +60,9 @@ class DesignFacts(Struct, frozen=True):
     parameters: int = 1  # columns of the design, the intercept and classes included
     quadratic: bool = False  # of a linear model, all of whose answers follow from one cross-product
 
-    def asked(self, *, request: str, points: tuple[str, ...], answer: str, curvature: int) -> Asked:
+    def asked(
+        self, *, request: str, points: tuple[str, ...], answer: str, curvature: int, leverage: float | None
+    ) -> Asked:
         """A request of a fit of this design."""
         entries, n = self.parameters * (self.parameters + 1) // 2, self.parameters
         return Asked(
@@ -73,6 +75,7 @@ class DesignFacts(Struct, frozen=True):
             answer=answer,
             curvature=curvature,
             cross_product=(entries + n + SUMS, entries) if self.quadratic else None,
+            leverage=leverage,
         )
 
 

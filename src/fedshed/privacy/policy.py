@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -12,8 +11,6 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import ConfigError
 from fedshed.linalg.arrays import Matrix, Packed
-from fedshed.linalg.rows import Rows
-from fedshed.linalg.tall import Tall
 from fedshed.protocol.messages import Message
 
 
@@ -43,29 +40,6 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
             value = getattr(self, name)
             if isinstance(value, bool) or not 0 < value < np.inf:
                 raise ConfigError(f"the disclosure policy's {name} must be a number above 0, not {value!r}")
-
-    def objections(
-        self, X: Rows, y: NDArray[Any], labelled: bool, parameters: int, columns: Sequence[str] = ()
-    ) -> list[Objection]:
-        """Every rule that a table breaks: its rows, the rows of a class, of a level, parameters per row."""
-        rows = X.shape[0]
-        found = []
-        if rows < self.min_rows:
-            found.append(Objection(f"at least {self.min_rows} rows (min_rows)", f"there are {rows}"))
-        if parameters > self.max_parameters_per_row * rows:
-            most = f"at most {self.max_parameters_per_row:g} parameters a row (max_parameters_per_row)"
-            found.append(Objection(most, f"{parameters} parameters for {rows} rows"))
-        if labelled and (fewest := _fewest(y)) < self.min_rows_per_class:
-            least = f"at least {self.min_rows_per_class} rows of each class (min_rows_per_class)"
-            found.append(Objection(least, f"one class has {fewest}"))
-        least = (
-            f"at least {self.min_rows_per_level} rows at each of a column's two levels (min_rows_per_level)"
-        )
-        for j, fewest in _two_levels(X):
-            if fewest < self.min_rows_per_level:
-                name = columns[j] if j < len(columns) else f"column {j}"
-                found.append(Objection(least, f"{name} has {fewest} rows at one level"))
-        return found
 
     def outweighed(self, weights: NDArray[np.float64] | None) -> list[Objection]:
         """The rule on rows where a few outweigh all others: (sum w)^2 / sum w^2 rows count (Kish, 1965)."""
@@ -106,12 +80,6 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
         return [Objection(most, f"{released} are released, and {more} more were asked for")]
 
 
-def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> list[Objection]:
-    """The rules that a site's table breaks, as its objective has it."""
-    found = policy.objections(objective.X, objective.y, objective.labelled, objective.dim, columns)
-    return found + policy.outweighed(objective.weights)
-
-
 def scalars(message: Message) -> int:
     """How many numbers a message gives away: entries of arrays, levels, and each byte of coded parts too."""
     return _of_fields(message)
@@ -147,33 +115,3 @@ def _count(value: Any) -> int:
     if isinstance(value, bytes):
         return len(value)
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _fewest(values: NDArray[Any]) -> int:
-    """Rows of the rarest value."""
-    return int(np.unique(values, return_counts=True)[1].min(initial=len(values)))
-
-
-def _two_levels(X: Rows) -> Iterator[tuple[int, int]]:
-    """The columns with exactly two values, and how many rows have the rarer one."""
-    if isinstance(X, np.ndarray | Tall):
-        yield from _two_levels_of_blocks(X if isinstance(X, Tall) else Tall(X))
-        return
-    by_column = X.tocsc()
-    for j in range(X.shape[1]):
-        counts = np.unique(by_column[:, [j]].toarray(), return_counts=True)[1]
-        if len(counts) == 2:
-            yield j, int(counts.min())
-
-
-def _two_levels_of_blocks(X: Tall) -> Iterator[tuple[int, int]]:
-    """The same of dense rows, block by block; a column is left as soon as it has three values."""
-    counts: dict[int, Counter[float]] = {j: Counter() for j in range(X.shape[1])}
-    for _, block in X.blocks():
-        for j in tuple(counts):
-            levels, rows = np.unique(block[:, j], return_counts=True)
-            if len(levels) <= 2:
-                counts[j].update(dict(zip(levels.tolist(), rows.tolist(), strict=True)))
-            if len(levels) > 2 or len(counts[j]) > 2:
-                del counts[j]
-    yield from ((j, min(rows.values())) for j, rows in counts.items() if len(rows) == 2)

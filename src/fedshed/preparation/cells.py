@@ -1,0 +1,63 @@
+"""What a plan makes of a site's table: its cells, and the columns that are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedshed.preparation.design import Design, codes, numbers
+from fedshed.preparation.plan import DesignPlan
+from fedshed.privacy.policy import Objection, Policy
+from fedshed.privacy.tables import cell_objections, computed_objections
+from fedshed.tables.frames import Column
+
+
+def design_objections(policy: Policy, plan: DesignPlan, frame: Any, design: Design) -> list[Objection]:
+    """The rules that the design of a plan breaks, beyond those of any table.
+
+    Parameters
+    ----------
+    policy : Policy
+        The site's rules.
+    plan : DesignPlan
+        The plan that is asked about.
+    frame : table
+        The site's table.
+    design : Design
+        What the plan makes of it (`plan.build(frame)[1]`), standardised or not.
+
+    Returns
+    -------
+    list of Objection
+        Empty where each cell has enough rows and no computed column is about a few.
+    """
+    read = plan.used(frame)
+    found = cell_objections(policy, smallest_cells(plan, read, design.terms))
+    return found + computed_objections(policy, design.X, computed(plan, read, design), design.names)
+
+
+def smallest_cells(plan: DesignPlan, read: Mapping[str, Column], terms: tuple[str, ...]) -> dict[str, int]:
+    """The rows of the smallest cell that is not empty, of each term with categories.
+
+    A cell is a combination of levels, references included: columns that sum to one tell of the reference too.
+    """
+    found: dict[str, int] = {}
+    for term in dict.fromkeys(terms):
+        factors = [name for name in dict.fromkeys(term.split(":")) if name in plan.levels]
+        if factors:
+            cells = np.column_stack([codes(name, read[name], plan.levels[name]) for name in factors])
+            found[term] = int(np.unique(cells, axis=0, return_counts=True)[1].min(initial=len(cells)))
+    return found
+
+
+def computed(plan: DesignPlan, read: Mapping[str, Column], design: Design) -> list[int]:
+    """The columns of a design that are neither a column of the table nor a level of a category."""
+    plain = [name for name in plan.columns if name not in plan.levels]
+    itself = {*plain, *(f"{name}[{level}]" for name in plan.levels for level in plan.levels[name])}
+    others = [j for j, name in enumerate(design.names) if name not in itself]
+    if not others or plan.scales is not None:
+        return others
+    values = [numbers(name, read[name]) for name in plain]
+    return [j for j in others if not any(np.array_equal(design.X[:, j], each) for each in values)]

@@ -1,0 +1,134 @@
+"""How much one row can make of what a site released: a number for the audit, and never a gate.
+
+Each gradient is a sum of rows with weights v = w l', each curvature one of squared rows with v = w l''.
+Let V have these vectors as rows.  A combination of what was released is about row j alone exactly if the
+unit vector e_j is in the row space of V; in general the share of e_j that is there is its leverage,
+
+    h_j = e_j' V' (V V')^+ V e_j,  from 0 to 1,
+
+the diagonal of the hat matrix (Hoaglin and Welsch 1978, The American Statistician 32, 1).  Where the design
+has a constant column, the curvature holds sum_j v_j x_j too, so both kinds of vectors are about the same rows
+and belong to one basis.  Honest fits reach any value, and attacks pass below 0.5: it says where to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedshed._utils.errors import CodecError
+from fedshed.linalg.arrays import Vector
+
+LARGEST_BASIS = 4_000_000  # numbers; beyond it nothing is said
+AT_ONCE = 65_536  # numbers in a basis: a larger one is extended by several vectors at a time
+SEVERAL = 8
+DEPENDENT = 1e-9  # of a vector's length: what is left of one in the span is rounding
+
+
+class Leverage:
+    """The largest leverage of a row in the vectors added so far, by an orthonormal basis of them.
+
+    Parameters
+    ----------
+    rows : int
+        How many rows the site has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.privacy.leverage import Leverage
+    >>> ledger = Leverage(4)
+    >>> ledger.add(np.ones(4))
+    0.25
+    >>> ledger.add(np.array([2.0, 1.0, 1.0, 1.0]))
+    1.0
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._basis: NDArray[np.float64] | None = np.zeros((0, rows))
+        self._shares, self._pending = np.zeros(rows), list[Vector]()
+        self.warned = False  # of a large one
+
+    @property
+    def largest(self) -> float | None:
+        """The largest leverage; None where the basis became too large to be kept."""
+        self._extend()
+        return None if self._basis is None else float(min(self._shares.max(initial=0.0), 1.0))
+
+    def add(self, vector: Vector) -> float | None:
+        """The largest leverage with this vector; of a large site as it was a few vectors before."""
+        if self._basis is None:
+            return None
+        self._pending.append(np.array(vector, dtype=np.float64))
+        if len(self._pending) >= (1 if self._basis.size < AT_ONCE else SEVERAL):
+            self._extend()
+        return None if self._basis is None else float(min(self._shares.max(initial=0.0), 1.0))
+
+    def _extend(self) -> None:
+        """Take in what is pending: Gram and Schmidt, twice where much cancels (Giraud et al. 2005)."""
+        if self._basis is None or not self._pending:
+            return
+        if (len(self._basis) + len(self._pending)) * len(self._shares) > LARGEST_BASIS:
+            self._basis, self._pending = None, []
+            return
+        vectors = _unit(np.array(self._pending))
+        rest = vectors - (vectors @ self._basis.T) @ self._basis
+        rest -= (rest @ self._basis.T) @ self._basis
+        new: list[Vector] = []
+        for vector in rest:
+            for _ in range(2):
+                for other in new:
+                    vector = vector - (other @ vector) * other
+            length = float(np.linalg.norm(vector))
+            if length > DEPENDENT:
+                new.append(vector / length)
+        self._pending = []
+        if new:
+            self._basis = np.vstack([self._basis, *new])
+            self._shares += np.square(new).sum(axis=0)
+
+    def save(self) -> bytes:
+        """The basis as bytes, for a process that ends after each message."""
+        self._extend()
+        basis = None if self._basis is None else self._basis.tobytes()
+        return msgspec.msgpack.encode((len(self._shares), basis, self.warned))
+
+    def load(self, saved: bytes) -> None:
+        """Take a saved basis back; CodecError if it is not one of so many rows."""
+        rows = len(self._shares)
+        try:
+            count, basis, warned = msgspec.msgpack.decode(saved, type=tuple[int, bytes | None, bool])
+            if count != rows:
+                raise ValueError(f"a basis of {count} rows for a site of {rows}")
+            found = None if basis is None else np.frombuffer(basis).reshape(-1, rows)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CodecError(f"{len(saved)} bytes are not a saved leverage: {error}") from error
+        self._basis, self.warned, self._pending = found, warned, []
+        self._shares = np.zeros(rows) if found is None else np.square(found).sum(axis=0)
+
+
+def curvature_vectors(curvatures: NDArray[np.float64]) -> Iterable[Vector]:
+    """The weights of rows in each block of a curvature; between classes k < l they are p_k p_l."""
+    if curvatures.ndim == 1:
+        return [curvatures]
+    return (
+        curvatures[:, k] * curvatures[:, m]
+        for k, m in zip(*np.triu_indices(curvatures.shape[1], 1), strict=True)
+    )
+
+
+def slope_vectors(slopes: NDArray[np.float64]) -> Iterable[Vector]:
+    """The weights of rows in a gradient, of each class."""
+    return [slopes] if slopes.ndim == 1 else slopes.T
+
+
+def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Vectors of length one; those that are zero or not finite have no direction, and become zero."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
+    usable = (largest > 0) & np.isfinite(largest)
+    scaled = np.where(usable, vectors, 0.0) / np.where(usable, largest, 1.0)
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
