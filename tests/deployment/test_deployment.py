@@ -315,7 +315,7 @@ def test_a_site_that_fails_for_a_while_is_refused_by_name_and_the_study_goes_on(
 
 def test_a_site_that_fails_for_good_ends_the_study_which_can_go_on(folder, tmp_path):
     path, refused = tmp_path / "checkpoint", encode(Refusal("the disk is\x1b[2J full"))
-    with pytest.raises(ProtocolError, match=r"'b' gave no usable .* 5 exchanges.*the disk is \[2J full"):
+    with pytest.raises(ProtocolError, match=r"'b' gave no usable .* 5 exchanges.*the disk is\\x1b\[2J full"):
         conduct_study(STUDY, Disturbed(nodes(folder), 6, 10_000, refused), checkpoint=path)
     assert path.exists()
     assert conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
