@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.attacks.master import DeniedError, Master, Played
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import patients, recovered, with_intercept
-from benchmarks.attacks.target import SITE, nodes
-from fedshed.deployment.config import StudyFile
+from benchmarks.attacks.target import SITE, nodes, study_file
 from fedshed.preparation import Study
 from fedshed.protocol.messages import Search, Update
 
@@ -34,16 +33,17 @@ def saturated_cuts(mode: Mode, rows: int) -> Found:
     """Differences of the gradients at neighbouring cuts are the rows between them, in an approved study."""
     frame, names = patients(rows), columns(5)
     study = Study(family="logistic", target="disease", columns=names)
-    file = StudyFile(study, (SITE,), "lbfgs")
+    file = study_file(study, "lbfgs", mode)
     with nodes({SITE: frame}, file, mode, saturated_cuts.rules) as site:
-        master, found = Master(site, file), list[Vector]()
+        master, sums = Master(site, file), list[Vector]()
         with suppress(DeniedError):
             plan, ready = master.agree(study)
             play = master.play(plan, "lbfgs")
             a = np.random.default_rng(1).normal(size=len(names))
             cuts = separating_cuts(play, a, ready.rows)
-            sums = [ready.rows * gradient(play, a, t) for t in cuts]
-            found = [one - other for one, other in pairwise(sums)]
+            for cut in cuts:
+                sums.append(ready.rows * gradient(play, a, cut))
+        found = [one - other for one, other in pairwise(sums)]
         return master.ear.found(rows, recovered(found, with_intercept(frame, names)))
 
 

@@ -11,8 +11,7 @@ from benchmarks.attacks.cuts import RULES, Vector, columns, separating_cuts
 from benchmarks.attacks.master import DeniedError, Master, Played
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import Rows, patients, recovered, with_intercept
-from benchmarks.attacks.target import SITE, nodes
-from fedshed.deployment.config import StudyFile
+from benchmarks.attacks.target import SITE, nodes, study_file
 from fedshed.linalg.arrays import unpack
 from fedshed.preparation import Study
 from fedshed.protocol.messages import Update
@@ -26,7 +25,7 @@ def matrix_pencil(mode: Mode, rows: int) -> Found:
     """Windows of ten rows between two soft cuts, two Hessians for each, in an approved study."""
     frame, names = patients(rows, GROUP - 1), columns(GROUP - 1)
     study = Study(family="logistic", target="disease", columns=names)
-    file = StudyFile(study, (SITE,), "newton")
+    file = study_file(study, "newton", mode)
     with nodes({SITE: frame}, file, mode, matrix_pencil.rules) as site:
         master, found = Master(site, file), list[Rows]()
         with suppress(DeniedError):

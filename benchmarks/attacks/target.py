@@ -22,6 +22,7 @@ from fedshed.deployment.config import SiteFile, Source, StudyFile
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.objectives import family_of
+from fedshed.preparation import Study
 from fedshed.privacy.policy import Policy
 
 SITE = "site"
@@ -72,6 +73,13 @@ def approved(file: SiteFile, study: StudyFile) -> SiteFile:
 
     terms: Any = getattr(study, "terms")  # noqa: B009
     return replace(file, studies=(new_approval(terms.digest.hex(), terms.in_words()),))
+
+
+def study_file(study: Study, algorithm: str, mode: Mode) -> StudyFile:
+    """A study of one site; with its rules off, one that may ask about any number of points."""
+    any_number = {"points": 1_000_000} if mode == "rule off" else {}
+    known = {name: value for name, value in any_number.items() if name in StudyFile.__struct_fields__}
+    return StudyFile(study, (SITE,), algorithm, **known)
 
 
 def named(file: StudyFile | None) -> Any:

@@ -51,3 +51,9 @@ def test_every_rule_of_an_attack_has_a_switch():
     from benchmarks.attacks.target import SWITCHES
 
     assert {rule for one in ATTACKS.values() for rule in one.rules} <= set(SWITCHES)
+
+
+def test_an_outcome_is_read_by_these_names():
+    from benchmarks.attacks import Outcome
+
+    assert Outcome.__struct_fields__ == ("attack", "mode", "rows", "recovered", "requests", "numbers")
