@@ -66,7 +66,7 @@ def effective_rows(weights: NDArray[np.float64]) -> float:
     """
     if weights.ndim > 1:
         return min(map(effective_rows, np.ascontiguousarray(weights.T)), default=float(len(weights)))
-    squares = float(weights @ weights)
+    squares = float(np.vdot(weights, weights))
     if TINY < squares < HUGE:
         return float(dasum(weights)) ** 2 / squares
     largest = float(np.abs(weights).max(initial=0.0))
