@@ -35,7 +35,7 @@ L2, TOL, MOST = 1e-2, 1e-11, 30
 HALF = 4  # iterations before a run is interrupted
 OPEN = Policy(
     min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_parameters_per_row=10.0, effective_rows=1,
-    max_deviance=1e300,
+    max_deviance=1e300, max_curvature=1e9, max_numbers=1e9,
 )  # fmt: skip
 
 
@@ -129,8 +129,9 @@ def deployed(loss: str) -> dict[str, Any]:
             table.to_csv(Path(folder) / f"{site}.csv", index=False)
             source = Source(csv=f"{site}.csv")
             file = SiteFile(
-                name=site, table=source, disclosure=OPEN, state=f"{site}.state", audit=f"{site}.log"
-            )
+                name=site, table=source, disclosure=OPEN, state=f"{site}.state", audit=f"{site}.log",
+                any_study=True,
+            )  # fmt: skip
             nodes[site] = Node(file, Path(folder))
         model, _ = conduct_study(StudyFile(study(loss), tuple(made)), InProcess(nodes))
     return _model(model)
