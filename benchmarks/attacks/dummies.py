@@ -21,7 +21,7 @@ KNOWN = 20  # patients whose age and bmi the Master knows
 WANTED = ("x0", "x1", "x2", "x3")
 
 
-@attack("soft dummies", "approval", "budget", "refusals", rows=40, sizes=(200,))
+@attack("soft dummies", "approval", "budget", "refusals", "cells", rows=40, sizes=(200,))
 def soft_dummies(mode: Mode, rows: int) -> Found:
     """Twenty patients whose age and bmi the Master knows: sums for standardising give their other values."""
     frame = patients(rows)

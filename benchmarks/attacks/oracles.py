@@ -47,7 +47,7 @@ def least(master: Master, expression: str) -> float | None:
     return bisected(lambda c: defined(master, f"disease ~ log({expression} - ({c!r}))"), -200.0, 200.0)
 
 
-@attack("refusal oracle", "approval", "budget", "refusals", rows=40, sizes=(200,))
+@attack("refusal oracle", "approval", "budget", "refusals", "cells", rows=40, sizes=(200,))
 def refusal_oracle(mode: Mode, rows: int) -> Found:
     """The youngest patient's age, then each of the other values, by formulas that may be undefined."""
     frame = patients(rows)

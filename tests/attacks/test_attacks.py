@@ -7,16 +7,6 @@ import logging
 import pytest
 from benchmarks.attacks import ATTACKS
 
-# Attacks whose rules are not built yet; delete an entry when its rule is there.
-WAITING: dict[str, str] = {
-    **dict.fromkeys(("saturated cuts", "matrix pencil"), "effective rows, deviance"),
-    **dict.fromkeys(("rare outcome, linear", "rare outcome, Poisson"), "classes of every target"),
-    **dict.fromkeys(("refusal oracle", "spline bounds", "membership by positive"), "approval"),
-    **dict.fromkeys(("soft dummies", "study hopping, one row less", "study hopping, new names"), "approval"),
-    **dict.fromkeys(("soft random points", "passive reconstruction, n = 6"), "budget"),
-    **{name: "checks of answers" for name in ATTACKS if name.startswith("lying")},
-    **{name: "limits of the decoder" for name in ATTACKS if name.startswith("bomb")},
-}
 ALL_ROWS = (
     "saturated cuts",
     "membership by positive",
@@ -40,7 +30,7 @@ def test_with_its_rule_switched_off_the_attack_succeeds(name):
     assert outcome.recovered >= (outcome.rows if name in ALL_ROWS else 1), outcome
 
 
-@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in WAITING])
+@pytest.mark.parametrize("name", ATTACKS)
 def test_with_its_rule_the_attack_fails(name):
     """Rows recovered, lies believed, and messages that cost too much: none."""
     outcome = ATTACKS[name]("rule on")
