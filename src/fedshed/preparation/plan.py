@@ -14,7 +14,7 @@ from fedshed._utils.names import closest
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives.families import family_of
 from fedshed.preparation import design as designs
-from fedshed.preparation import responses
+from fedshed.preparation import formulas, responses
 from fedshed.preparation.design import Design
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import State
@@ -96,6 +96,9 @@ class DesignPlan(Struct, frozen=True):
     def used(self, frame: Any) -> dict[str, Column]:
         """The columns of the study in the rows of a site that are used."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
+        formula = None if self.study.formula is None else formulas.formula_of(self.study)
+        if formula is not None and set(formula.columns) != set(self.columns):
+            raise DataError("the plan's columns are not those of its formula; prepare again")
         target = self.study.target
         read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
         read = complete(self.study, {**read, target: responses.event(self.study, read[target])})
@@ -189,8 +192,12 @@ class DesignPlan(Struct, frozen=True):
 
     def _scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.centres is not None and self.scales is not None:
-            X -= np.array(self.centres)
-            X /= np.array(self.scales)
+            centres, scales = np.array(self.centres), np.array(self.scales)
+            possible = np.isfinite(centres).all() and ((scales > 0) & np.isfinite(scales)).all()
+            if not len(centres) == len(scales) == X.shape[1] or not possible:
+                raise DataError("the plan's centres and scales are not those of its columns; prepare again")
+            X -= centres
+            X /= scales
         return X
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed._utils.errors import DataError, Error, QuotingError
+from fedshed._utils.errors import DataError, Error, ProtocolError, QuotingError
 from fedshed.preparation import formulas, scaling, tallies, units
 from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design, numbers
@@ -32,12 +33,27 @@ from fedshed.protocol.messages import Message
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
+log = logging.getLogger("fedshed")
+ASKED = (Describe, Build, Spread, Constants, Tally)
+UNEXPECTED = (
+    KeyError,
+    IndexError,
+    ValueError,
+    TypeError,
+    AttributeError,
+)  # of a plan that contradicts itself
 LEAST = Policy().min_rows_per_level
 
 
 def asked_study(payload: bytes) -> Study:
     """The study that an encoded request is about."""
-    part: Any = CODEC.decode_request(payload).parts[0]
+    parts = CODEC.decode_request(payload).parts
+    if not parts or not isinstance(parts[0], ASKED):
+        raise ProtocolError("a request in the preparation begins with what is asked for; prepare again")
+    return _study(parts[0])
+
+
+def _study(part: Any) -> Study:
     study: Study = part.study if isinstance(part, Describe) else part.plan.study
     return study
 
@@ -96,10 +112,16 @@ class Preparer:
             return Refused("its table has a level that was not agreed on; prepare again")
         except Error as error:
             return Refused(str(error))
+        except UNEXPECTED as error:
+            log.error(
+                "a plan that fits neither its study nor this table: %s: %s", type(error).__name__, error
+            )
+            return Refused("was sent a plan that fits neither its study nor its table; prepare again")
 
     def _reply(self, part: Any) -> Message:
-        study = part.study if isinstance(part, Describe) else part.plan.study
-        if self._study is not None and study != self._study:
+        if not isinstance(part, ASKED):
+            raise DataError(f"does not know how to answer {type(part).__name__}")
+        if self._study is not None and _study(part) != self._study:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
             return describe(part.study, self.frame, self.named)
@@ -109,9 +131,7 @@ class Preparer:
             return self.ready(part.plan)
         if isinstance(part, Spread):
             return scaling.deviations(self.table(part.plan), part.means)
-        if isinstance(part, Constants):
-            return self._values(part)
-        raise DataError(f"does not know how to answer {type(part).__name__}")
+        return self._values(part)
 
     def ready(self, plan: DesignPlan) -> Ready:
         """That the design is built, and what the Master needs to know of it."""
