@@ -14,6 +14,7 @@ and belong to one basis.  Honest fits reach any value, and attacks pass below 0.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import sqrt
 
 import msgspec
 import numpy as np
@@ -25,6 +26,7 @@ from fedshed.linalg.arrays import Vector
 LARGEST_BASIS = 4_000_000  # numbers; beyond it nothing is said
 AT_ONCE = 65_536  # numbers in a basis: a larger one is extended by several vectors at a time
 SEVERAL = 8
+TINY, HUGE = 1e-200, 1e200  # sums of squares that have neither lost digits nor overflowed
 DEPENDENT = 1e-9  # of a vector's length: what is left of one in the span is rounding
 
 
@@ -48,7 +50,8 @@ class Leverage:
     """
 
     def __init__(self, rows: int) -> None:
-        self._basis: NDArray[np.float64] | None = np.zeros((0, rows))
+        self._store = np.zeros((0, rows))
+        self._basis: NDArray[np.float64] | None = self._store  # None where it became too large
         self._shares, self._pending = np.zeros(rows), list[Vector]()
         self.warned = False  # of a large one
 
@@ -62,7 +65,7 @@ class Leverage:
         """The largest leverage with this vector; of a large site as it was a few vectors before."""
         if self._basis is None:
             return None
-        self._pending.append(np.array(vector, dtype=np.float64))
+        self._pending.append(vector)
         if len(self._pending) >= (1 if self._basis.size < AT_ONCE else SEVERAL):
             self._extend()
         return None if self._basis is None else float(min(self._shares.max(initial=0.0), 1.0))
@@ -72,23 +75,30 @@ class Leverage:
         if self._basis is None or not self._pending:
             return
         if (len(self._basis) + len(self._pending)) * len(self._shares) > LARGEST_BASIS:
-            self._basis, self._pending = None, []
+            self._basis, self._store, self._pending = None, self._store[:0], []
             return
-        vectors = _unit(np.array(self._pending))
-        rest = vectors - (vectors @ self._basis.T) @ self._basis
-        rest -= (rest @ self._basis.T) @ self._basis
-        new: list[Vector] = []
+        rest = np.array([_unit(vector) for vector in self._pending])
+        for _ in range(2):
+            rest -= (rest @ self._basis.T) @ self._basis
+        self._pending, new = [], list[Vector]()
         for vector in rest:
-            for _ in range(2):
-                for other in new:
-                    vector = vector - (other @ vector) * other
-            length = float(np.linalg.norm(vector))
+            for other in new * 2:
+                vector -= np.vdot(other, vector) * other
+            length = sqrt(np.vdot(vector, vector))
             if length > DEPENDENT:
                 new.append(vector / length)
-        self._pending = []
-        if new:
-            self._basis = np.vstack([self._basis, *new])
-            self._shares += np.square(new).sum(axis=0)
+                self._shares += new[-1] * new[-1]
+        self._append(new)
+
+    def _append(self, new: list[Vector]) -> None:
+        """More vectors of the basis, in a store that grows by half of what it holds."""
+        assert self._basis is not None
+        count, more = len(self._basis), len(new)
+        if count + more > len(self._store):
+            self._store = np.concatenate([self._basis, np.empty((count // 2 + more + 4, len(self._shares)))])
+        for j, vector in enumerate(new):
+            self._store[count + j] = vector
+        self._basis = self._store[: count + more]
 
     def save(self) -> bytes:
         """The basis as bytes, for a process that ends after each message."""
@@ -106,7 +116,7 @@ class Leverage:
             found = None if basis is None else np.frombuffer(basis).reshape(-1, rows)
         except (msgspec.MsgspecError, ValueError) as error:
             raise CodecError(f"{len(saved)} bytes are not a saved leverage: {error}") from error
-        self._basis, self.warned, self._pending = found, warned, []
+        self._basis, self._store, self.warned, self._pending = found, self._store[:0], warned, []
         self._shares = np.zeros(rows) if found is None else np.square(found).sum(axis=0)
 
 
@@ -125,10 +135,10 @@ def slope_vectors(slopes: NDArray[np.float64]) -> Iterable[Vector]:
     return [slopes] if slopes.ndim == 1 else slopes.T
 
 
-def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors of length one; those that are zero or not finite have no direction, and become zero."""
-    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
-    usable = (largest > 0) & np.isfinite(largest)
-    scaled = np.where(usable, vectors, 0.0) / np.where(usable, largest, 1.0)
-    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
+def _unit(vector: Vector) -> Vector:
+    """A vector of length one; one that is zero or not finite has no direction, and becomes zero."""
+    squares = float(np.vdot(vector, vector))
+    if TINY < squares < HUGE:
+        return np.asarray(vector / sqrt(squares))
+    largest = float(np.abs(vector).max(initial=0.0))
+    return _unit(vector / largest) if 0.0 < largest < np.inf else np.zeros_like(vector)
