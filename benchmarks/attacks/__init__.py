@@ -1,8 +1,8 @@
 """Attacks on our own sites, each with its rules switched off and on: `python -m benchmarks attacks`.
 
 `--json` prints a list of {attack, mode, rows, recovered, requests, numbers}; `--small` runs only the sizes of
-the tests; `--exposure` measures how well honest fits identify single rows, which is the table of
-`fedshed.privacy.exposure`.
+the tests; `--write` puts the table into docs/privacy.md; `--exposure` measures how well honest fits identify
+single rows, which is the table of `fedshed.privacy.exposure`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -30,6 +31,8 @@ from benchmarks.attacks.shape import ATTACKS, MODES, Attack, Mode, Outcome
 
 __all__ = ["ATTACKS", "MODES", "Attack", "Mode", "Outcome", "main"]
 FILES = (cuts, oracles, dummies, rare, hopping, pencil, cells, passive, lies, bombs)  # which register them
+PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
+MARKS = "<!-- attacks -->\n", "<!-- end of attacks -->"
 HEAD = f"{'attack':32} {'mode':9} {'rows':>6} {'recovered':>10} {'requests':>9} {'numbers':>8}"
 
 
@@ -51,9 +54,24 @@ def main() -> None:
     if "--json" in flags:
         print(msgspec.json.encode(list(found)).decode())
         return
+    if "--write" in flags:
+        write(list(found))
+        return
     print(HEAD)
     for one in found:
         print(
             f"{one.attack:32} {one.mode:9} {one.rows:6} {one.recovered:10} {one.requests:9} {one.numbers:8}",
             flush=True,
         )
+
+
+def write(found: list[Outcome]) -> None:
+    """Put a table of both modes into the page on privacy, between its marks."""
+    cells = {(one.attack, one.rows, one.mode): one for one in found}
+    lines = ["| attack | rows | recovered without its rules | with them |", "|---|---|---|---|"]
+    for attack, rows in dict.fromkeys((one.attack, one.rows) for one in found):
+        said = (cells[attack, rows, mode] for mode in MODES)
+        shown = (f"{one.recovered:,} ({one.requests:,}, {one.numbers:,})" for one in said)
+        lines.append(f"| {attack} | {rows:,} | {' | '.join(shown)} |")
+    before, _, rest = PAGE.read_text().partition(MARKS[0])
+    PAGE.write_text(before + MARKS[0] + "\n".join(lines) + "\n" + MARKS[1] + rest.partition(MARKS[1])[2])
