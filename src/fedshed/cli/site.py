@@ -217,13 +217,28 @@ def _entry(one: Entry) -> dict[str, Any]:
     return {
         "time": one.time[:19].replace("T", " "),
         "study": one.study or "-",
-        "what": one.what if not one.rule else f"refused: {one.rule}",
+        "what": _said(one.what) if not one.rule else f"refused: {one.rule}",
         "numbers": one.scalars,
         "total": one.total,
         "plan": one.plan[:8] or "-",
         "request": one.request[:8] or "-",
         "leverage": "-" if one.leverage is None else f"{one.leverage:.2f}",
     }
+
+
+ANSWERS = {
+    "Costs": "costs along a step", "Local": "gradient", "LocalHessian": "gradient and Hessian",
+    "LocalScale": "gradient and diagonal", "LocalWhole": "gradient and Hessian", "Inspected": "inspection",
+    "Moments": "sums of the target", "Scattered": "squared scores", "Schema": "columns and levels",
+    "Ready": "rows and means", "Deviations": "sums of columns", "Values": "constant columns",
+    "Tallies": "sums and histograms", "Undefined": "no answer at this point",
+}  # fmt: skip
+
+
+def _said(what: str) -> str:
+    """What was answered, in words."""
+    answered = what.rpartition("-> ")[2].split("+")
+    return ", ".join(ANSWERS.get(kind, kind) for kind in answered)
 
 
 def _named(study: str, given: SiteFile) -> Approval:

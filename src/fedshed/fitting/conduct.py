@@ -112,8 +112,8 @@ def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) 
     entries = n * (n + 1) // 2
     if left is None or left >= MANY_HESSIANS * entries:
         return chosen, why
-    least = f"of the {entries} entries of a Hessian a site lets out {max(0, int(left))} over all studies"
-    return Lbfgs(), f"lbfgs: {least}, too few for {MANY_HESSIANS} Hessians"
+    most = f"the budget of a site allows {max(0, int(left)):,} more entries of Hessians"
+    return Lbfgs(), f"lbfgs: {most}, and {MANY_HESSIANS} Hessians have {MANY_HESSIANS * entries:,}"
 
 
 def _possible_errors(study: Study, errors: RowRobust | None) -> None:
