@@ -52,7 +52,7 @@ def test_two_sums_that_differ_in_one_row_give_that_row():
 
 
 def test_a_large_site_is_brought_up_to_date_in_blocks_to_the_same_number(monkeypatch):
-    vectors = np.random.default_rng(0).normal(size=(21, 50))
+    vectors = np.random.default_rng(0).normal(size=(37, 50))
     one, blocks = Leverage(50), Leverage(50)
     for vector in vectors:
         one.add(vector)

@@ -25,9 +25,9 @@ from fedshed.linalg.arrays import Vector
 
 LARGEST_BASIS = 4_000_000  # numbers; beyond it nothing is said
 AT_ONCE = 65_536  # numbers in a basis: a larger one is extended by several vectors at a time
-SEVERAL = 8
+SEVERAL = 16
 TINY, HUGE = 1e-200, 1e200  # sums of squares that have neither lost digits nor overflowed
-DEPENDENT = 1e-9  # of a vector's length: what is left of one in the span is rounding
+DEPENDENT = 1e-8  # of a vector's length: what is left of one in the span is rounding
 
 
 class Leverage:
@@ -71,15 +71,16 @@ class Leverage:
         return None if self._basis is None else float(min(self._shares.max(initial=0.0), 1.0))
 
     def _extend(self) -> None:
-        """Take in what is pending: Gram and Schmidt, twice where much cancels (Giraud et al. 2005)."""
+        """Take in what is pending: Gram and Schmidt, twice for what is left (Giraud et al. 2005)."""
         if self._basis is None or not self._pending:
             return
         if (len(self._basis) + len(self._pending)) * len(self._shares) > LARGEST_BASIS:
             self._basis, self._store, self._pending = None, self._store[:0], []
             return
         rest = np.array([_unit(vector) for vector in self._pending])
-        for _ in range(2):
-            rest -= (rest @ self._basis.T) @ self._basis
+        rest -= (rest @ self._basis.T) @ self._basis
+        rest = rest[np.square(rest).sum(axis=1) > DEPENDENT**2]
+        rest -= (rest @ self._basis.T) @ self._basis  # what has cancelled is not orthogonal yet
         self._pending, new = [], list[Vector]()
         for vector in rest:
             for other in new * 2:
