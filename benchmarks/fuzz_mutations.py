@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fedshed.fitting.stages import NAME, digest
+from fedshed.fitting.stages import RUN, STUDY, digest
 
 NASTY: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 2**64 - 1, 0.0, -1.0, float("nan"), float("inf"),
@@ -80,7 +80,7 @@ def _envelope(data: bytes, rng: np.random.Generator) -> bytes:
         key, part, opening, payload = msgspec.msgpack.decode(data)
         if opening is not None and rng.random() < 0.5:
             opening = _message(opening, rng)
-            key = key[:NAME] + digest(opening)
+            key = key[: STUDY + RUN] + digest(opening)
         elif rng.random() < 0.7:
             payload = _message(payload, rng)
         else:

@@ -27,7 +27,8 @@ from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.protocol import preparers_of
 from fedshed.preparation.study import read_study, study_of
 from fedshed.privacy.audit import Audit
-from fedshed.privacy.policy import Gate, Policy
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.quantize import decode_rows, decode_steps, encode_rows, encode_steps
 from fedshed.solve.goal import Goal

@@ -23,7 +23,6 @@ from fedshed.exchange import InProcess, Stateless
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.process_sites import TableHost
 from fedshed.fitting.sites import HostedTables
-from fedshed.fitting.stages import NAME
 from fedshed.solve.goal import Goal
 from fedshed.tables import CsvFormat, read_sites, split
 
@@ -456,7 +455,7 @@ def test_over_links_a_column_far_from_zero_is_right_or_said_to_be_the_cause(algo
     tables = far_from_zero(mean, seed)
     study = Study(family="linear", target="y")
     hosts = InProcess({site: TableHost(site, table) for site, table in tables.items()})
-    sites = HostedTables(hosts, tuple(tables), bytes(NAME))
+    sites = HostedTables(hosts, tuple(tables))
     try:
         run = conduct(study, sites, Goal(1e-9, 100), algorithm=algorithm).model.run
         converged, said = run.converged, run.reason

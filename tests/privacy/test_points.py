@@ -19,8 +19,9 @@ from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial
 from fedshed.objectives.poisson import Poisson
 from fedshed.privacy.audit import Audit, entries
+from fedshed.privacy.gate import Gate
 from fedshed.privacy.points import PointRules, effective_rows
-from fedshed.privacy.policy import Gate, Policy
+from fedshed.privacy.policy import Policy
 from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Search, Share, Undefined, Update
@@ -153,7 +154,7 @@ def test_no_message_is_answered_at_a_forbidden_point_and_the_refusal_is_one_sent
             asked(*parts(theta), mine=mine(theta) if mine else None)
         words.add(str(told.value))
         last = list(entries(asked.audit))[-1]
-        assert (last.bytes, last.scalars) == (0, 0)
+        assert (last.bytes, last.scalars) == (0, 1)
         assert last.detail not in str(told.value)
     assert len(words) == 1
     free = Asked(tmp_path, model(), conversation, OFF)

@@ -22,7 +22,8 @@ from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.messages import CODEC, Build
 from fedshed.preparation.site import Preparer
 from fedshed.privacy.audit import Audit, entries
-from fedshed.privacy.policy import Gate, Policy
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy
 from fedshed.privacy.tables import column_objections, differing_rows, objections, target_objections
 
 X = np.random.default_rng(0).normal(size=(60, 2))

@@ -69,10 +69,10 @@ def _typed(parameter: Any, value: Any) -> list[str]:
     return [word for one in values for word in (parameter.opts[0], one)]
 
 
-def say(text: str) -> None:
+def say(text: str, styled: bool = False) -> None:
     """Print, also where nobody reads any more (`fedshed fit ... | head`): files are still to be written."""
     try:
-        typer.echo(printable_lines(text))
+        typer.echo(text if styled else printable_lines(text))
         sys.stdout.flush()
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
@@ -155,7 +155,7 @@ def print_rows(
         table.add_row(*(str(row[name]) for name in shown))
     with console.capture() as printed:
         console.print(table, *below, sep="\n")
-    return say(printed.get().removesuffix("\n"))
+    return say(printed.get().removesuffix("\n"), styled=True)  # its cells are printable
 
 
 def fitting(rows: Sequence[dict[str, Any]], width: int, optional: Sequence[str]) -> list[str]:
