@@ -194,7 +194,7 @@ def _of_studies() -> Iterator[Made]:
         samples = [bytes([j]) + said for j, said in enumerate(kept.said)]
         yield f"study told: {k}", samples, partial(_fitted, study), "reply", 0.05
         kept = recorded()
-        hosts = HostedTables(kept({site: _Host(site) for site in "abc"}), tuple("abc"), b"fuzz")
+        hosts = HostedTables(kept({site: _Host(site) for site in "abc"}), tuple("abc"))
         conduct(study, hosts, Goal(), algorithm="newton")
         yield f"envelope: {k}", kept.asked, _opened, "envelope", 0.5
 

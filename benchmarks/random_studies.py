@@ -162,7 +162,7 @@ class Case:
 def over_hosts(case: Case) -> fedshed.Model:
     """The study with each site behind a host, as in a deployment."""
     hosts = {name: TableHost(name, table) for name, table in case.tables().items()}
-    tables = HostedTables(InProcess(hosts), tuple(hosts), b"name")
+    tables = HostedTables(InProcess(hosts), tuple(hosts))
     return conduct(case.study(), tables, Goal(1e-9, 500), algorithm=case.algorithm).model
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import CodecError
 from fedshed.linalg.arrays import Vector
 
+MOST_ROWS = 5_000  # beyond it nothing is said: it would cost more than the answers themselves
 LARGEST_BASIS = 4_000_000  # numbers; beyond it nothing is said
 AT_ONCE = 65_536  # numbers in a basis: a larger one is extended by several vectors at a time
 SEVERAL = 16
@@ -51,7 +52,7 @@ class Leverage:
 
     def __init__(self, rows: int) -> None:
         self._store = np.zeros((0, rows))
-        self._basis: NDArray[np.float64] | None = self._store  # None where it became too large
+        self._basis: NDArray[np.float64] | None = self._store if rows <= MOST_ROWS else None
         self._shares, self._pending = np.zeros(rows), list[Vector]()
         self.warned = False  # of a large one
 
