@@ -23,11 +23,16 @@ from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.fitting.fit import fit
 from fedshed.fitting.sites import HostedTables
-from fedshed.fitting.stages import PROTOCOL, RUN, Play, Prepare, Refusal
+from fedshed.fitting.stages import PROTOCOL, RUN, Envelope, Play, Prepare, Refusal, digest
 from fedshed.preparation import Study
+from fedshed.preparation.messages import CODEC, Build, Describe, Refused
 from fedshed.preparation.protocol import negotiate
+from fedshed.preparation.site import Preparer
 from fedshed.privacy.audit import entries
-from fedshed.protocol.codec import encode, raw
+from fedshed.protocol.codec import codec_of, encode, raw
+from fedshed.protocol.conversation import Conversation
+from fedshed.protocol.messages import Message
+from fedshed.solve.inspection import Inspect, Inspection
 from fedshed.tables import read_table
 
 SITES = ("a", "b", "c")
@@ -142,28 +147,30 @@ def test_another_model_under_the_approved_terms_is_refused(folder):
 
 def played(folder: Path, made: dict[str, Node], change: object) -> bytes:
     """What site a answers to the start of a fit that was changed."""
-    from fedshed.fitting.stages import Envelope, digest
-
     hosted = HostedTables(InProcess(made), SITES, FILE.terms, bytes(RUN))
     with hosted.prepare() as transport:
         plan, *_ = negotiate(MODEL, transport, SITES)
     bare = replace(plan, names=(), terms=(), warnings=())
-    stage = change(Play(bare, raw(build("newton")), FILE.terms))
-    opening = encode(stage)
-    key = FILE.terms.digest + bytes(RUN) + digest(opening)
-    from fedshed.protocol.codec import codec_of
-    from fedshed.solve.inspection import Inspect, Inspection
+    return inspected(made["a"], FILE, change(Play(bare, raw(build("newton")), FILE.terms)))
 
-    request = codec_of(Inspection(), 4)
-    payload = request.encode_request(request.encode_common(b"run!", 1, [Inspect(np.zeros(4))]), None)
-    return made["a"].handle(encode(Envelope(key, 2, opening, payload)))
+
+def inspected(
+    node: Node, file: StudyFile, stage: Play, conversation: Conversation | None = None,
+    asked: Message | None = None, part: int = 2,
+) -> bytes:  # fmt: skip
+    """What a node answers to one request of a fit, of whatever Master."""
+    opening, n = encode(stage), len(stage.plan.columns) + stage.plan.intercept
+    codec = codec_of(conversation or Inspection(), n)
+    payload = codec.encode_request(codec.encode_common(b"run!", 1, [asked or Inspect(np.zeros(n))]), None)
+    key = file.terms.digest + bytes(RUN) + digest(opening)
+    return node.handle(encode(Envelope(key, part, opening, payload)))
 
 
 def test_a_fit_of_another_study_algorithm_or_scale_is_refused(folder, caplog):
     changes = {
-        "of another study": lambda play: replace(play, plan=replace(play.plan, study=CHANGES[0].study)),
+        "other study": lambda play: replace(play, plan=replace(play.plan, study=CHANGES[0].study)),
         "by another algorithm": lambda play: replace(play, algorithm=raw(build("agd"))),
-        "does not standardise": lambda play: replace(
+        "other scales": lambda play: replace(
             play, plan=replace(play.plan, centres=(0.0,) * 3, scales=(1e-9, 1.0, 1.0))
         ),
     }
@@ -175,11 +182,76 @@ def test_a_fit_of_another_study_algorithm_or_scale_is_refused(folder, caplog):
     assert b"Inspected" in played(folder, approved(folder), lambda play: play)
 
 
+WITH_MORE = replace(MODEL, columns=("u", "v"))
+PLANS = {
+    "columns": lambda plan: replace(plan, columns=("u", "v", "w")),
+    "the target": lambda plan: replace(plan, columns=("u", "y")),
+    "intercept": lambda plan: replace(plan, intercept=False),
+    "classes": lambda plan: replace(plan, classes=(1, 0)),
+    "a category": lambda plan: replace(plan, levels={"u": ("1", "2")}),
+    "scales": lambda plan: replace(plan, centres=(0.0, 0.0), scales=(1e-9, 1.0)),
+    "notes": lambda plan: replace(plan, warnings=("a word",)),
+}
+
+
+@pytest.mark.parametrize("what", PLANS)
+def test_a_plan_of_other_columns_than_the_approved_ones_is_refused(folder, what):
+    """In the preparation and in the fit: else any column of the table could be asked for."""
+    file = StudyFile(WITH_MORE, SITES)
+    made = approved(folder, file)
+    hosted = HostedTables(InProcess(made), SITES, file.terms, bytes(RUN))
+    with hosted.prepare() as transport:
+        plan, *_ = negotiate(WITH_MORE, transport, SITES)
+    other = PLANS[what](replace(plan, names=(), terms=(), warnings=()))
+    preparer = Preparer("a", read_table(folder / "a" / "table.csv"), WITH_MORE)
+    request = encode((b"run!", 1, [Build(other)], None))
+    (answer,) = CODEC.decode_reply(preparer.handle(request)).parts
+    assert isinstance(answer, Refused)
+    stage = Play(other, raw(build("newton")), file.terms)
+    assert b"cannot be read" in inspected(made["a"], file, stage)
+    assert b"Inspected" in inspected(made["b"], file, replace(stage, plan=replace(plan, names=(), terms=())))
+
+
+def test_two_requests_of_the_preparation_at_once_are_refused(folder):
+    """Else what is refused of one would open the way for the other."""
+    made, opening = approved(folder), encode(Prepare(PROTOCOL, FILE.terms))
+    request = encode((b"run!", 1, [Describe(MODEL), Describe(MODEL)], None))
+    key = FILE.terms.digest + bytes(RUN) + digest(opening)
+    assert b"cannot be read" in made["a"].handle(encode(Envelope(key, 0, opening, request)))
+
+
+def test_squared_scores_leave_only_where_the_study_asks_for_them(folder):
+    from fedshed.solve.scatter import RowScatter, Scatter
+
+    for errors, answered in ((None, False), ("HC1", True)):
+        file = StudyFile(MODEL, SITES) if errors is None else StudyFile(MODEL, SITES, errors=errors)
+        made = approved(folder, file)
+        hosted = HostedTables(InProcess(made), SITES, file.terms, bytes(RUN))
+        with hosted.prepare() as transport:
+            plan, *_ = negotiate(MODEL, transport, SITES)
+        stage = Play(replace(plan, names=(), terms=(), warnings=()), raw(build("newton")), file.terms)
+        asked = Scatter(np.zeros(4), None, 0, True)
+        reply = inspected(made["a"], file, stage, RowScatter(), asked, part=5)
+        assert (b"Scattered" in reply) == answered
+
+
+def test_a_refusal_that_is_repeated_counts_once(folder):
+    """An honest Master asks again for as long as its patience lasts."""
+    file = StudyFile(MODEL, SITES, algorithm="newton")
+    approved(folder, file)
+    (folder / "a" / "site.toml").write_text(
+        (folder / "a" / "site.toml").read_text().replace("= 10", "= 0.01")
+    )
+    with pytest.raises(ProtocolError, match=r"\(max_curvature\)") as ended:
+        conducted(folder, nodes(folder), file)
+    assert "has ended" not in str(ended.value)
+
+
 def test_a_second_plan_in_the_same_study_is_refused(folder):
     """Other knots, levels or scales would be other questions about the same rows."""
     made = approved(folder)
     conducted(folder, made)
-    other = lambda play: replace(play, plan=replace(play.plan, classes=(1, 0)))  # noqa: E731
+    other = lambda play: replace(play, plan=replace(play.plan, columns=("w", "u", "v")))  # noqa: E731
     assert b"one plan in a study" in played(folder, made, other)
 
 

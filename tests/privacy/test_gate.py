@@ -71,6 +71,9 @@ def _fields(asked: Asked) -> dict[str, object]:
 def test_a_study_may_ask_about_so_many_points_and_for_one_plan(tmp_path):
     audit = Audit(tmp_path / "audit.jsonl")
     bound = gate(audit, points=2, pinned=True, rows=10_000)
+    with pytest.raises(DisclosureError, match="one plan in a study"):  # it was not prepared
+        bound.release("Update", b"", 1, asked=Asked(points=("p",), kind="Play", plan="plan"))
+    bound.release("Ready", b"", 1, asked=Asked(kind="Build", request="build", plan="plan"))
     for point in ("p", "q", "p"):
         bound.release("Update", b"", 1, asked=Asked(points=(point,), kind="Play", plan="plan"))
     with pytest.raises(DisclosureError, match="at most 2 points"):

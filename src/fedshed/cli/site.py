@@ -177,11 +177,12 @@ def _decision(found: Decision, days: float, budget: float) -> Iterator[str]:
         "How much leaves at most",
         [
             f"{most.numbers:,} numbers, of which {most.curvature:,} entries of Hessians or eigenvectors",
-            f"sums at {most.points} sets of parameters, in {most.iterations} iterations",
+            f"sums at {most.points} sets of parameters; for standard errors, Hessians at {most.hessians}",
             f"{most.numbers_before:,} numbers have left of this table in earlier studies",
         ],
     )
-    yield from _part("Who receives it", [f"the Master, for the sites {', '.join(found.sites)}"])
+    master = f", whose authority has the SHA-256 {found.authority}" if found.authority else ""
+    yield from _part("Who receives it", [f"the Master{master}, for the sites {', '.join(found.sites)}"])
     ends = f"{days:g} days from now, or earlier with `fedshed site revoke {found.sha256[:16]}`"
     yield from _part("Until when", [ends])
     yield from _part("What a curious Master could learn", [found.exposure.sentence])

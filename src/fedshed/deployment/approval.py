@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import append_whole
-from fedshed.fitting.host import plan_digest
 from fedshed.preparation import DesignPlan
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.entry import APPROVED, REVOKED
@@ -111,7 +110,7 @@ def _recorded(path: Path, study: str, what: str, detail: str, model: str) -> Non
 
 def pinned_plan(path: Path) -> str:
     """The SHA-256 of the plan in a file, as a fit sends it."""
-    return plan_digest(DesignPlan.from_json(path.read_bytes()))
+    return DesignPlan.from_json(path.read_bytes()).digest
 
 
 def append(path: Path, table: str, entry: Approval | Revocation) -> None:

@@ -103,7 +103,7 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
     quorum: int | None = None  # sites that must answer in a round; None: all
     patience: int = 5  # rounds that a site may stay silent
     errors: RowRobust | Literal["model", "site"] = "model"  # which the summary shows (docs/statistics.md)
-    points: int | None = None  # parameters that sites may be asked about; None: 40 for newton, 400 for others
+    points: int | None = None  # parameters that sites may be asked about; None: 60 for newton, 400 for others
 
     def __post_init__(self) -> None:
         for site in self.sites:

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from fedshed._utils.files import file_hash
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
 from fedshed.deployment.review import Item, Review, ledger_of, review
 from fedshed.fitting.conduct import MANY_HESSIANS
 from fedshed.preparation import Study
 from fedshed.privacy.exposure import Exposure, exposure
+from fedshed.privacy.gate import DIFFERENT, columns_used
+from fedshed.privacy.ledger import TableRecord
 
 
 class Use(Struct, frozen=True):
@@ -29,9 +32,8 @@ class Ceilings(Struct, frozen=True):
     numbers: int
     curvature: int  # entries of Hessians and eigenvectors
     points: int  # parameters at which sums are computed
-    iterations: int
+    hessians: int  # of them those of the inspection, whichever algorithm is used
     numbers_before: int
-    curvature_before: int
     whole: int  # numbers that the policy allows over all studies, without a higher budget
 
 
@@ -44,6 +46,7 @@ class Decision(Struct, frozen=True):
     parameters: int
     model: str
     sites: tuple[str, ...]
+    authority: str  # SHA-256 of the certificate that the Master must have, if the site has one
     algorithm: str
     uses: list[Use]
     items: list[Item]
@@ -56,7 +59,7 @@ class Decision(Struct, frozen=True):
 def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
     """What a study would use and send, found out with nothing sent."""
     site, found = read_site(path), review(path, file)
-    ceilings = _ceilings(path, site, file, found, budget)
+    ceilings = _ceilings(path, site, found, budget)
     seen = exposure(found.rows, found.parameters, found.chosen)
     return Decision(
         sha256=file.terms.digest.hex(),
@@ -65,6 +68,7 @@ def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
         parameters=found.parameters,
         model=file.terms.in_words(),
         sites=tuple(sorted(file.sites)),
+        authority=_authority(path.resolve().parent),
         algorithm=found.algorithm,
         uses=_uses(file.study, found),
         items=found.items,
@@ -75,16 +79,26 @@ def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
     )
 
 
-def _ceilings(path: Path, site: SiteFile, file: StudyFile, found: Review, budget: float) -> Ceilings:
-    ledger = ledger_of(path, site)
-    table = ledger.tables.get(found.table)
-    before = (0, 0) if table is None else (table.numbers, table.curvature)
-    cells = budget * found.rows * found.parameters
-    numbers = int(site.disclosure.max_numbers * cells) - before[0]
-    curvature = int(site.disclosure.max_curvature * cells) - before[1]
-    most = min(site.disclosure.max_scalars, max(0, numbers))
-    whole = int(site.disclosure.max_numbers * found.rows * found.parameters)
-    return Ceilings(most, max(0, curvature), found.points, file.max_iterations, *before, whole)
+def _authority(folder: Path) -> str:
+    """The SHA-256 of the authority's certificate in a site's folder."""
+    found = [folder / name for name in ("startup/rootCA.pem", "ca.crt") if (folder / name).is_file()]
+    return file_hash(found[0]) if found else ""
+
+
+def _ceilings(path: Path, site: SiteFile, found: Review, budget: float) -> Ceilings:
+    """What the gate would let out at most."""
+    before = ledger_of(path, site).tables.get(found.table, TableRecord())
+    cells = found.rows * columns_used(before, found.facts.columns, found.facts.parameters)
+    numbers = int(site.disclosure.max_numbers * budget * cells) - before.numbers
+    curvature = int(site.disclosure.max_curvature * budget * cells) - before.curvature
+    return Ceilings(
+        numbers=min(site.disclosure.max_scalars, max(0, numbers)),
+        curvature=max(0, curvature),
+        points=found.points,
+        hessians=DIFFERENT["Inspect"],
+        numbers_before=before.numbers,
+        whole=int(site.disclosure.max_numbers * cells),
+    )
 
 
 WORDS = {

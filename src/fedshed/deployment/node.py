@@ -106,7 +106,7 @@ class Node(Host):
         points = None
         if terms is not None and isinstance(stage, Play):
             algorithm = algorithm_of(stage, 1)
-            terms.check_play(stage.plan, algorithm)
+            terms.check_algorithm(algorithm)
             points = terms.most_points(algorithm)
         scope = Scope(
             self._study(run),
@@ -149,7 +149,8 @@ class Node(Host):
         self._refresh()
         if not self._file.any_study and self._approval(envelope.run) is None:
             raise TurnedAwayError(NOT_APPROVED)
-        if ended := Gate(self._file.disclosure, self._audit, self._study(envelope.run)).ended:
+        scope = Scope(self._study(envelope.run), pinned=self._approval(envelope.run) is not None)
+        if ended := Gate(self._file.disclosure, self._audit, scope).ended:
             raise TurnedAwayError(ended)
         stage = self._stage(envelope)
         if stage is not None and stage.terms is None and not self._file.any_study:

@@ -20,6 +20,7 @@ from fedshed.exchange import InProcess
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.fitting.conduct import problem_of, within_budget
+from fedshed.fitting.host import design_facts
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives.build import local_objective
@@ -30,6 +31,7 @@ from fedshed.preparation.describe import describe, rarest, text_columns
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
 from fedshed.privacy.audit import Audit
+from fedshed.privacy.gate import DesignFacts, columns_used
 from fedshed.privacy.ledger import Ledger, TableRecord
 from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import encode
@@ -68,6 +70,7 @@ class Review(Struct, frozen=True):
     parameters: int
     predictors: dict[str, int]  # columns of the table, and how many levels of each would be named
     terms: tuple[str, ...]  # of the model
+    facts: DesignFacts
     table: str  # SHA-256
 
 
@@ -85,8 +88,11 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
     algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     known = tables.table_hash(site, path.resolve().parent, freeze(frame))
+    facts = design_facts(plan, *plan.build(frame))
     if file.algorithm == "auto":
-        left = _left(path, site, known, ready.rows * len(plan.coefficients))
+        record = ledger_of(path, site).tables.get(known, TableRecord())
+        cells = ready.rows * columns_used(record, facts.columns, facts.parameters)
+        left = site.disclosure.max_curvature * cells - record.curvature
         algorithm, why = within_budget(algorithm, why, left, problem.n)
     algorithm = with_one_exchange(algorithm)
     items = [_of_schema(schema), *_of_ready(ready)]
@@ -100,7 +106,7 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
         site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken,
         why.partition(":")[0], file.terms.most_points(algorithm), problem.n,
         {name: len(plan.levels.get(name, ())) for name in plan.columns}, tuple(dict.fromkeys(plan.terms)),
-        known,
+        facts, known,
     )  # fmt: skip
 
 
@@ -108,12 +114,6 @@ def ledger_of(path: Path, site: SiteFile) -> Ledger:
     """What a site's record adds up to; nothing if there is none yet."""
     record = path.resolve().parent / site.audit
     return Audit(record).ledger if record.exists() else Ledger()
-
-
-def _left(path: Path, site: SiteFile, table: str, cells: int) -> float:
-    """Entries of Hessians that this site may still let out."""
-    gone = ledger_of(path, site).tables.get(table, TableRecord()).curvature
-    return site.disclosure.max_curvature * cells - gone
 
 
 def _rehearsed(

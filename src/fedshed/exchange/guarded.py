@@ -13,6 +13,7 @@ from fedshed.exchange.watched import WatchedModel
 from fedshed.objectives import LinearModel
 from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, DesignFacts, Gate
+from fedshed.privacy.ledger import SEARCH
 from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.points import ForbiddenPointError, PointRules, quadratic
 from fedshed.privacy.policy import Objection, Policy, curvature, scalars
@@ -21,7 +22,7 @@ from fedshed.protocol.codec import Reply, Request, codec_of, encode
 from fedshed.protocol.messages import Declined, Message, Search
 
 FREE = ("theta", "anchor", "inverse", "g")  # what a Master chooses, of all that a request holds
-UNANSWERABLE = Objection("an answer that can be computed at this point", "")
+UNANSWERABLE = "an answer that can be computed at this point"
 
 log = logging.getLogger("fedshed")
 LARGE = 0.5  # a leverage that is noted
@@ -62,8 +63,8 @@ class Guarded:
         request = self._codec.decode_request(payload)
         try:
             if self._objections:
-                return self._gate.release(_kinds(request.parts), b"", 0, self._objections)
-            return self._released(request, self._answered(_kinds(request.parts), payload))
+                return self._refused(request, self._objections)
+            return self._released(request, self._answered(request, payload))
         except DisclosureError as error:
             raise DisclosureError(f"site {self._site.name!r}: {error}") from None
 
@@ -73,7 +74,7 @@ class Guarded:
         what = f"{_kinds(request.parts)} -> {_kinds(reply.parts)}"
         for part in reply.parts:
             if isinstance(part, Declined):
-                self._gate.release(what, b"", 0, [Objection(UNANSWERABLE.rule, part.why)])
+                self._refused(request, [Objection(UNANSWERABLE, part.why)])
         return self._gate.release(
             what, encoded, sum(map(scalars, reply.parts)), (), self._asked(request, reply)
         )
@@ -82,6 +83,7 @@ class Guarded:
         """The request as it goes on record."""
         digest, design = _digest((request.parts, request.mine)), self._design
         return self._design.asked(
+            kind=_kind(request) if design.plan else "",
             request=digest,
             points=_points(request, digest),
             answer=_digest((design.plan, request.parts, request.mine, reply.parts)),
@@ -89,12 +91,17 @@ class Guarded:
             leverage=self._entered(),
         )
 
-    def _answered(self, what: str, payload: bytes) -> bytes:
+    def _answered(self, request: Request, payload: bytes) -> bytes:
         """The site's reply; at a point that a rule forbids, none, and the refusal is on record."""
         try:
             return self._site.handle(payload)
         except ForbiddenPointError as error:
-            return self._gate.release(what, b"", 0, [error.objection])
+            return self._refused(request, [error.objection])
+
+    def _refused(self, request: Request, objections: Sequence[Objection]) -> bytes:
+        """No answer, which is on record."""
+        asked = Asked(kind=_kind(request), request=_digest((request.parts, request.mine)))
+        return self._gate.release(_kinds(request.parts), b"", 0, objections, asked)
 
     def _entered(self) -> float | None:
         """The leverage with what is about to be released; a large one is noted in the site's log, once."""
@@ -124,9 +131,13 @@ class Guarded:
 
 
 def _watched(policy: Policy, site: Site) -> WatchedModel | None:
-    """The site's model, whose points are looked at from now on; all answers of a quadratic one are alike."""
+    """The site's model, whose points are looked at from now on.
+
+    All answers of a quadratic one are alike, but for squared scores.
+    """
     model = site.objective
-    if not isinstance(model, LinearModel) or quadratic(model):
+    squared = any(message.__name__ == "Scatter" for message in site.conversation.messages)
+    if not isinstance(model, LinearModel) or (quadratic(model) and not squared):
         return None
     watched = WatchedModel(model, PointRules(policy, model))
     site.watch(watched)
@@ -138,13 +149,21 @@ def _points(request: Request, digest: str) -> tuple[str, ...]:
 
     A request in the algorithm's own code is one too.
     """
-    found: list[bytes] = []
+    found, searches = list[bytes](), list[bytes]()
     for part in (*request.located, request.mine):
         if isinstance(part, Search):
+            searches.append(encode(part))
             found.append((part.theta + part.direction).tobytes())
         arrays = (getattr(part, name) for name in getattr(part, "__struct_fields__", ()) if name in FREE)
         found += [value.tobytes() for value in arrays if value is not None]
-    return tuple(dict.fromkeys(digests(found))) or (digest,)
+    named = [SEARCH + name for name in digests(searches)]
+    return tuple(dict.fromkeys([*digests(found), *named])) or (digest,)
+
+
+def _kind(request: Request) -> str:
+    """How a record calls a request of a fit: whole Hessians and squared scores are told apart."""
+    names = {type(part).__name__ for part in request.parts}
+    return next((kind for kind in ("Inspect", "Scatter") if kind in names), "Play")
 
 
 def _digest(value: Any) -> str:

@@ -121,14 +121,23 @@ class WatchedModel:
         return self._model.null_moments()
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
-        """A matrix F with F'F the sum of squared scores of the rows."""
-        self._weigh(theta, slope_vectors(np.square(self.at(theta).slopes)))
+        """A matrix F with F'F the sum of squared scores of the rows, if many count in it."""
+        self._squared(theta)
         return self._model.scatter(theta, inverse, power, counts)
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
-        self._weigh(theta, slope_vectors(np.square(self.at(theta).slopes)))
+        self._squared(theta)
         return self._model.cluster_scores(theta, inverse)
+
+    def _squared(self, theta: Vector) -> None:
+        """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""
+        point = self.at(theta)
+        squares = np.square(point.slopes)
+        if objection := self._rules.of_squares(point.value, squares):
+            self.withheld += 1
+            raise ForbiddenPointError(theta, objection, fits=True)
+        self._weigh(theta, slope_vectors(squares))
 
 
 class WatchedPoint:

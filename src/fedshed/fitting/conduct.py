@@ -91,8 +91,11 @@ def conduct(
             algorithm, links, None, seed, problem, stateless, tables.one_process
         )
         if algorithm == "auto":
-            chosen, why = within_budget(chosen, why, tables.curvature(len(plan.coefficients)), problem.n)
+            cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
+            chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
+        most = min(goal.max_iterations, tables.most_iterations(chosen) or goal.max_iterations)
+        goal = replace(goal, max_iterations=most)
         sites = tables.play(plan, problem, chosen)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
         fitted = fit_problem(

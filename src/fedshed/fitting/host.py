@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed._utils.files import user_secret
@@ -37,8 +35,9 @@ from fedshed.fitting.stages import (
 )
 from fedshed.objectives import LinearModel, family_of
 from fedshed.objectives.build import local_objective
-from fedshed.preparation import DesignPlan
+from fedshed.preparation import DesignPlan, scaling
 from fedshed.preparation.cells import design_objections
+from fedshed.preparation.derived import check_plan
 from fedshed.preparation.describe import text_columns
 from fedshed.preparation.design import Design
 from fedshed.preparation.guarded import GuardedPreparer
@@ -48,7 +47,9 @@ from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.policy import Objection
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
-from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
+from fedshed.solve.stages import BESIDE_THE_FIT, FIT, SCATTER, fit_stage
+from fedshed.tables.frames import Frame
+from fedshed.tables.stored import Table
 
 log = logging.getLogger("fedshed")
 _ENVELOPE = msgspec.msgpack.Decoder(Envelope)
@@ -145,7 +146,8 @@ class Host:
     def _stage(self, envelope: Envelope) -> Stage | None:
         """The stage of an envelope: known, or told now, or kept by an earlier process of this site.
 
-        A new run of a study takes the place of those before it, so that runs without end use no memory.
+        A new run of a study takes the place of those before it, and a new fit that of the fit before it, so
+        that neither uses memory without end.
         """
         if envelope.key not in self._stages:
             kept = self.kept(envelope.run, envelope.stage.hex())
@@ -153,8 +155,9 @@ class Host:
             if opening is None:
                 return None
             stage = _stage(opening, envelope)
-            for old in [key for key in self._stages if key[:STUDY] == envelope.study]:
-                if old[: STUDY + RUN] != envelope.run:
+            for old, before in list(self._stages.items()):
+                same_run = old[: STUDY + RUN] == envelope.run
+                if old[:STUDY] == envelope.study and not (same_run and type(before) is not type(stage)):
                     self._drop(old)
             self._stages[envelope.key] = stage
             if kept is None:
@@ -190,6 +193,8 @@ class Host:
     def _build(self, envelope: Envelope, stage: Play) -> Built:
         """A site's rows as the plan has them, and the gate that they are behind."""
         plan, frame = stage.plan, self.frame(envelope.run, text_columns(stage.plan.study))
+        if stage.terms is not None:
+            check_plan(stage.terms.study, Frame(frame), plan)
         table, design = plan.build(frame)
         objective = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
         gate = self.gate(envelope.run, stage, len(table.y))
@@ -198,7 +203,7 @@ class Host:
         if saved := self.kept(envelope.run, f"{envelope.stage.hex()}.leverage"):
             with suppress(CodecError):
                 ledger.load(saved)
-        return Built(objective, design_facts(plan, design), gate, found, ledger)
+        return Built(objective, design_facts(plan, table, design), gate, found, ledger)
 
     def _site(self, envelope: Envelope, stage: Play, objective: LinearModel) -> Site:
         part = _part(envelope.part, stage, objective.dim)
@@ -241,19 +246,16 @@ def _stage(opening: bytes, envelope: Envelope) -> Stage:
     return stage
 
 
-def plan_digest(plan: DesignPlan) -> str:
-    """The SHA-256 of what a plan makes of a table, whatever its columns are called."""
-    return sha256(encode(replace(plan, names=(), terms=(), warnings=()))).hexdigest()
-
-
-def design_facts(plan: DesignPlan, design: Design) -> DesignFacts:
-    """What a site's record says of a plan and its design."""
+def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
+    """What a site's record says of a plan and its design, of which columns that do not vary tell nothing."""
     family = family_of(plan.study.loss)
     classes = len(plan.classes or ()) - 1 if family.classes == "many" else 0
+    constant = set(scaling.constant(table))
+    varying = tuple(name for j, name in enumerate(design.names) if j not in constant)
     return DesignFacts(
-        plan=plan_digest(plan),
-        columns=(*design.names, "intercept") if plan.intercept else design.names,
-        parameters=len(design.names) + plan.intercept + classes,
+        plan=plan.digest,
+        columns=(*varying, "intercept") if plan.intercept else varying,
+        parameters=max(1, len(varying) + plan.intercept + classes),
         quadratic=family.quadratic,
     )
 
@@ -268,6 +270,8 @@ def _part(number: int, stage: Play, n: int) -> Part:
     """What is played in a part: the study's own algorithm in the fit, what both ends know in the others."""
     if number == FIT:
         return fit_stage(algorithm_of(stage, n))
+    if number == SCATTER.number and stage.terms is not None and stage.terms.errors is None:
+        raise ProtocolError("the study that was approved asks for no errors by rows")
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

@@ -33,6 +33,7 @@ from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
 from fedshed.tables import Federation
 
+SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
 UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
 
 
@@ -61,8 +62,12 @@ class TableSites(Protocol):
         """What the sites' links carry, as far as they have said so in the preparation."""
         ...
 
-    def curvature(self, columns: int) -> float | None:
-        """Entries of Hessians that every site still lets out of a design of so many columns, if one says."""
+    def curvature(self, cells: Mapping[str, int]) -> float | None:
+        """Entries of Hessians that every site still lets out, by its rows times columns, if one says."""
+        ...
+
+    def most_iterations(self, algorithm: Algorithm[Any]) -> int | None:
+        """Iterations that an approved study allows, if there is such a limit."""
         ...
 
     def told(self) -> int:
@@ -101,8 +106,11 @@ class LocalTables:
     def budget(self) -> None:
         """Nothing limits a link within a process."""
 
-    def curvature(self, columns: int) -> None:
+    def curvature(self, cells: Mapping[str, int]) -> None:
         """Nothing limits what a table in this process may be asked."""
+
+    def most_iterations(self, algorithm: Algorithm[Any]) -> None:
+        """Nor how often."""
 
     def told(self) -> int:
         """Nobody need be told."""
@@ -147,10 +155,15 @@ class HostedTables:
         links = {site: said.uplink for site, said in self._greetings().items() if said.uplink is not None}
         return PerAgent(dict(links), Constant(UNLIMITED)) if links else None
 
-    def curvature(self, columns: int) -> float | None:
-        """Entries of Hessians that every site still lets out of a design of so many columns, if one says."""
-        said = [one.curvature for one in self._greetings().values() if one.curvature is not None]
-        return min((each * columns - gone for each, gone in said), default=None)
+    def curvature(self, cells: Mapping[str, int]) -> float | None:
+        """Entries of Hessians that every site still lets out, by its rows times columns, if one says."""
+        said = {site: one.curvature for site, one in self._greetings().items() if site in cells}
+        left = [each[0] * cells[site] - each[1] for site, each in said.items() if each is not None]
+        return min(left, default=None)
+
+    def most_iterations(self, algorithm: Algorithm[Any]) -> int | None:
+        """Iterations that the points of the approved study allow, and what comes before and after them."""
+        return None if self._terms is None else max(1, self._terms.most_points(algorithm) - SPARE_POINTS)
 
     def told(self) -> int:
         """Bytes of the stages themselves."""

@@ -74,7 +74,7 @@ class Greeting(Struct, frozen=True, array_like=True):
     name: str
     uplink: ByteRate | None
     protocol: int = 0
-    curvature: tuple[float, int] | None = None  # entries of Hessians it lets out per column, and those gone
+    curvature: tuple[float, int] | None = None  # entries of Hessians per row and column, and those gone
 
 
 class Answer(Struct, frozen=True, array_like=True, tag=0):

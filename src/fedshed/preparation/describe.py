@@ -81,6 +81,11 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
     return found
 
 
+def categories(study: Study, frame: Frame, columns: tuple[str, ...]) -> set[str]:
+    """The columns that are categories in this table."""
+    return {name for name in columns if _typed(study, name, frame).kind != "number"}
+
+
 def _typed(study: Study, name: str, frame: Frame) -> Column:
     column = frame.column(name)
     if name == study.target:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fedshed._utils.errors import DisclosureError, Error
+from fedshed._utils.errors import DisclosureError, Error, ProtocolError
 from fedshed.objectives.build import local_objective
 from fedshed.preparation.cells import design_objections
 from fedshed.preparation.counts import hidden
@@ -83,6 +83,8 @@ class GuardedPreparer:
     def handle(self, payload: bytes) -> bytes:
         """The reply, once it is on record."""
         asked = CODEC.decode_request(payload).parts
+        if len(asked) != 1:
+            raise ProtocolError("a request of the preparation has one part")
         reply = b"" if self._few else self._masked(self._preparer.handle(payload), self._named(asked))
         parts = CODEC.decode_reply(reply).parts if reply else []
         found = (self._objections(*pair) for pair in zip(asked[: len(parts)], parts, strict=True))
@@ -103,12 +105,10 @@ class GuardedPreparer:
 
     def _asked(self, asked: list[Any], parts: list[Any]) -> Asked:
         """The request as it goes on record."""
-        ready = next((part for part in parts if isinstance(part, Ready)), None)
         return Asked(
-            kind="+".join(type(part).__name__ for part in asked),
+            kind=type(asked[0]).__name__,
             request=sha256(encode(asked)).hexdigest(),
-            plan="" if isinstance(asked[0], Describe) else sha256(encode(asked[0].plan)).hexdigest(),
-            columns=() if ready is None else ready.names,
+            plan="" if isinstance(asked[0], Describe) else asked[0].plan.digest,
             parameters=len(predictors(_study(asked), self._frame)) + 1,
             answer=sha256(encode((asked, parts))).hexdigest(),
         )

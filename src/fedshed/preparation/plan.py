@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import ConfigError, DataError
@@ -18,6 +20,7 @@ from fedshed.preparation import formulas, responses
 from fedshed.preparation.design import Design
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import State
+from fedshed.protocol.codec import encode
 from fedshed.tables.frames import Column, Frame, level_text
 from fedshed.tables.stored import Table
 
@@ -53,6 +56,11 @@ class DesignPlan(Struct, frozen=True):
     def coefficients(self) -> tuple[str, ...]:
         """The names of the coefficients of one linear predictor, the intercept last."""
         return (*self.names, "intercept") if self.intercept else self.names
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what the plan makes of a table, whatever its columns are called."""
+        return sha256(encode(replace(self, names=(), terms=(), warnings=()))).hexdigest()
 
     @property
     def transforms(self) -> dict[str, State]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, ProtocolError, QuotingError
 from fedshed.preparation import formulas, scaling, tallies, units
+from fedshed.preparation.derived import check_plan
 from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design, numbers
 from fedshed.preparation.messages import (
@@ -125,6 +126,8 @@ class Preparer:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
             return describe(part.study, self.frame, self.named)
+        if self._study is not None:
+            check_plan(self._study, self.frame, part.plan)
         if isinstance(part, Tally):
             return self.tally(part.plan)
         if isinstance(part, Build):

@@ -9,11 +9,13 @@ from msgspec import Struct
 
 from fedshed._utils.errors import DisclosureError
 from fedshed.privacy.audit import Audit
-from fedshed.privacy.ledger import TableRecord, pin
+from fedshed.privacy.ledger import IN_FIT, SEARCH, StudyRecord, TableRecord
 from fedshed.privacy.policy import Objection, Policy
 
 # Requests of a kind that a study may make, each as often as it likes: the preparation has one way to go.
-DIFFERENT = {"Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Play": 1}
+DIFFERENT = {
+    "Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Inspect": 12, "Scatter": 2,
+}  # fmt: skip
 MOST_ANSWERS = 5000  # to one approved study, over all its runs
 SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...
 ENDED = "the study has ended at this site after too many refusals, and has to be approved again; the last: "
@@ -47,9 +49,9 @@ class Asked(Struct, frozen=True):
     leverage: float | None = None
 
     @property
-    def pin(self) -> str:
-        """What must stay the same: the plan in a fit, and the whole request before it."""
-        return pin(self.kind, self.request, self.plan)
+    def in_fit(self) -> bool:
+        """Whether it is asked of a design, after the preparation."""
+        return self.kind in IN_FIT
 
 
 class DesignFacts(Struct, frozen=True):
@@ -61,12 +63,13 @@ class DesignFacts(Struct, frozen=True):
     quadratic: bool = False  # of a linear model, all of whose answers follow from one cross-product
 
     def asked(
-        self, *, request: str, points: tuple[str, ...], answer: str, curvature: int, leverage: float | None
-    ) -> Asked:
-        """A request of a fit of this design."""
+        self, *, kind: str, request: str, points: tuple[str, ...], answer: str, curvature: int,
+        leverage: float | None,
+    ) -> Asked:  # fmt: skip
+        """A request of a fit of this design; squared scores do not follow from a cross-product."""
         entries, n = self.parameters * (self.parameters + 1) // 2, self.parameters
         return Asked(
-            kind="Play" if self.plan else "",
+            kind=kind,
             request=request,
             points=points,
             plan=self.plan,
@@ -74,9 +77,14 @@ class DesignFacts(Struct, frozen=True):
             parameters=n,
             answer=answer,
             curvature=curvature,
-            cross_product=(entries + n + SUMS, entries) if self.quadratic else None,
+            cross_product=(entries + n + SUMS, entries) if self.quadratic and kind != "Scatter" else None,
             leverage=leverage,
         )
+
+
+def columns_used(table: TableRecord, columns: Sequence[str], parameters: int) -> int:
+    """Columns of all designs of a table so far, this one included, by which the budget is measured."""
+    return max(len(table.columns | set(columns)), parameters)
 
 
 class Gate:
@@ -96,9 +104,8 @@ class Gate:
             broken = objections or self._limits(count, curvature, asked)
             rules = "; ".join(dict.fromkeys(one.rule for one in broken))
             details = "; ".join(one.detail for one in broken)
-            self._audit.append(
-                self.scope.study, what, reply, count, rules, details, **self._facts(asked, curvature)
-            )
+            facts = self._refusal(asked) if broken else self._facts(asked, curvature)
+            self._audit.append(self.scope.study, what, reply, count, rules, details, **facts)
         if broken:
             raise DisclosureError(f"its disclosure policy demands {rules}")
         return reply
@@ -112,13 +119,19 @@ class Gate:
         """Why the study has ended here, if it was refused too often to go on."""
         with self._audit.alone():
             study = self._audit.ledger.study(self.scope.study)
+        if self.scope.pinned and study.answers >= MOST_ANSWERS:
+            return f"the study has ended here after {MOST_ANSWERS} answers, and has to be approved again"
         return ENDED + study.refused_for if study.refusals >= self.policy.max_refusals else ""
 
     def left(self) -> tuple[float, int]:
-        """Entries of Hessians that may still leave: so many for each column of a design, and those gone."""
+        """Entries of Hessians that may leave per row and column of a design, and those that have left."""
         with self._audit.alone():
             gone = self._audit.ledger.table(self.scope.table).curvature
-        return self.policy.max_curvature * self.scope.budget * self.scope.rows, gone
+        return self.policy.max_curvature * self.scope.budget, gone
+
+    def _refusal(self, asked: Asked) -> dict[str, Any]:
+        """What an entry says of a request that was refused."""
+        return {"kind": asked.kind, "request": asked.request, "plan": asked.plan, "table": self.scope.table}
 
     def _facts(self, asked: Asked, curvature: int) -> dict[str, Any]:
         """What an entry says of the request."""
@@ -156,29 +169,42 @@ class Gate:
         found = self.policy.exceeded(study.numbers, count)
         if self.scope.rows:
             found += self._budget(count, curvature, asked)
-        if self.scope.points is not None and len(study.points | set(asked.points)) > self.scope.points:
+        if self.scope.points is not None and self._most_points(study, asked) > self.scope.points:
             most = f"at most {self.scope.points} points in a study (points in the study's file)"
             found.append(Objection(most, f"{len(study.points)} were asked about"))
-        if self.scope.pinned and study.answers >= MOST_ANSWERS:
-            most = f"at most {MOST_ANSWERS} answers in a study: let the site approve the study again"
-            found.append(Objection(most, ""))
-        if self.scope.pinned and asked.kind and not self._as_before(asked, study.asked):
+        known = self._planned(asked, study) and self._as_before(asked, study.asked)
+        if self.scope.pinned and not known:
             once = "one plan in a study: let the site approve the study again if the tables have changed"
             found.append(Objection(once, f"another {asked.kind} than before"))
         return found
 
+    def _most_points(self, study: StudyRecord, asked: Asked) -> int:
+        """How many parameters, or searches, a study has asked about: the larger number of both."""
+        points = study.points | set(asked.points)
+        searches = sum(point.startswith(SEARCH) for point in points)
+        return max(searches, len(points) - searches)
+
+    def _planned(self, asked: Asked, study: StudyRecord) -> bool:
+        """Whether a fit is of the one plan that was prepared, and that the site may have pinned."""
+        if not asked.in_fit:
+            return True
+        return (
+            asked.plan in study.built
+            and study.plans | {asked.plan} == {asked.plan}
+            and self.scope.plan in ("", asked.plan)
+        )
+
     def _as_before(self, asked: Asked, before: dict[str, set[str]]) -> bool:
-        """Whether an approved study asks what it has asked, or takes the next step of the preparation."""
-        if asked.kind == "Play" and self.scope.plan not in ("", asked.plan):
-            return False
-        requests = before.get(asked.kind, set()) | {asked.pin}
-        return len(requests) <= DIFFERENT.get(asked.kind, 1)
+        """Whether an approved study asks what it has asked, or takes the next step that it may."""
+        if asked.kind not in DIFFERENT:
+            return True
+        requests = before.get(asked.kind, set()) | {asked.request}
+        return len(requests) <= DIFFERENT[asked.kind]
 
     def _budget(self, count: int, curvature: int, asked: Asked) -> list[Objection]:
         """The ceilings over all studies, in proportion to the rows and columns that are used."""
         table, scope = self._table, self.scope
-        columns = max(len(table.columns | set(asked.columns)), asked.parameters)
-        cells = scope.budget * scope.rows * columns
+        cells = scope.budget * scope.rows * columns_used(table, asked.columns, asked.parameters)
         found = []
         if table.curvature + curvature > self.policy.max_curvature * cells:
             most = (

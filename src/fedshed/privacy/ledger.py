@@ -6,10 +6,8 @@ from msgspec import Struct, field
 
 from fedshed.privacy.entry import APPROVED, REVOKED, TURNED_AWAY, Entry
 
-
-def pin(kind: str, request: str, plan: str) -> str:
-    """What an approved study may not change: the plan in a fit, and the whole request before it."""
-    return plan if kind == "Play" else request
+IN_FIT = ("Play", "Inspect", "Scatter")  # kinds of requests of a design
+SEARCH = "search:"  # before the digest of a search, among the points
 
 
 class StudyRecord(Struct):
@@ -20,7 +18,10 @@ class StudyRecord(Struct):
     refused_for: str = ""  # the rule of the last refusal
     answers: int = 0
     points: set[str] = field(default_factory=set)  # digests of the parameters it asked about
-    asked: dict[str, set[str]] = field(default_factory=dict)  # digests of its requests in the preparation
+    asked: dict[str, set[str]] = field(default_factory=dict)  # digests of its requests, by kind
+    refused: set[str] = field(default_factory=set)  # digests of requests: one that is repeated counts once
+    built: set[str] = field(default_factory=set)  # digests of the plans it has prepared
+    plans: set[str] = field(default_factory=set)  # and of those it has fitted
     leverage: float | None = None
 
 
@@ -63,7 +64,9 @@ class Ledger(Struct):
     def _refused(self, entry: Entry) -> None:
         """A refusal is an answer too: one number."""
         study = self.study(entry.study)
-        study.refusals += 1
+        study.refusals += not entry.request or entry.request not in study.refused
+        study.refused.add(entry.request)
+        study.answers += 1
         study.numbers += entry.scalars
         study.refused_for = entry.rule
         self.table(entry.table).numbers += entry.scalars
@@ -74,7 +77,11 @@ class Ledger(Struct):
         study.answers += 1
         study.points |= set(entry.points)
         if entry.kind:
-            study.asked.setdefault(entry.kind, set()).add(pin(entry.kind, entry.request, entry.plan))
+            study.asked.setdefault(entry.kind, set()).add(entry.request)
+        if entry.kind == "Build":
+            study.built.add(entry.plan)
+        if entry.kind in IN_FIT:
+            study.plans.add(entry.plan)
         if entry.leverage is not None:
             study.leverage = max(study.leverage or 0.0, entry.leverage)
         table.numbers += entry.scalars

@@ -34,7 +34,8 @@ TINY, HUGE = 1e-200, 1e200  # sums of squares that have neither lost digits nor 
 ROUNDING = 1e-9  # of a number of rows, or of a deviance
 OF_A_GOOD_FIT = 0.5  # of `effective_rows`, where a site's rows fit as well as without any columns
 FEW_COUNT = (
-    "at least {least:g} rows that count at each point asked about (effective_rows); "
+    "at least {least:g} rows that count at each point asked about, or half as many where the model fits "
+    "(effective_rows); "
     "set l2, or raise it, if the classes are almost separated, and standardise the columns"
 )
 FITS_BADLY = (
@@ -159,6 +160,10 @@ class PointRules:
         curvatures = point.curvatures
         own = curvatures * (1.0 - curvatures) if curvatures.ndim > 1 else curvatures
         return self._few(point.value, own, "curvature")
+
+    def of_squares(self, value: float, squares: NDArray[np.float64]) -> Objection | None:
+        """What the policy has against a sum of squared scores."""
+        return self._few(value, squares, "squared scores")
 
     def _few(self, value: float, weights: NDArray[np.float64], what: str) -> Objection | None:
         least = self._policy.effective_rows * (OF_A_GOOD_FIT if self.fits(value) else 1.0)

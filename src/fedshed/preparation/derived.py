@@ -1,0 +1,85 @@
+"""Whether a plan is one that a study leads to at this site, as far as the site can tell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedshed._utils.errors import ProtocolError
+from fedshed.objectives.families import family_of
+from fedshed.preparation import formulas
+from fedshed.preparation.describe import MOST_CLASSES, categories, predictors
+from fedshed.preparation.plan import DesignPlan
+from fedshed.preparation.study import Study
+from fedshed.tables.frames import Frame, level_text
+
+
+def check_plan(study: Study, frame: Frame, plan: DesignPlan) -> None:
+    """Refuse a plan of other columns, levels, classes or scales than the study leads to.
+
+    Levels and classes that only other sites have, and the numbers of scales and knots, cannot be known here.
+    """
+    wrong = {
+        "study": plan.study != study,
+        "columns": not _same_columns(study, frame, plan),
+        "intercept": plan.intercept != _intercept(study),
+        "categories": set(plan.levels) != categories(study, frame, plan.columns),
+        "levels": any(_impossible(study, name, given) for name, given in plan.levels.items()),
+        "classes": not _possible_classes(study, plan),
+        "scales": not _possible_scales(study, plan),
+        "terms": not set(plan.transforms) <= _terms(study),
+        "notes": bool(plan.warnings),
+    }
+    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise ProtocolError(f"the plan has other {', '.join(found)} than the study that was approved")
+
+
+def _same_columns(study: Study, frame: Frame, plan: DesignPlan) -> bool:
+    """The predictors that the study names, in its order; where it names none, all of the table's."""
+    expected = predictors(study, frame)
+    if study.columns is None and study.formula is None:
+        return len(plan.columns) == len(expected) and set(plan.columns) == set(expected)
+    return plan.columns == expected
+
+
+def _intercept(study: Study) -> bool:
+    return study.intercept if study.formula is None else formulas.formula_of(study).intercept
+
+
+def _impossible(study: Study, name: str, levels: tuple[str, ...]) -> bool:
+    """Whether levels occur twice, are too many, or begin with another reference than the study's."""
+    reference = level_text(study.references[name]) if name in study.references else None
+    return (
+        len(set(levels)) < len(levels)
+        or len(levels) > study.max_levels
+        or (reference is not None and levels[:1] != (reference,))
+    )
+
+
+def _possible_classes(study: Study, plan: DesignPlan) -> bool:
+    if plan.classes is None or not study.classified:
+        return plan.classes is None and not study.classified
+    many = family_of(study.loss).classes == "many"
+    ordered = list(plan.classes) == sorted(plan.classes, key=lambda value: (isinstance(value, str), value))
+    return ordered and len(set(plan.classes)) == len(plan.classes) and (many or len(plan.classes) == 2) and (
+        len(plan.classes) <= MOST_CLASSES
+    )  # fmt: skip
+
+
+def _possible_scales(study: Study, plan: DesignPlan) -> bool:
+    """None where the study does not standardise; else finite, above 0, and as many as there are means."""
+    given = plan.centres, plan.scales
+    if given == (None, None):
+        return True
+    if not study.standardize or plan.centres is None or plan.scales is None:
+        return False
+    scales = np.array(plan.scales)
+    return len(plan.centres) == len(scales) and bool(
+        np.isfinite(plan.centres).all() and np.isfinite(scales).all() and (scales > 0).all()
+    )
+
+
+def _terms(study: Study) -> set[str]:
+    """The terms of the formula that need numbers of all rows."""
+    if study.formula is None:
+        return set()
+    return {it.term for it in formulas.formula_of(study).transforms}
