@@ -131,11 +131,11 @@ def audit(
 ) -> None:
     """Verify the record of what was asked and what left, and show it."""
     from fedshed.deployment.config import read_site
-    from fedshed.privacy.audit import all_entries
+    from fedshed.privacy.audit import all_entries, set_aside
 
     given = read_site(file)
     path = file.resolve().parent / given.audit
-    if not path.exists():
+    if not path.exists() and not set_aside(path):
         return say(f"{path} does not exist: the site has not been asked anything yet.")
     record = list(all_entries(path))
     shown = [one for one in record if one.study.startswith(study)]
