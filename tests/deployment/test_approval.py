@@ -385,7 +385,7 @@ def test_a_steward_approves_reads_and_revokes(folder, study):
     assert "was not approved" in shown
     for said in ("y: the target of the model", "u: a number", "information matrix", digest, "90 days"):
         assert said in shown
-    assert max(map(len, shown.splitlines()[:-2])) <= 100
+    assert max(map(len, shown.splitlines())) <= 100
     assert not read_site(site).studies
     code, shown = command("approve", study, "--site", site, "--yes", digest, "--by", "Ada", "--days", 3)
     assert code == 0
@@ -410,6 +410,45 @@ def test_a_decision_cannot_be_made_for_another_study_or_against_the_policy(folde
     assert code == 1
     assert "min_rows" in shown
     assert not read_site(site).studies
+
+
+def test_the_record_of_an_approval_says_all_that_was_decided(folder, study):
+    site, digest = folder / "a" / "site.toml", FILE.terms.digest.hex()
+    plan = folder / "plan.json"
+    plan.write_bytes(conducted(folder, approved(folder)).plan.to_json())
+    words = ("approve", study, "--site", site, "--yes", digest, "--by", "Ada", "--budget", 2)
+    assert command(*words, "--plan", plan)[0] == 0
+    entry = list(entries(folder / "a" / "audit.jsonl"))[-1]
+    for said in (digest, "by Ada", "budget 2,", f"plan {approval.pinned_plan(plan)}"):
+        assert said in entry.detail
+    assert command(*words)[0] == 0
+    assert "plan any" in list(entries(folder / "a" / "audit.jsonl"))[-1].detail
+
+
+WRONG = {
+    "--budget": ["inf", "1e308", "-1", "0", "nan", "100.5"],
+    "--days": ["nan", "inf", "0", "-3", "3651"],
+    "--by": ["Ada\x1b[31m", "a\nb", "x" * 101, " "],
+}
+
+
+@pytest.mark.parametrize(("option", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
+def test_what_cannot_be_decided_is_refused_in_one_sentence(folder, study, option, value):
+    site = folder / "a" / "site.toml"
+    before = site.read_text()
+    code, shown = command("approve", study, "--site", site, "--yes", FILE.terms.digest.hex(), option, value)
+    assert code == 2
+    assert shown.startswith(("fedshed: ", "error: ", "Error: "))
+    assert len(shown.strip().splitlines()) == 1
+    assert site.read_text() == before
+
+
+def test_a_study_that_was_approved_again_is_listed_once(folder):
+    for days in (10, 20, 30):
+        approved(folder, days=days)
+    rows = msgspec.json.decode(command("studies", "--site", folder / "a" / "site.toml", "--json")[1])
+    assert [row["state"] for row in rows] == ["approved"]
+    assert rows[0]["until"] == f"{datetime.now(UTC) + timedelta(days=30):%Y-%m-%d}"
 
 
 @pytest.mark.parametrize(
