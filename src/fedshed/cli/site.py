@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SiteToml = Annotated[Path, option("The site's TOML.")]
 HERE = Path("site.toml")
 WIDTH = 80
+SHORT = 8  # digits of a SHA-256 in a table
 
 
 @site.command()
@@ -122,7 +123,8 @@ def studies(
     notes = (
         ["This site also answers studies that nobody has approved (any_study)."] if given.any_study else []
     )
-    print_rows(rows, notes, f"studies of site {given.name}", ("approved", "by", "refusals", "numbers"))
+    short = [{**row, "study": row["study"][:SHORT]} for row in rows]
+    print_rows(short, notes, f"studies of site {given.name}", ("approved", "by", "refusals", "numbers"))
 
 
 @site.command()
@@ -150,7 +152,8 @@ def audit(
         f"{len(record)} entries, {len(shown[-last:])} shown; the chain of hashes is whole",
         f"last hash, to be noted elsewhere: {record[-1].hash}",
     ]
-    print_rows(list(map(_entry, shown[-last:])), notes, f"record of site {given.name}", ("plan", "request"))
+    rows = list(map(_entry, shown[-last:]))
+    print_rows(rows, notes, f"record of site {given.name}", ("plan", "request", "leverage"))
 
 
 def _agreed(digest: str, yes: str, study: Path) -> bool:
@@ -219,13 +222,13 @@ def _study(one: Approval, given: SiteFile, record: Any) -> dict[str, Any]:
 
 def _entry(one: Entry) -> dict[str, Any]:
     return {
-        "time": one.time[:19].replace("T", " "),
-        "study": one.study or "-",
+        "time": one.time[:16].replace("T", " "),
+        "study": one.study[:SHORT] or "-",
         "what": _said(one.what) if not one.rule else f"refused: {one.rule}",
         "numbers": one.scalars,
         "total": one.total,
-        "plan": one.plan[:8] or "-",
-        "request": one.request[:8] or "-",
+        "plan": one.plan[:SHORT] or "-",
+        "request": one.request[:SHORT] or "-",
         "leverage": "-" if one.leverage is None else f"{one.leverage:.2f}",
     }
 
