@@ -68,6 +68,29 @@ def test_the_table_fits_the_terminal_and_nothing_in_it_breaks(tmp_path, columns)
     assert any(line.startswith("not shown: ") for line in table) == (columns < 120)
 
 
+@pytest.mark.parametrize("columns", [66, 80])
+@pytest.mark.parametrize("shown", ["studies", "audit"])
+def test_what_a_steward_reads_fits_the_terminal(tmp_path, columns, shown):
+    """At 80 columns as a table, whatever was refused and however large the numbers are."""
+    from fedshed.deployment.approval import approve_study
+    from fedshed.privacy.audit import Audit
+
+    site = tmp_path / "site.toml"
+    site.write_text('name = "a"\n[table]\ncsv = "t.csv"\n')
+    model = "logistic: recovered ~ age + log(dose + 1) + treatment"
+    for _ in range(3):
+        approve_study(site, "0123456789abcdef" * 4, model, by="Dr. Ada Lovelace of the hospital")
+    audit = Audit(tmp_path / "audit.jsonl")
+    audit.append("0123456789abcdef", "Update -> Costs+LocalHessian", b"reply", 123_456, leverage=0.5)
+    audit.append("", "turned away", rule="the request cannot be read; " * 5)
+    lines = on_a_terminal(columns, "site", shown, "--site", "site.toml", folder=tmp_path)
+    assert max(map(len, lines)) <= columns
+    assert any(line.split()[:2] in (["study", "model"], ["time", "study"]) for line in lines) == (
+        columns == 80
+    )
+    assert sum(line.startswith((" 01234567", "01234567")) for line in lines) == (shown == "studies")
+
+
 def test_on_request_a_narrow_terminal_shows_all_columns(tmp_path):
     lines = on_a_terminal(80, "compare", *SMALL, "--all", folder=tmp_path)
     text = "\n".join(lines)

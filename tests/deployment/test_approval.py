@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from fedshed.deployment import approval
 from fedshed.deployment.approval import A_DAY, NOT_APPROVED, approve_study, revoke_study
 from fedshed.deployment.config import StudyFile, read_site
 from fedshed.deployment.master import conduct_study
-from fedshed.deployment.node import Node
+from fedshed.deployment.node import TROUBLE, Node
 from fedshed.exchange import InProcess
 from fedshed.fitting.fit import fit
 from fedshed.fitting.sites import HostedTables
@@ -317,7 +319,99 @@ def test_runs_without_end_use_no_memory_and_no_disk(folder):
             negotiate(MODEL, transport, ("a",))
     assert len(made["a"]._stages) == len(made["a"]._frames) == 1
     kept = [path for path in (folder / "a" / "state").iterdir() if path.is_dir()]
-    assert len(kept) == 2  # of the last run, and the mark of the rows
+    assert len(kept) == 2  # of the last run, and the marks of the rows
+    assert len(list((folder / "a" / "state" / "marks").iterdir())) == 1
+
+
+def asked(folder: Path, node: Node, run: int = 0) -> str:
+    """The refusal of site a to the beginning of a run; empty if it answers."""
+    hosted = HostedTables(InProcess({"a": node}), ("a",), FILE.terms, bytes([run]) * RUN)
+    try:
+        with hosted.prepare() as transport:
+            negotiate(MODEL, transport, ("a",))
+    except ProtocolError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("hours", [0, 25, 24 * 400])
+def test_other_rows_under_the_same_approval_are_refused_however_late(folder, hours):
+    """The difference of two answers would tell of the rows that came or went."""
+    approved(folder)
+    site = folder / "a"
+    assert not asked(folder, Node.at(site / "site.toml", keep=True))
+    lines = (site / "table.csv").read_text().splitlines(keepends=True)
+    (site / "table.csv").write_text("".join(lines[:-1]))
+    then = time.time() - hours * 3600
+    for path in (site / "state").rglob("*"):
+        os.utime(path, (then, then))
+    for run in (1, 2):
+        assert "does not fit" in asked(folder, Node.at(site / "site.toml", keep=True), run)
+
+
+def broken_csv(site: Path) -> None:
+    (site / "table.csv").unlink()
+
+
+def broken_query(site: Path) -> None:
+    text = (site / "site.toml").read_text()
+    (site / "site.toml").write_text(text.replace('csv = "table.csv"', "sql = \"SELECT * FROM 'gone.csv'\""))
+
+
+def broken_toml(site: Path) -> None:
+    (site / "site.toml").write_text((site / "site.toml").read_text() + "[[studi")
+
+
+def absent_toml(site: Path) -> None:
+    (site / "site.toml").unlink()
+
+
+@pytest.mark.parametrize("trouble", [broken_csv, broken_query, broken_toml, absent_toml])
+def test_trouble_at_the_site_is_on_record_and_does_not_end_the_study(folder, trouble):
+    node, site = approved(folder)["a"], folder / "a"
+    before = {name: (site / name).read_bytes() for name in ("table.csv", "site.toml")}
+    trouble(site)
+    for run in range(5):
+        assert TROUBLE in asked(folder, node, run)
+    for name, data in before.items():
+        (site / name).write_bytes(data)
+    assert not asked(folder, node, 9)
+    record = list(entries(site / "audit.jsonl"))
+    away = [one for one in record if one.rule]
+    assert {(one.what, one.rule, one.scalars, one.study) for one in away} == {
+        ("turned away", TROUBLE, 0, FILE.terms.digest.hex()[:16])
+    }
+    assert len(away) == 5
+    assert all(one.detail for one in away)
+
+
+def test_trouble_at_the_site_is_told_at_most_twenty_times_a_day(folder):
+    node = approved(folder)["a"]
+    broken_csv(folder / "a")
+    told = [TROUBLE in asked(folder, node, run) for run in range(A_DAY + 5)]
+    assert told == [True] * A_DAY + [False] * 5
+
+
+def test_a_refusal_counts_against_the_table_it_is_about(folder):
+    """And one in another run does not make the site forget which table it has read."""
+    made = approved(folder)
+    played(folder, made, lambda play: replace(play, algorithm=raw(build("agd"))))
+    opening = encode(Prepare(PROTOCOL, CHANGES[0].terms))
+    key = FILE.terms.digest + bytes([7]) * RUN + digest(opening)
+    made["a"].handle(encode(Envelope(key, 0, opening, b"")))
+    record = list(entries(folder / "a" / "audit.jsonl"))
+    first, second = (one for one in record if one.rule)
+    assert first.table == record[1].table != ""
+    assert second.table == ""  # before the run has read one
+    assert made["a"]._hash(FILE.terms.digest + bytes(RUN)) == first.table
+
+
+def test_a_site_without_a_whole_record_says_nothing(folder):
+    made = approved(folder)
+    conducted(folder, made)
+    (folder / "a" / "audit.jsonl").rename(folder / "a" / "audit.1.jsonl")
+    assert made["a"].handle(b"hello") == b""
+    assert nodes(folder)["a"].handle(b"hello") == b""
 
 
 def test_the_record_says_what_was_asked(folder):
@@ -365,7 +459,7 @@ def test_a_steward_approves_reads_and_revokes(folder, study):
     assert "was not approved" in shown
     for said in ("y: the target of the model", "u: a number", "information matrix", digest, "90 days"):
         assert said in shown
-    assert max(map(len, shown.splitlines()[:-2])) <= 100
+    assert max(map(len, shown.splitlines())) <= 100
     assert not read_site(site).studies
     code, shown = command("approve", study, "--site", site, "--yes", digest, "--by", "Ada", "--days", 3)
     assert code == 0
@@ -390,6 +484,45 @@ def test_a_decision_cannot_be_made_for_another_study_or_against_the_policy(folde
     assert code == 1
     assert "min_rows" in shown
     assert not read_site(site).studies
+
+
+def test_the_record_of_an_approval_says_all_that_was_decided(folder, study):
+    site, digest = folder / "a" / "site.toml", FILE.terms.digest.hex()
+    plan = folder / "plan.json"
+    plan.write_bytes(conducted(folder, approved(folder)).plan.to_json())
+    words = ("approve", study, "--site", site, "--yes", digest, "--by", "Ada", "--budget", 2)
+    assert command(*words, "--plan", plan)[0] == 0
+    entry = list(entries(folder / "a" / "audit.jsonl"))[-1]
+    for said in (digest, "by Ada", "budget 2,", f"plan {approval.pinned_plan(plan)}"):
+        assert said in entry.detail
+    assert command(*words)[0] == 0
+    assert "plan any" in list(entries(folder / "a" / "audit.jsonl"))[-1].detail
+
+
+WRONG = {
+    "--budget": ["inf", "1e308", "-1", "0", "nan", "100.5"],
+    "--days": ["nan", "inf", "0", "-3", "3651"],
+    "--by": ["Ada\x1b[31m", "a\nb", "x" * 101, " "],
+}
+
+
+@pytest.mark.parametrize(("option", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
+def test_what_cannot_be_decided_is_refused_in_one_sentence(folder, study, option, value):
+    site = folder / "a" / "site.toml"
+    before = site.read_text()
+    code, shown = command("approve", study, "--site", site, "--yes", FILE.terms.digest.hex(), option, value)
+    assert code == 2
+    assert shown.startswith(("fedshed: ", "error: ", "Error: "))
+    assert len(shown.strip().splitlines()) == 1
+    assert site.read_text() == before
+
+
+def test_a_study_that_was_approved_again_is_listed_once(folder):
+    for days in (10, 20, 30):
+        approved(folder, days=days)
+    rows = msgspec.json.decode(command("studies", "--site", folder / "a" / "site.toml", "--json")[1])
+    assert [row["state"] for row in rows] == ["approved"]
+    assert rows[0]["until"] == f"{datetime.now(UTC) + timedelta(days=30):%Y-%m-%d}"
 
 
 @pytest.mark.parametrize(

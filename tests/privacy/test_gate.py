@@ -104,11 +104,11 @@ def test_a_record_that_grows_is_set_aside_without_breaking_its_chain(tmp_path, l
     for k in range(60):
         gate((first, second)[k % 2], rows=10_000).release("Update", b"reply", 3, asked=Asked(answer=str(k)))
     assert set_aside(path)
-    assert max(file.stat().st_size for file in set_aside(path)) < largest + 4_000
+    assert max(file.stat().st_size for _, file in set_aside(path)) < largest + 4_000
     written = [one for one in all_entries(path) if one.what == "Update"]
     assert len(written) == 60
     assert written[-1].total == 180
     assert Audit(path).ledger.table("rows").numbers == 180
-    set_aside(path)[0].unlink()
+    set_aside(path)[0][1].unlink()
     with pytest.raises(DataError, match="was changed, lines before it are missing"):
         list(all_entries(path))

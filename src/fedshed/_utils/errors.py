@@ -13,6 +13,10 @@ class QuotingError(DataError):
     """A DataError that quotes a value of the table, for whoever holds that table only."""
 
 
+class UnreadableError(DataError):
+    """A site cannot read its own table or file now, whatever it was asked."""
+
+
 class ConfigError(Error, ValueError):
     """A name, parameter or combination of parameters that cannot work."""
 

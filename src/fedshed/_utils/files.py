@@ -26,7 +26,7 @@ def write_atomically(path: str | Path, data: bytes, *, private: bool = True) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(temporary, data, 0o600 if private else 0o666)
         temporary.replace(path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except OSError as error:  # which file it was, whatever step failed
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
@@ -107,7 +107,7 @@ def file_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Make a rename last through a loss of power, where folders can be flushed."""
     if os.name != "posix":
         return

@@ -141,6 +141,7 @@ def print_rows(
     left = [f"not shown: {', '.join(name for name in rows[0] if name not in shown)} ({instead})"]
     below = [*(left if len(shown) < len(rows[0]) else []), *notes]
     if _width(rows, shown) > console.width:
+        below = [textwrap.fill(note, console.width, break_long_words=False) for note in below]
         return say(
             "\n".join([*([title, ""] if title else []), *_paragraphs(rows, shown, console.width), *below])
         )
@@ -173,15 +174,20 @@ def _width(rows: Sequence[dict[str, Any]], shown: Sequence[str]) -> int:
 
 
 def _paragraphs(rows: Sequence[dict[str, Any]], shown: Sequence[str], width: int) -> Iterator[str]:
-    """Each row as its name and, below it, its values with theirs; lines break between values only."""
+    """Each row as its name and, below it, its values with theirs; lines break between values if they can."""
     first, *rest = shown
     for row in rows:
-        values = [f"{name} {row[name]}".replace(" ", "\u00a0") for name in rest]
+        values = [_whole(f"{name} {row[name]}", width - 2) for name in rest]
         text = textwrap.fill(
             "  ".join(values), width, initial_indent="  ", subsequent_indent="  ",
             break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
         yield f"{row[first]}\n{text.replace(chr(0xA0), ' ')}"
+
+
+def _whole(value: str, width: int) -> str:
+    """Words that stay on one line, if one line can hold them."""
+    return value.replace(" ", "\u00a0") if len(value) <= width else value
 
 
 MOST_WORDS = 30  # characters that a column of words is given before others are left out

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SiteToml = Annotated[Path, option("The site's TOML.")]
 HERE = Path("site.toml")
 WIDTH = 80
+SHORT = 8  # digits of a SHA-256 in a table
 
 
 @site.command()
@@ -42,7 +43,7 @@ def check(
         return print_json(found)
     notes = [f"algorithm: {found.algorithm}", "nothing was sent"]
     if found.eigenpairs is not None:
-        notes.insert(1, f"the uplink carries {found.eigenpairs} eigenpairs a round")
+        notes.insert(1, f"the uplink carries {found.eigenpairs} eigenpairs per round")
     rows = [
         {"when": one.when, "what": one.what, "numbers": _or_dash(one.numbers), "bytes": one.size}
         for one in found.items
@@ -65,10 +66,13 @@ def approve(
     as_json: Json = False,
 ) -> None:
     """Show what a study would use and send, ask for approval, and record it; nothing is sent."""
-    from fedshed.deployment.approval import approve_study, pinned_plan
+    from fedshed.deployment import approval
     from fedshed.deployment.config import read_study
     from fedshed.deployment.decision import decision
 
+    approval.check_days(days)
+    approval.check_budget(budget)
+    by, pinned = approval.decided_by(by), "" if plan is None else approval.pinned_plan(plan)
     found = decision(file, read_study(study), budget)
     if as_json:
         print_json(found)
@@ -76,11 +80,10 @@ def approve(
         say(printable_lines("\n".join(_decision(found, days, budget))))
     if found.broken:
         raise typer.Exit(1)
-    if not _agreed(found.sha256, yes, study, file):
+    if not _agreed(found.sha256, yes, study):
         say("The study was not approved; the site will not answer it.")
         raise typer.Exit(1)
-    pinned = "" if plan is None else pinned_plan(plan)
-    entry = approve_study(file, found.sha256, found.model, days, by, budget=float(budget), plan=pinned)
+    entry = approval.approve_study(file, found.sha256, found.model, days, by, budget=budget, plan=pinned)
     if not as_json:
         say(f"Approved by {entry.by} until {entry.until:%Y-%m-%d}.")
 
@@ -105,13 +108,14 @@ def studies(
     file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
     as_json: Json = False,
 ) -> None:
-    """List the studies that were approved here, and what each was told so far."""
+    """List the studies that were approved here, each with its last approval, and what it was told since."""
+    from fedshed.deployment.approval import latest
     from fedshed.deployment.config import read_site
     from fedshed.deployment.review import ledger_of
 
     given = read_site(file)
     ledger = ledger_of(file, given)
-    rows = [_study(one, given, ledger.studies.get(one.name)) for one in given.studies]
+    rows = [_study(one, given, ledger.studies.get(one.name)) for one in latest(given.studies)]
     if as_json:
         return print_json(rows)
     if not rows:
@@ -119,7 +123,8 @@ def studies(
     notes = (
         ["This site also answers studies that nobody has approved (any_study)."] if given.any_study else []
     )
-    print_rows(rows, notes, f"studies of site {given.name}", ("approved", "by", "refusals", "numbers"))
+    short = [{**row, "study": row["study"][:SHORT]} for row in rows]
+    print_rows(short, notes, f"studies of site {given.name}", ("approved", "by", "refusals", "numbers"))
 
 
 @site.command()
@@ -131,11 +136,11 @@ def audit(
 ) -> None:
     """Verify the record of what was asked and what left, and show it."""
     from fedshed.deployment.config import read_site
-    from fedshed.privacy.audit import all_entries
+    from fedshed.privacy.audit import all_entries, set_aside
 
     given = read_site(file)
     path = file.resolve().parent / given.audit
-    if not path.exists():
+    if not path.exists() and not set_aside(path):
         return say(f"{path} does not exist: the site has not been asked anything yet.")
     record = list(all_entries(path))
     shown = [one for one in record if one.study.startswith(study)]
@@ -147,17 +152,19 @@ def audit(
         f"{len(record)} entries, {len(shown[-last:])} shown; the chain of hashes is whole",
         f"last hash, to be noted elsewhere: {record[-1].hash}",
     ]
-    print_rows(list(map(_entry, shown[-last:])), notes, f"record of site {given.name}", ("plan", "request"))
+    rows = list(map(_entry, shown[-last:]))
+    print_rows(rows, notes, f"record of site {given.name}", ("plan", "request", "leverage"))
 
 
-def _agreed(digest: str, yes: str, study: Path, file: Path) -> bool:
+def _agreed(digest: str, yes: str, study: Path) -> bool:
     """Whether whoever is asked agrees; where nobody can be asked, the digest has to be given."""
     if yes:
         if yes != digest:
             raise ConfigError(f"--yes names another study than {study}, whose SHA-256 is {digest}")
         return True
     if not sys.stdin.isatty():
-        say(f"To approve it without a terminal: fedshed site approve {study} --site {file} --yes {digest}")
+        say("To approve it without a terminal, give the same command with these words at its end:")
+        say(f"--yes {digest}")
         return False
     return typer.prompt("Approve this study? Type yes or no", default="no") == "yes"
 
@@ -216,13 +223,13 @@ def _study(one: Approval, given: SiteFile, record: Any) -> dict[str, Any]:
 
 def _entry(one: Entry) -> dict[str, Any]:
     return {
-        "time": one.time[:19].replace("T", " "),
-        "study": one.study or "-",
+        "time": one.time[:16].replace("T", " "),
+        "study": one.study[:SHORT] or "-",
         "what": _said(one.what) if not one.rule else f"refused: {one.rule}",
         "numbers": one.scalars,
         "total": one.total,
-        "plan": one.plan[:8] or "-",
-        "request": one.request[:8] or "-",
+        "plan": one.plan[:SHORT] or "-",
+        "request": one.request[:SHORT] or "-",
         "leverage": "-" if one.leverage is None else f"{one.leverage:.2f}",
     }
 

@@ -24,6 +24,8 @@ from fedshed.privacy.entry import APPROVED, REVOKED
 NOT_APPROVED = "this site has not approved the study"
 A_DAY = 20  # requests of other studies that are answered at all, with that sentence
 DAYS = 90  # that an approval holds, unless it says otherwise
+MOST_DAYS = 3650
+MOST_BUDGET = 100.0  # times the policy's ceilings
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -43,8 +45,7 @@ class Approval(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("sha256 of a study has 64 digits from 0 to f; `fedshed site approve` writes it")
         if self.approved.tzinfo is None or self.until.tzinfo is None:
             raise ConfigError("approved and until need a time zone, such as 2027-01-31T12:00:00Z")
-        if not self.budget > 0:
-            raise ConfigError(f"the budget of a study must be above 0, not {self.budget}")
+        check_budget(self.budget)
 
     @property
     def name(self) -> str:
@@ -66,41 +67,76 @@ class Revocation(Struct, frozen=True, forbid_unknown_fields=True):
     by: str
 
 
+def latest(approvals: Sequence[Approval]) -> list[Approval]:
+    """The last approval of each study: it takes the place of those before."""
+    ordered = sorted(approvals, key=lambda one: one.approved)
+    return sorted({one.sha256: one for one in ordered}.values(), key=lambda one: one.approved)
+
+
 def approval_of(digest: str, approvals: Sequence[Approval], revoked: Sequence[Revocation]) -> Approval | None:
     """The approval of a study that holds now, if there is one: the latest."""
     found = [one for one in approvals if one.sha256 == digest and one.state(revoked) == "approved"]
     return max(found, key=lambda one: one.approved, default=None)
 
 
-def new_approval(digest: str, model: str, days: float = DAYS, by: str = "", **more: object) -> Approval:
+def check_budget(budget: float) -> None:
+    """ConfigError for a budget that no study can have."""
+    if not 0 < budget <= MOST_BUDGET:
+        raise ConfigError(f"the budget of a study is above 0 and at most {MOST_BUDGET:g}, not {budget:g}")
+
+
+def check_days(days: float) -> None:
+    """ConfigError for a time that no approval can hold."""
+    if not 0 < days <= MOST_DAYS:
+        raise ConfigError(f"an approval holds for more than 0 and at most {MOST_DAYS} days, not {days:g}")
+
+
+def decided_by(by: str) -> str:
+    """Who decides: as given, or whoever runs this; ConfigError for what cannot be printed in one line."""
+    by = by or _user()
+    if not (by.strip() and by.isprintable() and len(by) <= 100):
+        raise ConfigError("who decides (--by) is named in at most 100 characters that can be printed")
+    return by
+
+
+def new_approval(
+    digest: str, model: str, days: float = DAYS, by: str = "", *, budget: float = 1.0, plan: str = ""
+) -> Approval:
     """An approval that begins now."""
-    if not 0 < days <= 3650:
-        raise ConfigError(f"an approval holds for 1 to 3650 days, not {days:g}")
+    check_days(days)
     now = datetime.now(UTC)
-    fields = {"sha256": digest, "approved": now, "until": now + timedelta(days=days), "by": by or _user()}
-    return msgspec.convert(fields | {"model": model} | more, Approval)
+    return Approval(digest, now, now + timedelta(days=days), decided_by(by), model, float(budget), plan)
 
 
 def new_revocation(digest: str, by: str = "") -> Revocation:
     """A revocation that holds from now on."""
-    return Revocation(digest, datetime.now(UTC), by or _user())
+    return Revocation(digest, datetime.now(UTC), decided_by(by))
 
 
 def approve_study(
-    path: Path, digest: str, model: str, days: float = DAYS, by: str = "", **more: object
-) -> Approval:
+    path: Path, digest: str, model: str, days: float = DAYS, by: str = "", *, budget: float = 1.0,
+    plan: str = "",
+) -> Approval:  # fmt: skip
     """Write an approval into a site's file and its record."""
-    entry = new_approval(digest, model, days, by, **more)
+    entry = new_approval(digest, model, days, by, budget=budget, plan=plan)
     append(path, "studies", entry)
-    _recorded(path, entry.name, APPROVED, f"by {entry.by} until {entry.until.isoformat()}", model)
+    _recorded(path, entry.name, APPROVED, _in_words(entry), model)
     return entry
+
+
+def _in_words(entry: Approval) -> str:
+    """What the record says of an approval."""
+    return (
+        f"SHA-256 {entry.sha256} by {entry.by} until {entry.until.isoformat()}, budget {entry.budget:g}, "
+        f"plan {entry.plan or 'any'}"
+    )
 
 
 def revoke_study(path: Path, approval: Approval, by: str = "") -> None:
     """Take an approval back, in a site's file and its record."""
     entry = new_revocation(approval.sha256, by)
     append(path, "revoked", entry)
-    _recorded(path, approval.name, REVOKED, f"by {entry.by}", approval.model)
+    _recorded(path, approval.name, REVOKED, f"SHA-256 {entry.sha256} by {entry.by}", approval.model)
 
 
 def _recorded(path: Path, study: str, what: str, detail: str, model: str) -> None:

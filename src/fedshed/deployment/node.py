@@ -12,7 +12,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import DataError, DisclosureError, Error
+from fedshed._utils.errors import ConfigError, DataError, DisclosureError, Error, UnreadableError
 from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment import tables
 from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_of
@@ -30,6 +30,7 @@ log = logging.getLogger("fedshed")
 SILENCE = b""
 UNFIT = "its table does not fit the study; the site's own log says why"
 UNREADABLE = "the request cannot be read, or is not one of the approved study; the site's own log says why"
+TROUBLE = "the site cannot read its own files at the moment; the site's own log says why"
 FAILED = "it failed to answer; the site's own log says why"
 
 
@@ -66,15 +67,21 @@ class Node(Host):
         """The reply to an envelope: an answer, or that the stage is unknown, or a refusal.
 
         A refusal is one of a few sentences that are always the same; the site's own log has the reason.
+        Where nothing can be recorded, nothing is said.
         """
         with self._busy, threadpool_limits(1):  # the same bits on any machine with this BLAS
             try:
-                envelope = opened_envelope(data)
-            except Error as error:
-                return self._turned_away(
-                    "", error, str(error) if isinstance(error, VersionError) else UNREADABLE
-                )
-            return self._handled(envelope)
+                return self._opened_and_handled(data)
+            except Exception:
+                log.exception("nothing was answered: the site's record cannot be read or written")
+                return SILENCE
+
+    def _opened_and_handled(self, data: bytes) -> bytes:
+        try:
+            envelope = opened_envelope(data)
+        except Error as error:
+            return self._turned_away("", error, str(error) if isinstance(error, VersionError) else UNREADABLE)
+        return self._handled(envelope)
 
     def _handled(self, envelope: Envelope) -> bytes:
         try:
@@ -87,6 +94,9 @@ class Node(Host):
             return encode(Refusal(str(error)))
         except VersionError as error:
             return self._refused(envelope, error, str(error))
+        except UnreadableError as error:  # whatever was asked: no refusal of the study
+            log.error("%s", error)
+            return self._turned_away(self._study(envelope.run), error, TROUBLE)
         except DataError as error:  # its text may quote the site's rows: it stays here
             return self._refused(envelope, error, UNFIT)
         except Error as error:
@@ -138,7 +148,7 @@ class Node(Host):
             self._disk.put(run, name, data)
 
     def frame(self, run: bytes, text: tuple[str, ...] = ()) -> Any:
-        """The site's table: read once a study, so that its rows cannot change under it."""
+        """The site's table: read once for each study, so that its rows cannot change under it."""
         if run not in self._frames:
             frozen = self.kept(run, "table")
             self._frames = {run: self._first_read(run, text) if frozen is None else thaw(frozen)}
@@ -158,8 +168,11 @@ class Node(Host):
 
     def _refresh(self) -> None:
         """Take in what has changed in the site's file: an approval, or one that was revoked."""
-        if self._path is not None and (changed := _changed(self._path)) != self._read_at:
-            self._file, self._read_at = read_site(self._path), changed
+        try:
+            if self._path is not None and (changed := _changed(self._path)) != self._read_at:
+                self._file, self._read_at = read_site(self._path), changed
+        except (ConfigError, OSError) as error:  # while it is being edited
+            raise UnreadableError(str(error)) from error
 
     def _approval(self, run: bytes) -> Approval | None:
         return approval_of(run[:STUDY].hex(), self._file.studies, self._file.revoked)
@@ -171,7 +184,8 @@ class Node(Host):
     def _refused(self, envelope: Envelope, error: Exception, said: str) -> bytes:
         """A refusal, once it is on record: it is an answer too."""
         log.error("%s", error)
-        gate = Gate(self._file.disclosure, self._audit, self._study(envelope.run))
+        scope = Scope(self._study(envelope.run), table=self._hash(envelope.run))
+        gate = Gate(self._file.disclosure, self._audit, scope)
         gate.refuse("request", said, str(error))
         return encode(Refusal(said))
 
@@ -190,27 +204,34 @@ class Node(Host):
         return Audit(self._folder / self._file.audit)
 
     def _hash(self, run: bytes) -> str:
-        """The SHA-256 of the table that a run of a study began with."""
-        if run not in self._hashes:
-            self._hashes = {run: (self.kept(run, "hash") or b"").decode()}
-        return self._hashes[run]
+        """The SHA-256 of the table that a run of a study began with; empty before it was read."""
+        if run not in self._hashes and (kept := self.kept(run, "hash")):
+            self._hashes = {run: kept.decode()}
+        return self._hashes.get(run, "")
 
     def _first_read(self, run: bytes, text: tuple[str, ...]) -> Any:
         """The table, if it is the one that the study began with: another process may have read it before."""
-        frame = tables.read(self._file, self._folder, text)
+        frame = self._read(text)
         frozen = freeze(frame)
         name = f"mark-{sha256(repr(text).encode()).hexdigest()[:8]}" if text else "mark"
         mark, place = sha256(frozen).digest(), self._place(run)
-        if self._marks.get(place, name) not in (None, mark):
+        if self._marks.marked(place, name) not in (None, mark):
             raise DataError(
                 f"site {self._file.name!r}: its rows are not those that the study began with; bring them "
                 "back, or approve the study again (fedshed site approve)"
             )
-        self._marks.put(place, name, mark)
+        self._marks.mark(place, name, mark)
         self._hashes = {run: tables.table_hash(self._file, self._folder, frozen)}
         self.keep(run, "hash", self._hashes[run].encode())
         self.keep(run, "table", frozen)
         return frame
+
+    def _read(self, text: tuple[str, ...]) -> Any:
+        """The table as it is now; whatever is in the way of it is the site's own trouble."""
+        try:
+            return tables.read(self._file, self._folder, text)
+        except ConfigError as error:
+            raise UnreadableError(str(error)) from error
 
     def _place(self, run: bytes) -> bytes:
         """Where the mark of a study's rows is kept: one for each approval, or for each run without one."""

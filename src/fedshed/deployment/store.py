@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
+from hashlib import sha256
 from pathlib import Path
 
 from fedshed._utils.files import secret_file, write_atomically
 from fedshed.fitting.stages import STUDY
 
 STALE = 24 * 3600.0  # seconds after which another study's files are removed
+LONGEST = 3650 * 24 * 3600.0  # seconds for which a mark is kept: as long as an approval can hold
 
 
 class Disk:
-    """Kept in files that only their owner can read, one folder a study."""
+    """Kept in files that only their owner can read, one folder for each study."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,6 +33,24 @@ class Disk:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # another process may have been first
         write_atomically(folder / name, data)
 
+    def marked(self, place: bytes, name: str) -> bytes | None:
+        """The mark of a study's rows, if they were read before."""
+        path = self._mark(place, name)
+        return path.read_bytes() if path.is_file() else None
+
+    def mark(self, place: bytes, name: str, data: bytes) -> None:
+        """Keep the mark of a study's rows; it outlives what is kept of a run."""
+        path = self._mark(place, name)
+        if not path.is_file():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for old in path.parent.iterdir():
+                if _age(old) > LONGEST:
+                    old.unlink(missing_ok=True)
+        write_atomically(path, data)
+
+    def _mark(self, place: bytes, name: str) -> Path:
+        return self._folder / "marks" / sha256(place + name.encode()).hexdigest()
+
     def secret(self, name: str) -> bytes:
         """32 random bytes, made when they are asked for first; of two processes that make them one wins."""
         return secret_file(self._folder / name)
@@ -39,5 +59,13 @@ class Disk:
         study = run.hex()[: 2 * STUDY]
         for path in self._folder.glob("[0-9a-f]" * (2 * STUDY) + "*"):
             earlier = path.name.startswith(study) and len(path.name) > len(study)
-            if earlier or time.time() - path.stat().st_mtime > STALE:
+            if earlier or _age(path) > STALE:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was changed; 0 if another process has removed it."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedshed._utils.errors import ConfigError, DataError
+from fedshed._utils.errors import ConfigError, UnreadableError
 from fedshed._utils.files import file_hash
 from fedshed.deployment.config import SiteFile, Source
 from fedshed.tables.frozen import needed
@@ -23,14 +23,19 @@ def read(site: SiteFile, folder: Path, text: tuple[str, ...] = ()) -> Any:
         return table
     lacking = [name for name in own.values() if name not in table.column_names]
     if lacking:
-        raise DataError(f"site {site.name!r}: [columns] names {lacking}, which its table does not have")
+        raise UnreadableError(f"site {site.name!r}: [columns] names {lacking}, which its table does not have")
     return table.select(list(own.values())).rename_columns(list(own))
 
 
 def table_hash(site: SiteFile, folder: Path, frozen: bytes) -> str:
     """The SHA-256 by which a table is known: of its file, or of the rows that a query gave."""
     file = site.table.csv or site.table.parquet
-    return sha256(frozen).hexdigest() if file is None else file_hash(folder / file)
+    if file is None:
+        return sha256(frozen).hexdigest()
+    try:
+        return file_hash(folder / file)
+    except OSError as error:
+        raise UnreadableError(f"site {site.name!r}: its table cannot be read: {error}") from error
 
 
 def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any:
@@ -41,7 +46,7 @@ def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any
     except ConfigError:
         raise
     except Exception as error:  # whatever a file or a database says
-        raise DataError(f"site {site!r}: its table cannot be read: {error}") from error
+        raise UnreadableError(f"site {site!r}: its table cannot be read: {error}") from error
 
 
 def _query(source: Source, folder: Path) -> Any:

@@ -5,11 +5,14 @@ before, so a line that was changed, removed or inserted is found; only the end o
 unnoticed, so note the last hash elsewhere now and then (`fedshed site audit` prints it).
 
 A file that has grown large is set aside under the next free number (audit.1.jsonl, ...), and the new file
-begins with one line that carries the sums over and holds the hash of the last line set aside.
+begins with one line that carries the sums over and holds the hash of the last line set aside.  That line is
+on disk before it takes the place of the old file, so a crash never loses the sums; a file that does not begin
+with it, although others were set aside, is an error.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -23,9 +26,11 @@ from filelock import FileLock
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError
+from fedshed._utils.files import flush_folder, in_words, write_atomically
 from fedshed.privacy.entry import CARRIED, TURNED_AWAY, Entry, now
 from fedshed.privacy.ledger import Ledger
 
+log = logging.getLogger("fedshed")
 LARGEST = 16 << 20  # bytes of an audit file before it is set aside
 
 
@@ -38,9 +43,7 @@ def entries(path: str | Path, start: int = 0, previous: str | None = None) -> It
     with Path(path).open("rb") as lines:
         lines.seek(start)
         for number, line in enumerate(lines, start=1):
-            try:
-                entry = msgspec.json.decode(line, type=Entry)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            if (entry := _decoded(line)) is None:
                 continue
             if previous is None:
                 previous = entry.previous if entry.what == CARRIED else ""
@@ -54,22 +57,61 @@ def entries(path: str | Path, start: int = 0, previous: str | None = None) -> It
             yield entry
 
 
-def set_aside(path: str | Path) -> list[Path]:
-    """The files that were set aside as an audit file grew, the oldest first."""
+def set_aside(path: str | Path) -> list[tuple[int, Path]]:
+    """The files that were set aside as an audit file grew, with their numbers, the oldest first.
+
+    A link to the file itself is none of them: a crash left it before the new file had begun.
+    """
     path = Path(path)
     pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+){re.escape(path.suffix)}")
     found = [
         (int(match[1]), file)
-        for file in path.parent.glob(f"{path.stem}.*")
-        if (match := pattern.fullmatch(file.name))
+        for file in (path.parent.iterdir() if path.parent.is_dir() else ())
+        if (match := pattern.fullmatch(file.name)) and not (path.exists() and path.samefile(file))
     ]
-    return [file for _, file in sorted(found)]
+    return sorted(found)
+
+
+def check_whole(path: str | Path) -> None:
+    """DataError if files were set aside and this one does not carry on from the last of them."""
+    path, aside = Path(path), set_aside(path)
+    if aside and _follows(path) != _last_hash(aside[-1][1]):
+        last = aside[-1][1].name
+        raise DataError(
+            f"{path} does not begin where {last} ends, so the record of what has left is not complete; "
+            f"bring {path.name} back from a backup, or, if the machine went down while {last} was set aside, "
+            "rename that back"
+        )
+
+
+def _follows(path: Path) -> str | None:
+    """The hash that a file carries on from; None without a whole first line that says so."""
+    if not path.exists():
+        return None
+    with path.open("rb") as lines:
+        first = _decoded(lines.readline())
+    return first.previous if first is not None and first.what == CARRIED else None
+
+
+def _last_hash(path: Path) -> str:
+    """The hash of the last entry of a file that was set aside."""
+    lines = reversed(path.read_bytes().splitlines())
+    return next((entry.hash for line in lines if (entry := _decoded(line)) is not None), "")
+
+
+def _decoded(line: bytes) -> Entry | None:
+    """The entry of a line, or None for one that was only half written."""
+    try:
+        return msgspec.json.decode(line, type=Entry)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def all_entries(path: str | Path) -> Iterator[Entry]:
     """The entries of an audit file and of all that were set aside before it; DataError for a broken chain."""
+    check_whole(path)
     previous = ""
-    for file in [*set_aside(path), Path(path)]:
+    for file in [*(file for _, file in set_aside(path)), Path(path)]:
         if file.exists():
             for entry in entries(file, previous=previous):
                 previous = entry.hash
@@ -87,7 +129,7 @@ class Audit:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._begin()
         self._open: int | None = None
-        if self._path.exists():
+        if self._path.exists() or set_aside(self._path):
             with self.alone():
                 pass
 
@@ -102,15 +144,23 @@ class Audit:
             yield
             return
         with FileLock(f"{self._path}.lock", mode=0o600):
-            self._open = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            self._open = self._opened()
             try:
                 self._take_in(self._open)
                 yield
-                if self._size > self._largest:
-                    self._rotate()
             finally:
                 os.close(self._open)
                 self._open = None
+            if self._size > self._largest:
+                self._rotate()
+
+    def _opened(self) -> int:
+        """The file to append to; once it was read it must not disappear."""
+        if not self._path.exists():
+            check_whole(self._path)
+            if self._file:
+                raise DataError(f"{self._path}: it was removed while the site was at work; bring it back")
+        return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
     def released(self, study: str) -> int:
         """Numbers released in a study so far."""
@@ -145,26 +195,56 @@ class Audit:
         return entry
 
     def _rotate(self) -> None:
-        """Set the file aside and begin a new one, which carries the sums over."""
-        aside = set_aside(self._path)
-        number = int(aside[-1].name.split(".")[-2]) + 1 if aside else 1
-        self._path.rename(self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}"))
-        assert self._open is not None
-        os.close(self._open)
-        self._open = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        self._file, self._size = os.fstat(self._open).st_ino, 0
-        for table in self.ledger.tables.values():
+        """Set the file aside and begin a new one, which carries the sums over.
+
+        Where that fails the file stays as it is, and grows until the next try.
+        """
+        carried = msgspec.json.decode(msgspec.json.encode(self.ledger), type=Ledger)
+        for table in carried.tables.values():
             table.answers.clear()  # one that leaves again counts again
-        carried = msgspec.json.encode(self.ledger).decode()
-        ledger, self.ledger = self.ledger, Ledger()
-        self._written(Entry(time=now(), study="", what=CARRIED, detail=carried))
-        self.ledger = ledger
+        entry = Entry(time=now(), study="", what=CARRIED, detail=msgspec.json.encode(carried).decode())
+        entry = entry.sealed(self.head)
+        line = msgspec.json.encode(entry) + b"\n"
+        try:
+            self._replaced(line)
+        except OSError as error:
+            log.error("the record grows, and could not be set aside: %s", in_words(error))
+            return
+        self.ledger, self.head = carried, entry.hash
+        self._size, self._file = len(line), os.stat(self._path).st_ino
+
+    def _replaced(self, line: bytes) -> None:
+        """Keep the file under the next number, then put one with this line in its place, all at once."""
+        number = max((number for number, _ in set_aside(self._path)), default=0) + 1
+        aside = self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}")
+        aside.unlink(missing_ok=True)  # a link to this file, which a crash left
+        try:
+            os.link(self._path, aside)
+        except OSError:  # a disk without links
+            self._path.rename(aside)
+        flush_folder(self._path.parent)
+        try:
+            write_atomically(self._path, line)
+        except OSError:
+            aside.replace(self._path)  # of a link to the same file this changes nothing
+            raise
+
+    def _check_carried(self) -> None:
+        """DataError if a file that was put in the place of the one that was read carries nothing over."""
+        if _follows(self._path) is None:
+            raise DataError(
+                f"{self._path}: another file was put in its place while the site was at work; bring the old "
+                "one back, or start the site again"
+            )
 
     def _take_in(self, descriptor: int) -> None:
         """What was written since the last look; a line without an end gets one."""
         size, file = os.fstat(descriptor).st_size, os.fstat(descriptor).st_ino
         if self._file not in (0, file):  # another process has set aside the file that was read
+            self._check_carried()
             self._begin()
+        if self._size == 0:
+            check_whole(self._path)
         self._file = file
         if size < self._size:
             raise DataError(f"{self._path}: lines were removed at its end while the site was at work")
