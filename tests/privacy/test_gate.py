@@ -36,7 +36,7 @@ def test_the_budget_of_a_table_is_kept_over_all_studies(tmp_path_factory, answer
     assert table.numbers == sum(one.scalars for one in record)
 
 
-def test_another_table_has_a_budget_of_its_own_and_more_columns_have_more(tmp_path):
+def test_each_table_has_a_separate_budget_and_more_columns_have_more(tmp_path):
     audit = Audit(tmp_path / "audit.jsonl")
     gate(audit).release("Update", b"", 100)
     with pytest.raises(DisclosureError, match="max_numbers"):
@@ -68,7 +68,7 @@ def _fields(asked: Asked) -> dict[str, object]:
     return {name: getattr(asked, name) for name in asked.__struct_fields__}
 
 
-def test_a_study_may_ask_about_so_many_points_and_for_one_plan(tmp_path):
+def test_a_study_may_ask_about_a_limited_number_of_points_and_for_one_plan(tmp_path):
     audit = Audit(tmp_path / "audit.jsonl")
     bound = gate(audit, points=2, pinned=True, rows=10_000)
     with pytest.raises(DisclosureError, match="one plan in a study"):  # it was not prepared

@@ -160,7 +160,7 @@ def print_rows(
 
 
 def fitting(rows: Sequence[dict[str, Any]], width: int, optional: Sequence[str]) -> list[str]:
-    """The columns that fit into so many characters, `optional` ones being left out in their order."""
+    """The columns that fit into `width` characters; `optional` ones are left out in their order."""
     shown, leaving = list(rows[0]), list(optional)
     while leaving and _width(rows, shown) > width:
         out = leaving.pop(0)
