@@ -43,7 +43,16 @@ def named(site: str) -> str:
     return re.sub(r"\W", "-", site) if site[0].isalnum() else f"s{site}"
 
 
-def conducted(honest: Honest, algorithm: str, policy: Policy | None) -> tuple[Any, float, float]:
+class Ungated(Node):
+    """A site without a gate: no rules, no record."""
+
+    def gate(self, run: bytes, stage: Any, rows: int) -> None:  # type: ignore[override]
+        """All that is asked for leaves."""
+
+
+def conducted(
+    honest: Honest, algorithm: str, policy: Policy | None, kind: type[Node] = Node
+) -> tuple[Any, float, float]:
     """How a study ended, the share of the budget it took at the smallest site, and its CPU time."""
     tables = {named(site): table for site, table in honest.tables.items()}
     file = StudyFile(honest.study, tuple(tables), algorithm)
@@ -51,7 +60,7 @@ def conducted(honest: Honest, algorithm: str, policy: Policy | None) -> tuple[An
         place, nodes = Path(folder), {}
         for site, table in tables.items():
             pd.DataFrame(table).to_parquet(place / f"{site}.parquet")
-            nodes[site] = Node(_site(site, file, policy), place)
+            nodes[site] = kind(_site(site, file, policy), place)
         start = time.process_time()
         try:
             model, _ = conduct_study(file, InProcess(nodes))
@@ -103,14 +112,16 @@ def main() -> None:
                 outcome, used, _ = conducted(honest, algorithm, None)
                 anything, _, _ = conducted(honest, "lbfgs" if algorithm == "auto" else algorithm, ANYTHING)
                 print(f"  {algorithm:7} {used:5.2f} of the budget  {verdict(outcome, anything)}", flush=True)
-                if outcome == anything:
+                if outcome == anything and algorithm != "auto":
                     ratios.append(_ratio(honest, algorithm))
-    print(f"CPU with all rules, as a multiple of that without: median {statistics.median(ratios):.3f}")
+                    print(f"          CPU {ratios[-1]:.2f} times that of sites without a gate", flush=True)
+    print(f"CPU, median of these studies: {statistics.median(ratios):.3f} times")
 
 
 def _ratio(honest: Honest, algorithm: str) -> float:
-    """CPU time with the rules over that without, in turn; the median."""
-    pairs = [[conducted(honest, algorithm, policy)[2] for policy in (None, ANYTHING)] for _ in range(REPEATS)]
+    """CPU time with gate, rules and record over that without, in turn; the median."""
+    gated = (None, Node), (ANYTHING, Ungated)
+    pairs = [[conducted(honest, algorithm, *each)[2] for each in gated] for _ in range(REPEATS)]
     return statistics.median(rules / without for rules, without in pairs)
 
 

@@ -85,7 +85,7 @@ def test_what_a_steward_reads_fits_the_terminal(tmp_path, columns, shown):
     audit.append("", "turned away", rule="the request cannot be read; " * 5)
     lines = on_a_terminal(columns, "site", shown, "--site", "site.toml", folder=tmp_path)
     assert max(map(len, lines)) <= columns
-    assert any(line.split()[:2] in (["study", "model"], ["time", "study"]) for line in lines) == (
+    assert any(line.split()[:2] in (["study", "model"], ["time", "what"]) for line in lines) == (
         columns == 80
     )
     assert sum(line.startswith((" 01234567", "01234567")) for line in lines) == (shown == "studies")

@@ -124,7 +124,7 @@ def studies(
         ["This site also answers studies that nobody has approved (any_study)."] if given.any_study else []
     )
     short = [{**row, "study": row["study"][:SHORT]} for row in rows]
-    print_rows(short, notes, f"studies of site {given.name}", ("approved", "by", "refusals", "numbers"))
+    print_rows(short, notes, f"studies of site {given.name}", ("approved", "by", "answers", "refusals"))
 
 
 @site.command()
@@ -145,7 +145,7 @@ def audit(
     record = list(all_entries(path))
     shown = [one for one in record if one.study.startswith(study)]
     if as_json:
-        return print_json(shown)
+        return print_json(shown[-last:])
     if not shown:
         return say(f"The record holds no entry of a study {study!r}; it has {len(record)} entries of others.")
     notes = [
@@ -153,20 +153,23 @@ def audit(
         f"last hash, to be noted elsewhere: {record[-1].hash}",
     ]
     rows = list(map(_entry, shown[-last:]))
-    print_rows(rows, notes, f"record of site {given.name}", ("plan", "request", "leverage"))
+    print_rows(rows, notes, f"record of site {given.name}", ("plan", "request", "study"))
 
 
 def _agreed(digest: str, yes: str, study: Path) -> bool:
     """Whether whoever is asked agrees; where nobody can be asked, the digest has to be given."""
     if yes:
         if yes != digest:
-            raise ConfigError(f"--yes names another study than {study}, whose SHA-256 is {digest}")
+            raise ConfigError(
+                f"--yes names another study than {study}, whose SHA-256 is {digest} (of what it says, not of "
+                "the file)"
+            )
         return True
     if not sys.stdin.isatty():
         say("To approve it without a terminal, give the same command with these words at its end:")
         say(f"--yes {digest}")
         return False
-    return typer.prompt("Approve this study? Type yes or no", default="no") == "yes"
+    return typer.prompt("Approve this study? Type yes or no", default="no").lower() in ("yes", "y")
 
 
 def _decision(found: Decision, days: float, budget: float) -> Iterator[str]:

@@ -176,6 +176,8 @@ def load(path: str | Path, kind: type[T]) -> T:
     """A TOML file as its type, or an error that names the file and the field."""
     try:
         return msgspec.toml.decode(Path(path).read_bytes(), type=kind)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} does not exist; go to the folder that holds it, or name it") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.MsgspecError, ValueError) as error:

@@ -93,7 +93,7 @@ def _ceilings(path: Path, site: SiteFile, found: Review, budget: float) -> Ceili
     curvature = int(site.disclosure.max_curvature * budget * cells) - before.curvature
     return Ceilings(
         numbers=min(site.disclosure.max_scalars, max(0, numbers)),
-        curvature=max(0, curvature),
+        curvature=max(0, min(curvature, numbers)),
         points=found.points,
         hessians=DIFFERENT["Inspect"],
         numbers_before=before.numbers,

@@ -120,8 +120,9 @@ def approve_everywhere(root: Path, plan: Deployment, say: Say) -> None:
         path = root / "sites" / site / "site.toml"
         given = read_site(path)
         if approval_of(terms.digest.hex(), given.studies, given.revoked) is None and not given.any_study:
+            before = any(one.sha256 == terms.digest.hex() for one in given.studies)
             approve_study(path, terms.digest.hex(), terms.in_words(), by="fedshed deploy local")
-            say(f"approved the study at site {site}, for this trial")
+            say(f"approved the study at site {site}{' again' * before}, for this trial")
 
 
 def _awaited(results: Path, programs: Programs, seconds: float) -> Report:

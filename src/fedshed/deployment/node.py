@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from fedshed._utils.errors import ConfigError, DataError, DisclosureError, Error, UnreadableError
 from fedshed.algorithms.channels import ByteRate
@@ -69,7 +69,7 @@ class Node(Host):
         A refusal is one of a few sentences that are always the same; the site's own log has the reason.
         Where nothing can be recorded, nothing is said.
         """
-        with self._busy, threadpool_limits(1):  # the same bits on any machine with this BLAS
+        with self._busy, self._threads.limit(limits=1):  # the same bits on any machine with this BLAS
             try:
                 return self._opened_and_handled(data)
             except Exception:
@@ -198,6 +198,13 @@ class Node(Host):
             self._audit.append(study, TURNED_AWAY, rule=said, detail=str(error))
         log.error("study %s was turned away: %s", study or "?", said)
         return encode(Refusal(said))
+
+    @cached_property
+    def _threads(self) -> ThreadpoolController:
+        """The libraries that compute, which take long to find."""
+        import scipy.linalg  # noqa: F401  brings its own
+
+        return ThreadpoolController()
 
     @cached_property
     def _audit(self) -> Audit:

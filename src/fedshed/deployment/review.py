@@ -30,7 +30,7 @@ from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import describe, rarest, text_columns
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
-from fedshed.privacy.audit import Audit
+from fedshed.privacy.audit import Audit, set_aside
 from fedshed.privacy.gate import DesignFacts, columns_used
 from fedshed.privacy.ledger import Ledger, TableRecord
 from fedshed.privacy.tables import objections
@@ -113,7 +113,7 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
 def ledger_of(path: Path, site: SiteFile) -> Ledger:
     """What a site's record adds up to; nothing if there is none yet."""
     record = path.resolve().parent / site.audit
-    return Audit(record).ledger if record.exists() else Ledger()
+    return Audit(record).ledger if record.exists() or set_aside(record) else Ledger()
 
 
 def _rehearsed(

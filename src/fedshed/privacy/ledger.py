@@ -11,7 +11,7 @@ SEARCH = "search:"  # before the digest of a search, among the points
 
 
 class StudyRecord(Struct):
-    """What a study was told since it was approved."""
+    """What a study was told: numbers over all its approvals, the rest since the last."""
 
     numbers: int = 0
     refusals: int = 0
@@ -53,7 +53,7 @@ class Ledger(Struct):
     def take(self, entry: Entry) -> None:
         """Add an entry; an approval begins a study again, but what has left of its table stays counted."""
         if entry.what == APPROVED:
-            self.studies[entry.study] = StudyRecord()
+            self.studies[entry.study] = StudyRecord(numbers=self.study(entry.study).numbers)
         elif entry.what == TURNED_AWAY:
             self.away[entry.time[:10]] = self.away.get(entry.time[:10], 0) + 1
         elif entry.rule:

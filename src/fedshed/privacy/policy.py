@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -88,14 +89,23 @@ def scalars(message: Message) -> int:
 def curvature(message: Message) -> int:
     """How many of them are entries of Hessians or eigenvectors, coded or not."""
     total = 0
-    hints = get_type_hints(type(message))
-    for name in message.__struct_fields__:
+    for name, curved in _curved(type(message)).items():
         value = getattr(message, name)
         if isinstance(value, Message):
             total += curvature(value)
-        elif name == "hessian" or {Packed, Matrix} & {hints[name], *get_args(hints[name])}:
+        elif curved:
             total += _count(value)
     return total
+
+
+@cache
+def _curved(message: type[Message]) -> dict[str, bool]:
+    """Of each field, whether it holds entries of Hessians or eigenvectors."""
+    hints, kinds = get_type_hints(message), {Packed, Matrix}
+    return {
+        name: name == "hessian" or bool(kinds & {hints[name], *get_args(hints[name])})
+        for name in message.__struct_fields__
+    }
 
 
 def _of_fields(value: Struct) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,19 @@ def objections(policy: Policy, objective: Any, columns: Sequence[str] = ()) -> l
     >>> [one.rule for one in objections(Policy(), rare)]
     ['at least 5 rows of each class (min_rows_per_class)']
     """
-    model: LinearModel = objective
+    known = _KNOWN.get(objective)
+    if known is None or known[:2] != (policy, columns):
+        known = policy, columns, _found(policy, objective, columns)
+        _KNOWN[objective] = known
+    return list(known[2])
+
+
+# the parts of a study ask about the same rows
+_KNOWN: WeakKeyDictionary[LinearModel, tuple[Policy, Sequence[str], list[Objection]]] = WeakKeyDictionary()
+
+
+def _found(policy: Policy, model: LinearModel, columns: Sequence[str]) -> list[Objection]:
+    """What the policy has against the rows, the target, the columns and the weights."""
     rows = model.X.shape[0]
     found = []
     if rows < policy.min_rows:
