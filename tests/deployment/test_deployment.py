@@ -713,7 +713,13 @@ def test_a_frozen_table_thaws_to_itself():
         ('name = "a"\ntabel = 1\n[table]\ncsv = "x"\n', "tabel"),
         ('name = "a"\n[table]\ncsv = "x"\n[uplink]\n', "bytes_per_round"),
         ('name = "a"\n[table]\ncsv = "x"\n[uplink]\nbytes_per_round = -1\n', "rate >= 0"),
-        ("name = ", "site.toml"),
+        ("name = ", "is all text in quotes"),
+        ('name = "a"\n[table]\ncvs = "x"\n', "unknown field 'cvs' in [table]; did you mean 'csv'?"),
+        ('name = "a"\n[table]\ncsv = "x"\n[uplink]\nbytes = 3\n', "known: bytes_per_round"),
+        (
+            'name = "a"\n[table]\ncsv = "x"\n[disclosure]\nmin_rows = "7"\n',
+            "disclosure.min_rows: Expected int",
+        ),
     ],
 )
 def test_a_sites_file_is_checked(tmp_path, text, complaint):

@@ -117,10 +117,10 @@ def approve_study(
     path: Path, digest: str, model: str, days: float = DAYS, by: str = "", *, budget: float = 1.0,
     plan: str = "",
 ) -> Approval:  # fmt: skip
-    """Write an approval into a site's file and its record."""
+    """Write an approval into a site's record, then into its file: without the first there is no second."""
     entry = new_approval(digest, model, days, by, budget=budget, plan=plan)
-    append(path, "studies", entry)
     _recorded(path, entry.name, APPROVED, _in_words(entry), model)
+    append(path, "studies", entry)
     return entry
 
 

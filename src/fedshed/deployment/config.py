@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
 from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment.approval import Approval, Revocation
 from fedshed.fitting.stages import PROTOCOL
@@ -172,6 +174,26 @@ def read_study(path: str | Path) -> StudyFile:
         raise ConfigError(f"{path}: {error}") from error
 
 
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
+_WRONG = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>[^`]*)`")
+
+
+def _said(error: str, kind: Any) -> str:
+    """What is wrong with a field, in words: which, where, and what it may be."""
+    if found := _UNKNOWN.fullmatch(error):
+        for name in filter(None, (found["where"] or "").split(".")):
+            hint = get_type_hints(kind).get(name, kind)
+            kind = next(
+                (each for each in (hint, *get_args(hint)) if hasattr(each, "__struct_fields__")), kind
+            )
+        known = getattr(kind, "__struct_fields__", ())
+        where = f" in [{found['where']}]" if found["where"] else ""
+        return f"unknown field {found['name']!r}{where}{closest(found['name'], known)}"
+    if found := _WRONG.fullmatch(error):
+        return f"{found['where']}: {found['what'].replace('`', '')}"
+    return error.replace("`", "'")
+
+
 def load(path: str | Path, kind: type[T]) -> T:
     """A TOML file as its type, or an error that names the file and the field."""
     try:
@@ -180,5 +202,7 @@ def load(path: str | Path, kind: type[T]) -> T:
         raise ConfigError(f"{path} does not exist; go to the folder that holds it, or name it") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {_said(str(error), kind)}") from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path} is not valid TOML; is all text in quotes? {error}") from error
