@@ -11,6 +11,8 @@ import pytest
 from fedshed.deployment import backoff as module
 from fedshed.deployment.backoff import Backoff
 
+pytestmark = pytest.mark.deployment  # it needs the engines' packages
+
 
 def asked(backoff: Backoff, answers: Callable[[str], bool]) -> list[tuple[str, float]]:
     """Who was asked and when, if every call ends at once."""

@@ -24,6 +24,7 @@ pytestmark = [
 ]
 SITES = ("a", "b", "c")
 COLUMNS = ("texture", "smoothness", "compactness")
+REST = '[table]\ncsv = "table.csv"\n[disclosure]\nmax_curvature = 50\nmax_numbers = 50\n'
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def grid(tmp_path, monkeypatch):
         monkeypatch.setattr(TaskIdentity, name, 1)
     write_tables({site: tmp_path / site / "table.csv" for site in SITES})
     for site in SITES:
-        (tmp_path / site / "site.toml").write_text(f'name = "{site}"\n[table]\ncsv = "table.csv"\n')
+        (tmp_path / site / "site.toml").write_text(f'name = "{site}"\nany_study = true\n{REST}')
     return _grid(tmp_path)
 
 

@@ -31,6 +31,8 @@ from fedshed.deployment.new import commands, write
 from fedshed.deployment.plan import Deployment
 from fedshed.deployment.renew import renew, warnings
 
+pytestmark = pytest.mark.deployment  # it needs what the engines' extras install
+
 SITES = ("paris", "oslo", "rome")
 PLAN = Deployment("flower", SITES)
 

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("nvflare")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the engine and what it imports
+pytestmark = [
+    pytest.mark.deployment,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the engine and what it imports
+]
 
 
 class Server:
