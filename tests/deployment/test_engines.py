@@ -23,7 +23,7 @@ from msgspec.structs import replace
 import fedshed
 from fedshed.datasets.examples import TARGET
 from fedshed.deployment.example import write_tables
-from fedshed.deployment.local import Programs, listening
+from fedshed.deployment.local import Programs, approve_everywhere, listening
 from fedshed.deployment.new import write
 from fedshed.deployment.plan import Command, Deployment, read_plan
 from fedshed.fitting.fit import fit
@@ -78,7 +78,8 @@ def deployed(root: Path, engine: str, family: str = "linear", make: Make = write
     study.write_text(text.replace('# columns = ["radius"] ', f"columns = [{names}] "))
     for site in plan.sites:  # a budget that carries Hessians, so that `auto` takes what `fit` takes
         path = root / "sites" / site / "site.toml"
-        path.write_text(path.read_text().replace("max_curvature = 0.2 ", "max_curvature = 50 "))
+        text = path.read_text().replace("max_curvature = 0.2 ", "max_curvature = 50 ")
+        path.write_text(text.replace("max_numbers = 1.0 ", "max_numbers = 50 "))
     return plan
 
 
@@ -193,6 +194,7 @@ def test_a_site_that_is_killed_and_started_again_takes_part_in_the_running_study
     text = study.read_text().replace('algorithm = "auto"', 'algorithm = "lbfgs"')
     study.write_text(text.replace("deadline = 60", "deadline = 5"))
     run, report = results / "run.jsonl", results / "report.json"
+    approve_everywhere(tmp_path, plan, print)
     with Programs(tmp_path) as programs:
         programs.start(plan.kit.master())
         programs.until(lambda: listening(plan), 60.0, "the server does not listen")
