@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from fedshed._utils.names import printable
 from fedshed.experiments.comparison import KB
 from fedshed.report import Agent, Coefficient, Fit, Grid, Problem, Report, Run, Spectrum, write
 from fedshed.report.downsample import TARGETS
@@ -281,10 +282,10 @@ def test_a_script_in_a_name_is_read_and_not_run(show):
     spectrum = Spectrum(EVIL, (1, 2), (1, 2), (0.5, 0.1), (0, 0), ((1.0, 0.5),))
     run = Run(EVIL, rows([1.0, 0.1, 0.01]), EVIL, pairs=grid, spectra=(spectrum,))
     page = show(run, agents=(Agent(EVIL, 5, {EVIL: 3, "other": 2}),), title=EVIL, fit=FIT)
-    visible = EVIL.replace("\u2028", "")
-    assert page.title().replace("\u2028", "") == visible
+    visible = printable(EVIL)
+    assert page.title() == visible
     for place in ("h1", "#legend button", "#table td[data-column=name]", "#table td[data-column=ended]"):
-        assert page.locator(place).first.text_content().replace("\u2028", "") == visible
+        assert page.locator(place).first.text_content() == visible
     for plot in ("#agents-plot", "#grid-plot", "#fit-plot"):
         assert '</script>&amp;<b>"' in page.locator(f"{plot} svg.main-svg").first.text_content()
     page.evaluate("Plotly.Fx.hover('curves-plot', [{curveNumber: 0, pointNumber: 1}], 'xy')")
