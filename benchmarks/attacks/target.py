@@ -1,15 +1,11 @@
-"""The attacked site: our own Node on simulated rows, its rules as in the defaults or switched off.
-
-A switch that this version of the code does not have is left out, so the attacks run on any version.
-"""
+"""The attacked site: our own Node on simulated rows, its rules as in the defaults or switched off."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from secrets import token_bytes
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
@@ -18,9 +14,11 @@ import pandas as pd
 from msgspec.structs import replace
 
 from benchmarks.attacks.shape import Mode
+from fedshed.deployment.approval import new_approval
 from fedshed.deployment.config import SiteFile, Source, StudyFile
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
+from fedshed.fitting.terms import Terms
 from fedshed.objectives import family_of
 from fedshed.preparation import Study
 from fedshed.privacy.policy import Policy
@@ -48,44 +46,34 @@ def policy(mode: Mode, rules: Collection[str], base: Mapping[str, Any] | None = 
     """The default policy, with these rules switched off in that mode."""
     off = [SWITCHES[rule] for rule in rules] if mode == "rule off" else []
     fields = {**(base or {}), **{name: value for fields in off for name, value in fields.items()}}
-    return Policy(**{name: value for name, value in fields.items() if name in Policy.__struct_fields__})
+    return Policy(**fields)
 
 
 def site_file(mode: Mode, rules: Collection[str], name: str, base: Mapping[str, Any] | None) -> SiteFile:
     """The site's file; with the approval switched off it answers any study."""
-    any_study = {"any_study": mode == "rule off" and "approval" in rules}
-    known = {key: value for key, value in any_study.items() if key in SiteFile.__struct_fields__}
     return SiteFile(
         name,
         Source(parquet=f"{name}.parquet"),
         disclosure=policy(mode, rules, base),
         state=f"{name}-state",
         audit=f"{name}.jsonl",
-        **known,
+        any_study=mode == "rule off" and "approval" in rules,
     )
 
 
 def approved(file: SiteFile, study: StudyFile) -> SiteFile:
-    """The site's file with this study approved, where this version asks for it."""
-    if "studies" not in SiteFile.__struct_fields__:
-        return file
-    from fedshed.deployment.approval import new_approval
-
-    terms: Any = getattr(study, "terms")  # noqa: B009
-    return replace(file, studies=(new_approval(terms.digest.hex(), terms.in_words()),))
+    """The site's file with this study approved."""
+    approval = new_approval(study.terms.digest.hex(), study.terms.in_words())
+    return replace(file, studies=(approval,))
 
 
 def study_file(study: Study, algorithm: str, mode: Mode) -> StudyFile:
     """A study of one site; with its rules off, one that may ask about any number of points."""
-    any_number = {"points": 1_000_000} if mode == "rule off" else {}
-    known = {name: value for name, value in any_number.items() if name in StudyFile.__struct_fields__}
-    return StudyFile(study, (SITE,), algorithm, **known)
+    return StudyFile(study, (SITE,), algorithm, points=1_000_000 if mode == "rule off" else None)
 
 
-def named(file: StudyFile | None) -> Any:
-    """How this version names a study to the sites: by its terms, or at random."""
-    if not hasattr(StudyFile, "terms"):
-        return token_bytes(4)
+def named(file: StudyFile | None) -> Terms | None:
+    """How a study is named to the sites: by its terms, if it has any."""
     return None if file is None else file.terms
 
 
@@ -94,8 +82,7 @@ def cover(mode: Mode, file: StudyFile) -> StudyFile | None:
     return file if mode == "rule on" else None
 
 
-# Checks that have no switch in the product: module, name, and what replaces it while the rule is off.  One
-# that this version does not have is passed over.
+# Checks that have no switch in the product: module, name, and what replaces it while the rule is off.
 def _nothing(*_: Any) -> None:
     """No objection."""
 
@@ -125,10 +112,8 @@ def unchecked(mode: Mode, rule: str) -> Iterator[None]:
     """The code without a check that has no switch, where the rule is off."""
     with ExitStack() as stack:
         for module, name, instead in PATCHES[rule] if mode == "rule off" else ():
-            with suppress(ModuleNotFoundError):
-                found = import_module(f"fedshed.{module}")
-                if hasattr(found, name):
-                    stack.enter_context(patch.object(found, name, instead))
+            found = import_module(f"fedshed.{module}")
+            stack.enter_context(patch.object(found, name, instead))
         yield
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedshed._utils.errors import DataError, DisclosureError
+from fedshed.algorithms import build
+from fedshed.exchange.guarded import Guarded
+from fedshed.exchange.site import Site
+from fedshed.objectives.least_squares import LeastSquares
 from fedshed.privacy.audit import Audit, all_entries, entries, set_aside
 from fedshed.privacy.entry import APPROVED
-from fedshed.privacy.gate import Asked, Gate, Scope
+from fedshed.privacy.gate import Asked, DesignFacts, Gate, Scope
 from fedshed.privacy.policy import Policy
+from fedshed.protocol.codec import codec_of
+from fedshed.protocol.messages import Search
 
 
 def gate(audit: Audit, study: str = "study", policy: Policy | None = None, **more: object) -> Gate:
@@ -80,6 +87,36 @@ def test_a_study_may_ask_about_a_limited_number_of_points_and_for_one_plan(tmp_p
         bound.release("Update", b"", 1, asked=Asked(points=("r",), kind="Play", plan="plan"))
     with pytest.raises(DisclosureError, match="one plan in a study"):
         bound.release("Update", b"", 1, asked=Asked(points=("p",), kind="Play", plan="another plan"))
+
+
+def test_of_two_plans_that_were_prepared_one_is_fitted(tmp_path):
+    """A study that standardises prepares two: the second is the one."""
+    bound = gate(Audit(tmp_path / "audit.jsonl"), pinned=True, rows=10_000)
+    for plan in ("plain", "scaled"):
+        bound.release("Ready", b"", 1, asked=Asked(kind="Build", request=plan, plan=plan))
+    bound.release("Update", b"", 1, asked=Asked(kind="Play", request="r", plan="scaled"))
+    with pytest.raises(DisclosureError, match="one plan in a study"):
+        bound.release("Update", b"", 1, asked=Asked(kind="Play", request="s", plan="plain"))
+
+
+@pytest.mark.parametrize(("kind", "follows"), [("Play", True), ("Inspect", True), ("Scatter", False)])
+def test_squared_scores_do_not_follow_from_a_cross_product(kind, follows):
+    facts = DesignFacts(plan="plan", parameters=3, quadratic=True)
+    asked = facts.asked(kind=kind, request="", points=(), answer="", curvature=6, leverage=None)
+    assert (asked.cross_product is not None) == follows
+
+
+def test_searches_along_one_line_are_counted(tmp_path):
+    """Else the costs at any number of points of a line would be one point."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    site = Site("a", LeastSquares(X, X[:, 0]), build("newton"))
+    guarded = Guarded(site, gate(Audit(tmp_path / "audit.jsonl"), points=3, rows=10_000))
+    codec = codec_of(build("newton"), 2)
+    for k in range(4):
+        part = Search(np.zeros(2), np.ones(2), np.array([0.5 + k]))
+        request = codec.encode_request(codec.encode_common(b"run!", k, [part]), None)
+        with nullcontext() if k < 3 else pytest.raises(DisclosureError, match="at most 3 points"):
+            guarded.handle(request)
 
 
 def test_three_refusals_end_a_study_until_it_is_approved_again(tmp_path):

@@ -186,3 +186,18 @@ def test_the_fast_bound_never_passes_what_the_rule_refuses(seed, size, shift):
 def test_all_answers_about_least_squares_follow_from_one_so_no_point_is_refused(tmp_path):
     objective = model(LeastSquares)
     assert Asked(tmp_path, objective, build("newton"))(Update(1, np.array([1e6, 0.0, 0.0, 0.0])))
+
+
+def test_squared_scores_that_one_row_makes_up_do_not_leave(tmp_path):
+    """Where a gradient may: |l'| counts many rows, and its square one."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(1000, 1)), np.ones(1000)])
+    X[0, 0] = 8.0
+    poisson, theta = Poisson(X, rng.poisson(1.0, size=1000).astype(float)), np.array([0.75, 0.0])
+    asked = Asked(tmp_path, poisson, RowScatter())
+    with pytest.raises(DisclosureError, match="effective_rows"):
+        asked(Scatter(theta, None, 0, True))
+    Asked(tmp_path, poisson, Inspection())(Inspect(np.zeros(2)))
+    Asked(tmp_path, poisson, RowScatter())(Scatter(np.zeros(2), None, 0, True))
+    point = poisson.at(theta)
+    assert PointRules(Policy(), poisson).of_gradient(point) is None
