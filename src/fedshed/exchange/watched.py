@@ -87,7 +87,7 @@ class WatchedModel:
         order = np.argsort(search.etas)
         self._trim(search, costs.values, allowed, order[::-1])  # from the longest step down
         if not (search.etas[order[0]] >= 0 and self._known(search.theta)):
-            self._trim(search, costs.values, allowed, order)  # all others are between two allowed points
+            self._trim(search, costs.values, allowed, order)  # of steps between them only costs are looked at
         if allowed.all():
             return costs
         self.withheld += int((~allowed & np.isfinite(costs.values)).sum())
