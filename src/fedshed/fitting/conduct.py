@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import ConfigError, Error, ProtocolError
 from fedshed.algorithms import Budget
@@ -29,6 +28,7 @@ from fedshed.inference.infer import Evidence
 from fedshed.inference.result import RowRobust, WeightType
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
+from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.counts import RowCount
@@ -80,7 +80,7 @@ def conduct(
     `fused` asks for costs and update in one exchange where the algorithm would take two: the same iterates.
     """
     _possible_errors(study, errors)
-    with threadpool_limits(1):  # the same bits on any machine with this BLAS
+    with one_thread():  # the same bits on any machine with this BLAS
         with tables.prepare() as transport:
             stateless = transport.stateless
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
@@ -133,7 +133,7 @@ def fit_problem(
     progress: Progress | None = None, saver: Checkpoint | None = None, watch: Watch | None = None,
 ) -> Fitted:  # fmt: skip
     """The run, from the model without columns or from `progress`, the inference, and checks of its end."""
-    with threadpool_limits(1):
+    with one_thread():
         result = _run(problem, algorithm, sites, goal, intercept, progress, saver, watch)
         result = replace(result, algorithm=why)
         silent = any(contact.silent >= goal.patience for contact in result.sites.values())

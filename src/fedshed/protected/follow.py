@@ -1,0 +1,104 @@
+"""A procedure that is replayed: it runs in a thread of its own and stops at each of its requests.
+
+So a site computes from the sums what the Master must ask next, with the Master's own code, and answers nothing
+else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+
+from fedshed._utils.errors import Error, ProtocolError
+from fedshed.algorithms.linesearch import FOLLOWED
+from fedshed.linalg.arrays import Vector
+from fedshed.linalg.threads import HELD
+
+Exchange: TypeAlias = Callable[[int, bytes], bytes]  # the label of a conversation and a request: the reply of all
+Procedure: TypeAlias = Callable[[Exchange], Any]
+NEAR = 1e-9  # times max(1, |theta|): points that are the same but for another processor's rounding
+
+
+class Asked(Struct, frozen=True):
+    """A request that a procedure waits for: the conversation it belongs to, and its bytes."""
+
+    label: int
+    payload: bytes
+
+
+class _Closed(BaseException):  # no error of the procedure's own, so that nothing in it takes it for one
+    """Ends a procedure that nobody follows any more."""
+
+
+class Follower:
+    """A procedure at its next request; `answer` lets it go on to the one after that.
+
+    `hints` are the points of the Master's next request: where a step size is accepted or not by rounding alone,
+    the Master's choice is taken.
+    """
+
+    def __init__(self, procedure: Procedure) -> None:
+        self._procedure, self._hints = procedure, list[Vector]()
+        self._requests: SimpleQueue[Asked | None] = SimpleQueue()
+        self._replies: SimpleQueue[bytes | None] = SimpleQueue()
+        self.result: Any = None
+        self.failed: Exception | None = None  # why the procedure ended, if it did not come to its end
+        self._thread = threading.Thread(target=self._run, name="fedshed-follower", daemon=True)
+        self._thread.start()
+        self.asked: Asked | None = self._requests.get()
+
+    def answer(self, reply: bytes, hints: Sequence[Vector] = ()) -> None:
+        """Give the reply of all to the request that is waited for."""
+        if self.asked is None:
+            raise ProtocolError("the study has come to its end; nothing more is answered")
+        self._hints = list(hints)
+        self._replies.put(reply)
+        self.asked = self._requests.get()
+
+    def close(self) -> None:
+        """End the procedure where it is."""
+        if self.asked is not None:
+            self.asked = None
+            self._replies.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        HELD.set(True)  # by whoever asks, who waits meanwhile
+        FOLLOWED.set(self._hinted)
+        try:
+            self.result = self._procedure(self._exchange)
+        except _Closed:
+            return
+        except Exception as error:  # whatever it is, the Master's own procedure ended by it too
+            self.failed = error
+        self._requests.put(None)
+
+    def _exchange(self, label: int, payload: bytes) -> bytes:
+        self._requests.put(Asked(label, payload))
+        reply = self._replies.get()
+        if reply is None:
+            raise _Closed
+        return reply
+
+    def _hinted(self, theta: Vector) -> bool:
+        return any(same_point(theta, hint) for hint in self._hints)
+
+
+def same_point(own: Vector, other: Vector) -> bool:
+    """Whether two points differ by no more than rounding on another processor explains."""
+    if own.shape != other.shape:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.abs(own - other).max(initial=0.0) <= NEAR * max(1.0, np.abs(own).max(initial=0.0)))
+
+
+def ended(follower: Follower) -> Error:
+    """Why nothing more can follow, as an error."""
+    if isinstance(follower.failed, Error):
+        return follower.failed
+    return ProtocolError("the study has come to its end; nothing more is answered")
