@@ -34,6 +34,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()
 
     partial: ClassVar[bool] = True
+    summable: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalHessian)
     state = State[PackedHessian]
     cache = None
