@@ -143,7 +143,7 @@ def _accepted(
     missed: list[float], problem: Problem, state: State[Any], search: Search, eta: float,
     here: tuple[float, float],
 ) -> bool:  # fmt: skip
-    """Whether cost and slope are low enough; what a replay cannot tell from a tie, the Master's choice settles."""
+    """Whether cost and slope are low enough; in a replay, the Master's choice settles what may be a tie."""
     accepted = all(by <= 0 for by in missed)
     if (follow := FOLLOWED.get()) is None:
         return accepted

@@ -30,6 +30,7 @@ def new(
     requests: Annotated[
         Path | None, option("Folder with what `fedshed site join` wrote at each site.", "a trial")
     ] = None,
+    protected: Annotated[bool, option("A study of which the Master sees only sums.")] = False,
 ) -> None:
     """Write a study with certificates and the commands for each machine.
 
@@ -43,12 +44,14 @@ def new(
     named = None if sites is None else tuple(name.strip() for name in sites.split(","))
     asked = {} if requests is None else read_requests(requests, engine, named)  # type: ignore[arg-type]
     plan = Deployment(engine, named or tuple(asked) or ("a", "b", "c"), host, port)  # type: ignore[arg-type]
-    written = write(folder, plan, asked)
+    written = write(folder, plan, asked, protected=protected)
     typer.echo("\n".join(f"wrote {path}" for path in written))
     if plan.kit.notice:
         typer.echo(plan.kit.notice)
     for site, one in asked.items():
         typer.echo(f"site {site} has the key {one.fingerprint}: compare it with the site by telephone")
+        if protected:
+            typer.echo(f"and in protected studies the key {one.identity}: all sites compare it")
     if not asked:
         typer.echo(TRIAL)
         typer.echo(f"run it all on this machine: fedshed deploy local {folder}")

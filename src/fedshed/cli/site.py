@@ -17,7 +17,7 @@ from fedshed.cli.show import Json, option, print_json, print_rows, say
 
 if TYPE_CHECKING:
     from fedshed.deployment.approval import Approval
-    from fedshed.deployment.config import SiteFile
+    from fedshed.deployment.config import SiteFile, StudyFile
     from fedshed.deployment.decision import Decision
     from fedshed.privacy.entry import Entry
 
@@ -67,13 +67,15 @@ def approve(
 ) -> None:
     """Show what a study would use and send, ask for approval, and record it; nothing is sent."""
     from fedshed.deployment import approval
-    from fedshed.deployment.config import read_study
+    from fedshed.deployment.config import read_site, read_study
     from fedshed.deployment.decision import decision
 
     approval.check_days(days)
     approval.check_budget(budget)
     by, pinned = approval.decided_by(by), "" if plan is None else approval.pinned_plan(plan)
-    found = decision(file, read_study(study), budget)
+    asked = read_study(study)
+    new_peers = approval.check_peers(*_own_key(file, asked), asked.keys, read_site(file).peers)
+    found = decision(file, asked, budget)
     if as_json:
         print_json(found)
     else:
@@ -84,6 +86,7 @@ def approve(
         say("The study was not approved; the site will not answer it.")
         raise typer.Exit(1)
     entry = approval.approve_study(file, found.sha256, found.model, days, by, budget=budget, plan=pinned)
+    approval.pin_peers(file, new_peers)
     if not as_json:
         say(f"Approved by {entry.by} until {entry.until:%Y-%m-%d}.")
 
@@ -182,24 +185,65 @@ def _decision(found: Decision, days: float, budget: float) -> Iterator[str]:
     yield from _part(
         "Columns of your table that are used", [f"{one.column}: {one.use}" for one in found.uses]
     )
-    yield from _part(f"What leaves, computed from {found.rows} rows", leaving(found.items))
-    yield from _part(
-        "How much leaves at most",
-        [
-            f"{most.numbers:,} numbers, of which {most.curvature:,} entries of Hessians or eigenvectors",
-            f"sums at {most.points} sets of parameters; for standard errors, Hessians at {most.hessians}",
-            f"{most.numbers_before:,} numbers have left of this table in earlier studies",
-        ],
-    )
+    if found.protected:
+        yield from _protected(found)
+    else:
+        yield from _part(f"What leaves, computed from {found.rows} rows", leaving(found.items))
+        yield from _part(
+            "How much leaves at most",
+            [
+                f"{most.numbers:,} numbers, of which {most.curvature:,} entries of Hessians or eigenvectors",
+                f"sums at {most.points} sets of parameters; for standard errors, Hessians at {most.hessians}",
+                f"{most.numbers_before:,} numbers have left of this table in earlier studies",
+            ],
+        )
     master = f", whose authority has the SHA-256 {found.authority}" if found.authority else ""
     yield from _part("Who receives it", [f"the Master{master}, for the sites {', '.join(found.sites)}"])
     ends = f"{days:g} days from now, or earlier with `fedshed site revoke {found.sha256[:16]}`"
     yield from _part("Until when", [ends])
-    yield from _part("What a curious Master could learn", [found.exposure.sentence])
-    yield from _part("Advice", found.advice)
+    if not found.protected:
+        yield from _part("What a curious Master could learn", [found.exposure.sentence])
+        yield from _part("Advice", found.advice)
     if found.broken:
         yield from _part("The site's policy would refuse; it demands", found.broken)
     yield f"\nSHA-256 of the study: {found.sha256}"
+
+
+def _protected(found: Decision) -> Iterator[str]:
+    """What a protected study lets out, and what it rests on."""
+    from fedshed.deployment.decision import leaving
+
+    few = len(found.sites) - found.least
+    who = f"all {len(found.sites)} sites" + (f", or all but {few} that are away at the start" * bool(few))
+    yield from _part(
+        "What leaves",
+        [
+            "numbers that look random; only their sums over the sites mean something",
+            f"the Master sees these sums, over {who}, and nothing of this site alone",
+            "this site computes itself what must be asked next, and answers nothing else",
+        ],
+    )
+    yield from _part("What the Master sees, as sums over the sites", leaving(found.items))
+    yield from _part(
+        "What this rests on",
+        [
+            "no site helps the Master: with one site's help the others' sums are known without that site's",
+            "the keys below are really those of the sites: ask each by telephone",
+            *(f"{name}: {key}" for name, key in sorted(found.keys.items())),
+        ],
+    )
+
+
+def _own_key(file: Path, asked: StudyFile) -> tuple[str, str]:
+    """The name and the public key of a site, which a protected study must name."""
+    from fedshed.deployment.config import read_site
+    from fedshed.protected.identity import public_key
+
+    given = read_site(file)
+    path = file.resolve().parent / given.identity
+    if asked.keys and not path.is_file():
+        raise ConfigError(f"{path} does not exist; `fedshed site join` makes it, once and for all")
+    return given.name, public_key(path.read_bytes()).hex() if asked.keys else ""
 
 
 def _part(title: str, lines: list[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -57,6 +57,13 @@ class Approval(Struct, frozen=True, forbid_unknown_fields=True):
         if any(one.sha256 == self.sha256 and one.revoked >= self.approved for one in revoked):
             return "revoked"
         return "approved" if (when or datetime.now(UTC)) < self.until else "expired"
+
+
+class Peer(Struct, frozen=True, forbid_unknown_fields=True):
+    """Another site's public key, as it was when a study with it was approved first."""
+
+    name: str
+    key: str
 
 
 class Revocation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,6 +139,28 @@ def _in_words(entry: Approval) -> str:
     )
 
 
+def check_peers(site: str, own: str, keys: Mapping[str, str], pinned: Sequence[Peer]) -> list[Peer]:
+    """The keys of other sites that are new here; ConfigError for one that has changed, or is not one's own."""
+    if keys and keys.get(site) != own:
+        raise ConfigError(
+            f"the study has another key for site {site} than this site's own, {own}; tell the Master's operator"
+        )
+    known = {one.name: one.key for one in pinned}
+    for name, key in keys.items():
+        if known.get(name, key) != key:
+            raise ConfigError(
+                f"site {name} had the key {known[name]} in a study that was approved here, and has {key} in this "
+                f"one; ask {name} by telephone, and if it has a new key remove the old [[peers]] from site.toml"
+            )
+    return [Peer(name, key) for name, key in keys.items() if name != site and name not in known]
+
+
+def pin_peers(path: Path, peers: Sequence[Peer]) -> None:
+    """Write the keys of other sites into a site's file."""
+    for peer in peers:
+        append(path, "peers", peer)
+
+
 def revoke_study(path: Path, approval: Approval, by: str = "") -> None:
     """Take an approval back, in a site's file and its record."""
     entry = new_revocation(approval.sha256, by)
@@ -149,7 +178,7 @@ def pinned_plan(path: Path) -> str:
     return DesignPlan.from_json(path.read_bytes()).digest
 
 
-def append(path: Path, table: str, entry: Approval | Revocation) -> None:
+def append(path: Path, table: str, entry: Approval | Revocation | Peer) -> None:
     """Write an entry at the end of a site's file, or nothing if it would not be the file it must be."""
     text = path.read_text(encoding="utf-8")
     fields = {k: v for k, v in msgspec.to_builtins(entry, builtin_types=(datetime,)).items() if v != ""}

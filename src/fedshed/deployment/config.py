@@ -12,10 +12,12 @@ from msgspec import Struct
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed.algorithms.channels import ByteRate
-from fedshed.deployment.approval import Approval, Revocation
+from fedshed.deployment.approval import Approval, Peer, Revocation
+from fedshed.fitting.protected_study import FEWEST, check_sites
 from fedshed.fitting.stages import PROTOCOL
 from fedshed.fitting.terms import Terms, check_points
 from fedshed.inference.result import Robust, RowRobust
+from fedshed.preparation.protected import check_protected
 from fedshed.preparation.study import Study, study_of
 from fedshed.privacy.policy import Policy
 from fedshed.solve import validation as checks
@@ -23,6 +25,7 @@ from fedshed.solve.goal import Goal
 from fedshed.tables.csv_files import CsvFormat
 
 T = TypeVar("T")
+_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class Uplink(Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +91,8 @@ class SiteFile(Struct, frozen=True, forbid_unknown_fields=True):
     any_study: bool = False  # answer studies that nobody has approved
     studies: tuple[Approval, ...] = ()  # as `fedshed site approve` writes them
     revoked: tuple[Revocation, ...] = ()  # as `fedshed site revoke` writes them
+    peers: tuple[Peer, ...] = ()  # keys of other sites, as `fedshed site approve` has pinned them
+    identity: str = "protected.key"  # the site's own key for protected studies, made by `fedshed site join`
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -106,6 +111,7 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
     patience: int = 5  # rounds that a site may stay silent
     errors: RowRobust | Literal["model", "site"] = "model"  # which the summary shows (docs/statistics.md)
     points: int | None = None  # parameters that sites may be asked about; None: 60 for newton, 400 for others
+    keys: dict[str, str] = {}  # of a protected study: each site's public key, as `fedshed site join` shows it
 
     def __post_init__(self) -> None:
         for site in self.sites:
@@ -116,6 +122,10 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("deadline and max_iterations must be positive, and tolerance not negative")
         check_points(self.points)
         _goal(self)
+        if self.study.protected:
+            _check_protected(self)
+        elif self.keys:
+            raise ConfigError("keys of sites are for protected studies; add protected = true, or remove them")
 
     @property
     def terms(self) -> Terms:
@@ -129,6 +139,8 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
             max_iterations=self.max_iterations,
             errors=self.row_errors,
             points=self.points,
+            keys=dict(sorted(self.keys.items())),
+            least=self.quorum if self.study.protected else None,
         )
 
     @property
@@ -145,6 +157,25 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
     def goal(self) -> Goal:
         """When the fit ends."""
         return _goal(self)
+
+
+def _check_protected(file: StudyFile) -> None:
+    """ConfigError for a protected study that lacks a key, a site, or what its tables are made of."""
+    check_protected(file.study)
+    check_sites(file.sites)
+    if lacks := sorted(set(file.sites) - set(file.keys)):
+        raise ConfigError(
+            f"a protected study needs the key of each site ([keys]); {lacks[0]} has none: `fedshed site join` "
+            "shows it there, and `fedshed deploy new --protected` collects them all"
+        )
+    if others := sorted(set(file.keys) - set(file.sites)):
+        raise ConfigError(f"[keys] names {others[0]}, which is not among the sites; add it there or remove it")
+    if wrong := sorted(site for site, key in file.keys.items() if not _KEY.fullmatch(key)):
+        raise ConfigError(f"the key of {wrong[0]} has 64 digits from 0 to f; `fedshed site join` shows it")
+    if len(set(file.keys.values())) < len(file.keys):
+        raise ConfigError("two sites have the same key; each site makes its own (fedshed site join)")
+    if file.quorum is not None and file.quorum < FEWEST:
+        raise ConfigError(f"quorum of a protected study is at least {FEWEST} sites, not {file.quorum}")
 
 
 def _goal(file: StudyFile) -> Goal:

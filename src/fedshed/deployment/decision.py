@@ -54,6 +54,9 @@ class Decision(Struct, frozen=True):
     exposure: Exposure
     advice: list[str]
     broken: list[str]  # rules of the site's policy by which it would not answer
+    protected: bool = False  # only sums over all sites are seen by anybody
+    least: int = 1  # sites that must take part
+    keys: dict[str, str] = {}  # of the sites, in a protected study
 
 
 def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
@@ -74,8 +77,11 @@ def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
         items=found.items,
         ceilings=ceilings,
         exposure=seen,
-        advice=[seen.recommendation, *_advice(found, ceilings)],
+        advice=[] if file.study.protected else [seen.recommendation, *_advice(found, ceilings)],
         broken=found.broken,
+        protected=file.study.protected,
+        least=len(file.sites) if file.terms.least is None else file.terms.least,
+        keys=file.terms.keys,
     )
 
 

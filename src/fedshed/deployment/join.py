@@ -23,13 +23,15 @@ from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
-from fedshed._utils.files import write_atomically, write_secret
+from fedshed._utils.files import secret_file, write_atomically, write_secret
 from fedshed.deployment.certificates import private_pem, private_ssh
 from fedshed.deployment.config import check_name
 from fedshed.deployment.plan import Engine
+from fedshed.protected.identity import public_key, sign, verify
 
 SUFFIX = ".join"
 MOST_BYTES = 8192  # of a request
+IDENTITY = "protected.key"  # where a site keeps its key for protected studies
 KEYS = {"nvflare": "startup/client.key", "flower": "node.key"}  # where the engine looks for a site's key
 BITS = (2048, 3072, 4096)  # of an RSA key, which NVFlare signs with
 EXPONENT = 65537
@@ -41,6 +43,8 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True):
     site: str
     engine: Engine
     csr: str  # a certificate signing request (PKCS #10, PEM), signed with the site's key
+    identity: str  # its Ed25519 public key for protected studies, in hexadecimal digits
+    proof: str  # the signature of the other two with that key
 
 
 class Joining(Struct, frozen=True):
@@ -50,6 +54,7 @@ class Joining(Struct, frozen=True):
     engine: Engine
     key: Any
     data: bytes
+    identity: str
 
     @property
     def fingerprint(self) -> str:
@@ -88,10 +93,17 @@ def join(site: str, engine: Engine, folder: Path) -> Joining:
     key, encoded = new_key(engine)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, site)])
     csr = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    data = msgspec.json.encode(Request(site, engine, csr.public_bytes(Encoding.PEM).decode()))
+    pem, own = csr.public_bytes(Encoding.PEM).decode(), secret_file(folder / IDENTITY)
+    identity, proof = public_key(own).hex(), sign(own, _joined(site, pem)).hex()
+    data = msgspec.json.encode(Request(site, engine, pem, identity, proof))
     write_secret(path, encoded)
     write_atomically(folder / f"{site}{SUFFIX}", data)
-    return Joining(site, engine, key.public_key(), data)
+    return Joining(site, engine, key.public_key(), data, identity)
+
+
+def _joined(site: str, csr: str) -> bytes:
+    """What a site signs when it joins."""
+    return b"fedshed join\0" + site.encode() + b"\0" + csr.encode()
 
 
 def new_key(engine: Engine) -> tuple[Any, bytes]:
@@ -136,7 +148,9 @@ def read_request(path: Path, engine: Engine) -> Joining:
         _check(request.site)
         if request.engine != engine:
             raise ConfigError(f"it asks for the engine {request.engine}, and the deployment runs on {engine}")
-        return Joining(request.site, engine, _public_key(request), data)
+        key = _public_key(request)
+        _check_identity(request)
+        return Joining(request.site, engine, key, data, request.identity)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}; ask the site to run `fedshed site join` again") from error
 
@@ -181,6 +195,18 @@ def _public_key(request: Request) -> Any:
     return key
 
 
+def _check_identity(request: Request) -> None:
+    """The key for protected studies, which has signed the request."""
+    try:
+        proved = verify(
+            bytes.fromhex(request.identity), bytes.fromhex(request.proof), _joined(request.site, request.csr)
+        )
+    except ValueError:
+        proved = False
+    if not proved:
+        raise ConfigError("it is not signed with its key for protected studies")
+
+
 def _check_key(key: Any, engine: Engine) -> None:
     if engine == "flower":
         if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP384R1)):
@@ -211,7 +237,7 @@ def _check_roster(asked: Mapping[str, Joining], sites: tuple[str, ...], folder: 
         )
     owners: dict[str, str] = {}
     for site, one in asked.items():
-        if (other := owners.setdefault(one.fingerprint, site)) != site:
+        if any((other := owners.setdefault(key, site)) != site for key in (one.fingerprint, one.identity)):
             raise ConfigError(f"sites {other} and {site} ask with the same key; each site makes its own")
     if not asked:
         raise ConfigError(f"{folder} holds no {SUFFIX} file; each site runs `fedshed site join` and sends it")

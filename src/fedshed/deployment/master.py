@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from collections.abc import Callable
@@ -20,9 +21,11 @@ from fedshed.deployment.config import StudyFile, read_study
 from fedshed.exchange import Transport
 from fedshed.fitting.conduct import Conducted, conduct
 from fedshed.fitting.model import Model
+from fedshed.fitting.protected_study import MaskedTables, hosted_tables, study_of
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import RUN
 from fedshed.inference.result import FewSitesWarning, Robust
+from fedshed.protected.stores import FolderStore, MemoryStore
 from fedshed.solve.run import Watch
 from fedshed.solve.trace import Trace
 from fedshed.solve.watching import RunLog
@@ -53,17 +56,23 @@ def conduct_study(
     """
     began = time.perf_counter()
     await_sites(transport, file.sites, file.deadline)
-    tables = HostedTables(transport, file.sites, file.terms, _run(checkpoint))
+    tables: HostedTables | MaskedTables
     try:
-        done = conduct(
-            file.study, tables, file.goal, algorithm=file.algorithm, fused=True, errors=file.row_errors,
-            checkpoint=checkpoint, watch=watch,
-        )  # fmt: skip
+        if file.study.protected:
+            tables = _masked(file, transport, checkpoint)
+            done = study_of(file.terms, watch)(tables)
+        else:
+            tables = HostedTables(transport, file.sites, file.terms, _run(checkpoint))
+            done = conduct(
+                file.study, tables, file.goal, algorithm=file.algorithm, fused=True, errors=file.row_errors,
+                checkpoint=checkpoint, watch=watch,
+            )  # fmt: skip
     except ProtocolError as error:
         raise _with_remedy(error, file) from error
     save(done.model)
     if checkpoint is not None:  # the study is over: the next is a new one
         checkpoint.unlink(missing_ok=True)
+        shutil.rmtree(_log_of(checkpoint), ignore_errors=True)
     return done.model, _report(done, tables, time.perf_counter() - began)
 
 
@@ -77,12 +86,24 @@ def _with_remedy(error: ProtocolError, file: StudyFile) -> ProtocolError:
     )
 
 
+def _masked(file: StudyFile, transport: Transport, checkpoint: Path | None) -> MaskedTables:
+    """The sites of a protected study; one that was cut off goes on from the sums on the Master's disk."""
+    run = _run(checkpoint)
+    store = MemoryStore() if checkpoint is None else FolderStore(_log_of(checkpoint))
+    return hosted_tables(transport, file.terms, run, store)
+
+
+def _log_of(checkpoint: Path) -> Path:
+    return checkpoint.with_name(f"{checkpoint.name}.sums")
+
+
 def _run(checkpoint: Path | None) -> bytes:
     """The name of a run, drawn at random; one that goes on keeps it, and sites go on with what they have."""
     if checkpoint is None:
         return token_bytes(RUN)
     path = checkpoint.with_name(f"{checkpoint.name}.study")
-    if checkpoint.exists() and path.exists() and len(kept := path.read_bytes()) == RUN:
+    begun = checkpoint.exists() or _log_of(checkpoint).is_dir()
+    if begun and path.exists() and len(kept := path.read_bytes()) == RUN:
         return kept
     return write_atomically(path, token_bytes(RUN)).read_bytes()
 
@@ -96,7 +117,7 @@ def await_sites(transport: Transport, sites: tuple[str, ...], seconds: float, pa
         time.sleep(pause)
 
 
-def _report(done: Conducted, tables: HostedTables, took: float) -> Report:
+def _report(done: Conducted, tables: HostedTables | MaskedTables, took: float) -> Report:
     run, (up, down) = done.model.run, tables.carried
     return Report(
         converged=run.converged,

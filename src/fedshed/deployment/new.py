@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedshed._utils.errors import ConfigError
-from fedshed._utils.files import write_atomically
+from fedshed._utils.files import secret_file, write_atomically
 from fedshed.deployment.plan import Deployment
+from fedshed.fitting.protected_study import check_sites
 
 if TYPE_CHECKING:
     from fedshed.deployment.join import Joining
@@ -24,6 +25,17 @@ tolerance = 1e-9             # on the norm of the global gradient
 deadline = {deadline}              # seconds a round may take
 # quorum = {count}                 # sites that must answer in a round; default: all
 # patience = 5               # rounds a site may stay silent
+"""
+PROTECTED = """
+protected = true             # the Master sees only sums over all sites (docs/protected.md)
+columns = [{columns}]
+standardize = true
+classes = ["no", "yes"]      # of the target, the last is the event
+# levels = {{ ward = ["a", "b"] }}  # of each category: nothing that a table alone knows may leave it
+"""
+KEYS = """
+[keys]                       # of the sites, as `fedshed site join` showed them there
+{keys}
 """
 SITE = """# Site {site}: this file, the table and the keys beside it stay here.
 name = "{site}"
@@ -64,22 +76,22 @@ TRIAL = (
 )
 
 
-def write(root: Path, plan: Deployment, requests: Mapping[str, Joining] | None = None) -> list[Path]:
+def write(
+    root: Path, plan: Deployment, requests: Mapping[str, Joining] | None = None, *, protected: bool = False
+) -> list[Path]:
     """Everything: plan, study, sites, certificates, and the commands.
 
     Without requests of sites it is a trial: their keys are made here, and they get an example's tables.
     """
     if root.exists() and any(root.iterdir()):
         raise ConfigError(f"{root} is not empty; name a new folder")
-    from fedshed.datasets.examples import TARGET
+    if protected:
+        check_sites(plan.sites)
     from fedshed.deployment.example import write_tables
     from fedshed.deployment.renew import keep
 
     keep(root, plan.kit.write(root, requests or {}), plan, requests or {})
-    names = ", ".join(f'"{site}"' for site in plan.sites)
-    study = STUDY.format(
-        sites=names, target=TARGET, deadline=DEADLINE[plan.engine], count=max(1, len(plan.sites) - 1)
-    )
+    study = _study(plan, _identities(root, plan, requests or {}) if protected else None)
     written = [
         write_atomically(root / "deployment.toml", plan.toml().encode()),
         write_atomically(root / "master" / "study.toml", study.encode()),
@@ -89,6 +101,33 @@ def write(root: Path, plan: Deployment, requests: Mapping[str, Joining] | None =
     if not requests:
         write_tables({site: root / "sites" / site / "table.csv" for site in plan.sites})
     return [*written, write_atomically(root / "COMMANDS.md", commands(plan, requests or {}).encode())]
+
+
+def _identities(root: Path, plan: Deployment, requests: Mapping[str, Joining]) -> dict[str, str]:
+    """The public keys of the sites; in a trial they are made here."""
+    from fedshed.deployment.join import IDENTITY
+    from fedshed.protected.identity import public_key
+
+    if requests:
+        return {site: requests[site].identity for site in plan.sites}
+    return {
+        site: public_key(secret_file(root / "sites" / site / IDENTITY)).hex() for site in plan.sites
+    }
+
+
+def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
+    """The study's file, for the example's tables."""
+    from fedshed.datasets.examples import MEASURED, TARGET
+
+    names = ", ".join(f'"{site}"' for site in plan.sites)
+    text = STUDY.format(
+        sites=names, target=TARGET, deadline=DEADLINE[plan.engine], count=max(1, len(plan.sites) - 1)
+    )
+    if keys is None:
+        return text
+    columns = ", ".join(f'"{name}"' for name in MEASURED)
+    lines = "\n".join(f'{site} = "{key}"' for site, key in keys.items())
+    return text + PROTECTED.format(columns=columns) + KEYS.format(keys=lines)
 
 
 def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) -> str:
@@ -129,7 +168,7 @@ def _handed_out(requests: Mapping[str, Joining]) -> list[str]:
             "`fedshed deploy local .` runs all of it here; docs/deploy.md says more.",
             "Give `sites/NAME/` to site NAME over a safe channel and keep no copy: it holds its key.\n",
         ]
-    keys = [f"- {site}: `{one.fingerprint}`" for site, one in requests.items()]
+    keys = [f"- {site}: `{one.fingerprint}`, in protected studies `{one.identity}`" for site, one in requests.items()]
     return [
         "The sites made their own keys. Compare these fingerprints by telephone with those that "
         "`fedshed site join` printed at each site, before anything else:\n",

@@ -17,12 +17,13 @@ from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment import tables
 from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_of
 from fedshed.deployment.config import SiteFile, read_site
-from fedshed.deployment.store import Disk
+from fedshed.deployment.store import Disk, KeptOnDisk
 from fedshed.fitting.host import Host, algorithm_of, opened_envelope
 from fedshed.fitting.stages import STUDY, Envelope, Play, Refusal, Stage, VersionError
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.entry import TURNED_AWAY, now
 from fedshed.privacy.gate import Gate, Scope
+from fedshed.protected import Store
 from fedshed.protocol.codec import encode
 from fedshed.tables.frozen import freeze, thaw
 
@@ -133,6 +134,17 @@ class Node(Host):
     def key(self) -> bytes:
         """A secret of this site, made once and kept among its files."""
         return self._marks.secret("key")
+
+    def identity(self) -> bytes:
+        """The site's own, which `fedshed site join` made."""
+        path = self._folder / self._file.identity
+        if not path.is_file():
+            raise UnreadableError(f"{path} does not exist; `fedshed site join` makes it, once and for all")
+        return path.read_bytes()
+
+    def store(self, run: bytes) -> Store:
+        """On the site's disk, whatever the engine does with its process."""
+        return KeptOnDisk(self._marks, run)
 
     def uplink(self) -> ByteRate | None:
         """As the site's file says."""

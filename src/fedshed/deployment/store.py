@@ -63,6 +63,21 @@ class Disk:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+class KeptOnDisk:
+    """What a protected study must not forget (`fedshed.protected.Store`)."""
+
+    def __init__(self, disk: Disk, run: bytes) -> None:
+        self._disk, self._run = disk, run
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept under this name."""
+        return self._disk.get(self._run, name)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep it, flushed to the disk before anything else happens."""
+        self._disk.put(self._run, name, data)
+
+
 def _age(path: Path) -> float:
     """Seconds since a file was changed; 0 if another process has removed it."""
     try:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, Error, ProtocolError
 from fedshed.algorithms import Budget
+from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import with_one_exchange
@@ -87,9 +88,12 @@ def conduct(
         _known_columns(plan, ready)
         problem = problem_of(plan, ready, stateless)
         links = tables.budget() if budget is None else budget
-        chosen, why = checks.choose_algorithm(
-            algorithm, links, None, seed, problem, stateless, tables.one_process
-        )
+        if study.protected and algorithm == "auto":
+            chosen, why = choose_summable(problem.n)
+        else:
+            chosen, why = checks.choose_algorithm(
+                algorithm, links, None, seed, problem, stateless, tables.one_process
+            )
         if algorithm == "auto":
             cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
             chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)
@@ -102,12 +106,11 @@ def conduct(
             problem, chosen, sites, goal, why=why, intercept=plan.intercept,
             weight_type=weight_type_of(study), errors=errors, progress=progress, saver=saver, watch=watch,
         )  # fmt: skip
-    told = Traffic(downlink_bytes=tables.told())
     counts = {
         site: RowCount(ready[site].rows, ready[site].dropped, dict(ready[site].missing), ready[site].digest)
         for site in sorted(ready)
     }
-    return Conducted(assemble_model(plan, fitted, counts, agreed, told), fitted.result)
+    return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
 
 
 def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:

@@ -15,10 +15,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
+from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
 from fedshed.exchange.sites import LocalSites
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.conduct import Fitted, fit_problem
+from fedshed.fitting.protected_study import fit_problem_protected
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
@@ -46,6 +48,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         inference: bool | Literal["auto"] = "auto",
         weight_type: WeightType = "auto",
+        protected: bool = False,
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -56,6 +59,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.inference = inference
         self.weight_type = weight_type
+        self.protected = protected
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -111,15 +115,20 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         """The run and the inference, as those of any study."""
         objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        chosen, why = checks.choose_algorithm(
-            self.algorithm, self.budget, None, self.seed, problem, one_process=True
-        )
+        if self.protected and self.algorithm == "auto":
+            chosen, why = choose_summable(problem.n)
+        else:
+            chosen, why = checks.choose_algorithm(
+                self.algorithm, self.budget, None, self.seed, problem, one_process=True
+            )
         checks.unique_optimum(objectives, problem.l2, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
-        return fit_problem(
-            problem, chosen, LocalSites(objectives), goal, why=why, intercept=self.fit_intercept,
-            weight_type=self.weight_type, inference=asked,
-        )  # fmt: skip
+        settings: dict[str, Any] = {
+            "why": why, "intercept": self.fit_intercept, "weight_type": self.weight_type, "inference": asked,
+        }  # fmt: skip
+        if self.protected:
+            return fit_problem_protected(problem, objectives, chosen, goal, **settings)
+        return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
 
     def _about(self) -> tuple[str, ...]:
         """What is modelled, in words."""

@@ -16,6 +16,7 @@ from fedshed.exchange.sites import Connect
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.model import Model
 from fedshed.fitting.process_sites import ProcessSites
+from fedshed.fitting.protected_study import fit_protected
 from fedshed.fitting.sites import LocalTables, TableSites
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
@@ -44,7 +45,8 @@ def fit(
     tables : mapping
         The table of each site: a pandas or polars frame, an Arrow table, or a dict of arrays.
     study : Study
-        Which model of which columns.
+        Which model of which columns. With `protected=True` the sites are simulated here with real masks, each
+        replays the study, and only sums over all of them are used; it needs lists of levels and classes.
     algorithm, budget, tol, max_iterations, seed
         As in `fedshed.optimize`; with all sites in this process "auto" takes what needs least time.
     errors : "HC0", "HC1", "HC2", "HC3" or "cluster", optional
@@ -85,6 +87,10 @@ def fit(
         warnings.warn("transport= of fit is now called over=", DeprecationWarning, stacklevel=2)
         over = transport if over is None else over
     goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
+    if study.protected:
+        if over is not None or budget is not None:
+            raise ConfigError("a protected study has no budget, and runs in this process; leave out both")
+        return fit_protected(tables, study, goal, algorithm=algorithm, errors=errors, watch=watch).model
     where: AbstractContextManager[TableSites]
     if isinstance(over, ProcessSites):
         where = over.start(tables)

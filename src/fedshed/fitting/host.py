@@ -17,6 +17,9 @@ from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
 from fedshed.exchange.sites import Stage as Part
+from fedshed.fitting.protected_site import SiteSteps, TableRows
+from fedshed.fitting.protected_host import MaskedRecord, ProtectedSite
+from fedshed.fitting.protected_study import study_of
 from fedshed.fitting.stages import (
     PROTOCOL,
     RUN,
@@ -27,6 +30,7 @@ from fedshed.fitting.stages import (
     Greeting,
     Play,
     Prepare,
+    Protect,
     Stage,
     Unknown,
     VersionError,
@@ -45,6 +49,7 @@ from fedshed.preparation.site import Preparer, asked_study
 from fedshed.privacy.gate import DesignFacts, Gate
 from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.policy import Objection
+from fedshed.protected import Store
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, SCATTER, fit_stage
@@ -53,7 +58,7 @@ from fedshed.tables.stored import Table
 
 log = logging.getLogger("fedshed")
 _ENVELOPE = msgspec.msgpack.Decoder(Envelope)
-_STAGE: msgspec.msgpack.Decoder[Stage] = msgspec.msgpack.Decoder(Prepare | Play)
+_STAGE: msgspec.msgpack.Decoder[Stage] = msgspec.msgpack.Decoder(Prepare | Play | Protect)
 
 
 class Answering(Protocol):
@@ -100,6 +105,14 @@ class Host:
         """The site's secret, with which it marks its rows."""
         return user_secret()
 
+    def identity(self) -> bytes:
+        """The private key with which the site signs in protected studies."""
+        raise ProtocolError("this site has no key for protected studies; let it join (fedshed site join)")
+
+    def store(self, run: bytes) -> Store:
+        """What a protected study must not forget, whatever happens to the process."""
+        raise ProtocolError("this site cannot keep what a protected study must not forget")
+
     def uplink(self) -> ByteRate | None:
         """What the site's link carries, if that is limited."""
         return None
@@ -117,8 +130,8 @@ class Host:
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""
-        for memory in (self._stages, self._answering, self._built):
-            memory.clear()
+        for key in list(self._stages):
+            self._drop(key)
 
     def answer(self, envelope: Envelope) -> Answer | Unknown:
         """An answer, or that the stage is unknown."""
@@ -169,10 +182,14 @@ class Host:
         self._stages.pop(key, None)
         self._built.pop(key, None)
         for which in [which for which in self._answering if which[0] == key]:
-            del self._answering[which]
+            answering = self._answering.pop(which)[0]
+            if isinstance(answering, ProtectedSite):
+                answering.close()
 
     def _opened(self, envelope: Envelope, stage: Stage) -> tuple[Answering, Site | None, Gate | None]:
         """What answers a part of a stage, the site whose cache is to be kept, and the gate before it."""
+        if isinstance(stage, Protect):
+            return self._protected(envelope, stage), None, None
         if isinstance(stage, Prepare):
             same_protocol("the Master", stage.protocol)
             text = text_columns(asked_study(envelope.payload))
@@ -189,6 +206,23 @@ class Host:
         alike = site.objective is built.objective  # not the model without columns
         ledger = built.ledger if alike else None
         return Guarded(site, built.gate, built.facts, built.found, ledger), site, built.gate
+
+    def _protected(self, envelope: Envelope, stage: Protect) -> ProtectedSite:
+        """The site in a protected study, in which it computes itself what must be asked."""
+        same_protocol("the Master", stage.protocol)
+        terms = stage.terms
+        frame = self.frame(envelope.run, text_columns(terms.study))
+        preparer = Preparer(self.name, frame, terms.study, key=self.key())
+
+        def gate(rows: int) -> Gate | None:
+            return self.gate(envelope.run, stage, rows)
+
+        steps = SiteSteps(
+            study_of(terms), TableRows(preparer), terms.most_iterations, MaskedRecord(gate, preparer.frame.rows)
+        )
+        return ProtectedSite(
+            steps, self.name, self.identity(), terms, envelope.run[STUDY:], self.store(envelope.run)
+        )
 
     def _build(self, envelope: Envelope, stage: Play) -> Built:
         """A site's rows as the plan has them, and the gate that they are behind."""

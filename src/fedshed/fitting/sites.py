@@ -14,6 +14,7 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
+from fedshed.exchange.wire import Traffic
 from fedshed.fitting.stages import (
     PROTOCOL,
     RUN,
@@ -33,7 +34,6 @@ from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
 from fedshed.tables import Federation
 
-SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
 UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
 
 
@@ -70,8 +70,8 @@ class TableSites(Protocol):
         """Iterations that an approved study allows, if there is such a limit."""
         ...
 
-    def told(self) -> int:
-        """Bytes that told sites which stage they are in."""
+    def told(self) -> Traffic:
+        """What crossed the wire beside the messages of the study: which stage the sites are in, masks."""
         ...
 
 
@@ -112,9 +112,9 @@ class LocalTables:
     def most_iterations(self, algorithm: Algorithm[Any]) -> None:
         """Nor how often."""
 
-    def told(self) -> int:
+    def told(self) -> Traffic:
         """Nobody need be told."""
-        return 0
+        return Traffic()
 
 
 class HostedTables:
@@ -163,11 +163,11 @@ class HostedTables:
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> int | None:
         """Iterations that the points of the approved study allow, and what comes before and after them."""
-        return None if self._terms is None else max(1, self._terms.most_points(algorithm) - SPARE_POINTS)
+        return None if self._terms is None else self._terms.most_iterations(algorithm)
 
-    def told(self) -> int:
+    def told(self) -> Traffic:
         """Bytes of the stages themselves."""
-        return sum(one.told for one in self._sessions)
+        return Traffic(downlink_bytes=sum(one.told for one in self._sessions))
 
     def _greetings(self) -> dict[str, Greeting]:
         return {site: said for one in self._sessions for site, said in one.greetings.items()}

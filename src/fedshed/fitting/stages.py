@@ -19,7 +19,7 @@ from fedshed.preparation import DesignPlan
 from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Declined
 
-PROTOCOL = 2  # of these messages; fedshed 0.1 had none, which counts as 0
+PROTOCOL = 3  # of these messages; fedshed 0.1 had none, which counts as 0
 STUDY, RUN, STAGE = 32, 8, 8  # bytes that name a study, a run of it, and a stage of that
 
 
@@ -41,7 +41,14 @@ class Play(Struct, frozen=True, array_like=True, tag=1):
     terms: Terms | None = None
 
 
-Stage: TypeAlias = Prepare | Play
+class Protect(Struct, frozen=True, array_like=True, tag=2):
+    """The one stage of a protected study: masked sums at points that every site computes itself."""
+
+    protocol: int
+    terms: Terms
+
+
+Stage: TypeAlias = Prepare | Play | Protect
 
 
 class Envelope(Struct, frozen=True, array_like=True):

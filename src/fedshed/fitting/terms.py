@@ -19,9 +19,11 @@ from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import build, with_one_exchange
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
+from fedshed.solve.goal import Goal
 
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
 MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separated data take over 30
+SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
 AUTO = (Newton(), Lbfgs(), QnShed(), Pen())  # what "auto" may choose
 
 
@@ -40,11 +42,23 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_iterations: int
     errors: RowRobust | None = None
     points: int | None = None  # parameters that may be asked about
+    keys: dict[str, str] = {}  # of a protected study: each site's Ed25519 public key, 64 hexadecimal digits
+    least: int | None = None  # of a protected study: sites that must take part; None: all
 
     @property
     def digest(self) -> bytes:
         """The SHA-256 that names the study: 32 bytes."""
         return sha256(msgspec.json.encode(self, order="deterministic")).digest()
+
+    @property
+    def roster(self) -> dict[str, bytes]:
+        """Each site's public key."""
+        return {site: bytes.fromhex(self.keys[site]) for site in self.sites}
+
+    @property
+    def goal(self) -> Goal:
+        """When the fit ends, as the Master and every site know it."""
+        return Goal(self.tolerance, self.max_iterations)
 
     def in_words(self) -> str:
         """The model in one line."""
@@ -57,6 +71,10 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.points is not None:
             return self.points
         return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+
+    def most_iterations(self, algorithm: Algorithm[Any]) -> int:
+        """The iterations that those points allow, beside what comes before and after them."""
+        return max(1, self.most_points(algorithm) - SPARE_POINTS)
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Refuse a fit by another algorithm, or with other settings of it."""

@@ -10,20 +10,22 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
-from fedshed.protected.follow import same_point
+from fedshed.protected.follow import Units, same_point
 from fedshed.protocol.codec import Request
 from fedshed.protocol.messages import Search, with_trial_points
 
-MATRICES = ("inverse",)  # fields that are no points: they follow from an inverse, which rounding touches more
-LOOSE = 1e-6  # of the largest entry of those
+POINTS = ("theta", "direction", "excess")  # fields that are parameters, or differences of parameters
+MATRICES = ("inverse",)  # an inverse, which rounding touches more
+LOOSE = 1e-6  # of the largest entry of one
+DIGITS = 1e-9  # of any other number: scales and means follow from the sums without any library
 
 
-def check_request(own: Request, other: Request) -> None:
+def check_request(own: Request, other: Request, units: Units = 1.0) -> None:
     """Refuse a request that differs from one's own by more than rounding on another processor explains."""
     if len(own.parts) != len(other.parts) or other.mine != own.mine:
         raise ProtocolError("the Master asks for something else than follows from the sums")
     for mine, theirs in zip(own.parts, other.parts, strict=True):
-        if why := _difference(mine, theirs):
+        if why := _difference(mine, theirs, units):
             raise ProtocolError(f"the Master's {type(theirs).__name__} does not follow from the sums: {why}")
 
 
@@ -36,51 +38,55 @@ def points_of(request: Request) -> list[Vector]:
     return found
 
 
-def _difference(own: Any, other: Any) -> str | None:
+def _difference(own: Any, other: Any, units: Units) -> str | None:
     """What differs between two parts of a request, if anything does."""
     if type(own) is not type(other):
         return f"a {type(own).__name__} does"
     if isinstance(own, Search):
-        return _searches(own, other)
+        return _searches(own, other, units)
     if isinstance(own, Struct):
         for name in own.__struct_fields__:
-            if not _same(name, getattr(own, name), getattr(other, name)):
+            if not _same(name, getattr(own, name), getattr(other, name), units):
                 return f"another {name} does"
         return None
-    return None if _same("", own, other) else "another value does"
+    return None if _same("", own, other, units) else "another value does"
 
 
-def _searches(own: Search, other: Search) -> str | None:
+def _searches(own: Search, other: Search, units: Units) -> str | None:
     """Of a search all points on its line are compared, however the direction is scaled."""
     if len(own.etas) != len(other.etas) or own.slopes != other.slopes:
         return "another search does"
-    if not same_point(own.theta, other.theta):
+    if not same_point(own.theta, other.theta, units):
         return "another theta does"
     for mine, theirs in zip(own.etas, other.etas, strict=True):
-        if not same_point(own.theta + mine * own.direction, other.theta + theirs * other.direction):
+        ends = own.theta + mine * own.direction, other.theta + theirs * other.direction
+        if not same_point(*ends, units):
             return "another direction does"
     return None
 
 
-def _same(name: str, own: Any, other: Any) -> bool:
+def _same(name: str, own: Any, other: Any, units: Units) -> bool:
     """Equality, of numbers up to rounding, in whatever they are held."""
     if type(own) is not type(other):
         return False
     if isinstance(own, np.ndarray):
-        return _same_matrix(own, other) if name in MATRICES else same_point(own, other)
+        return _same_array(name, own, other, units)
     if isinstance(own, float):
-        return own == other or same_point(np.array([own]), np.array([other]))
+        return bool(own == other or abs(own - other) <= DIGITS * abs(own))
     if isinstance(own, Struct):
-        return all(_same(f, getattr(own, f), getattr(other, f)) for f in own.__struct_fields__)
+        return all(_same(f, getattr(own, f), getattr(other, f), units) for f in own.__struct_fields__)
     if isinstance(own, Mapping):
-        return list(own) == list(other) and all(_same(name, own[key], other[key]) for key in own)
+        return list(own) == list(other) and all(_same(name, own[key], other[key], units) for key in own)
     if isinstance(own, tuple | list):
-        return len(own) == len(other) and all(_same(name, a, b) for a, b in zip(own, other, strict=True))
+        return len(own) == len(other) and all(
+            _same(name, a, b, units) for a, b in zip(own, other, strict=True)
+        )
     return bool(own == other)
 
 
-def _same_matrix(own: Vector, other: Vector) -> bool:
+def _same_array(name: str, own: Vector, other: Vector, units: Units) -> bool:
+    if own.shape != other.shape or name in POINTS:
+        return same_point(own, other, units)
     with np.errstate(over="ignore", invalid="ignore"):
-        return own.shape == other.shape and bool(
-            np.abs(own - other).max(initial=0.0) <= LOOSE * np.abs(own).max(initial=0.0)
-        )
+        size = LOOSE * np.abs(own).max(initial=0.0) if name in MATRICES else DIGITS * np.abs(own)
+        return bool((np.abs(own - other) <= size).all())

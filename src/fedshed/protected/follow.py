@@ -1,7 +1,7 @@
 """A procedure that is replayed: it runs in a thread of its own and stops at each of its requests.
 
-So a site computes from the sums what the Master must ask next, with the Master's own code, and answers nothing
-else.
+So a site computes from the sums what the Master must ask next, with the Master's own code, and answers
+nothing else.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from fedshed.algorithms.linesearch import FOLLOWED
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.threads import HELD
 
-Exchange: TypeAlias = Callable[[int, bytes], bytes]  # the label of a conversation and a request: the reply of all
+Exchange: TypeAlias = Callable[[int, bytes], bytes]  # conversation and request: the reply of all
 Procedure: TypeAlias = Callable[[Exchange], Any]
-NEAR = 1e-9  # times max(1, |theta|): points that are the same but for another processor's rounding
+Units: TypeAlias = Vector | float  # the size of each coefficient's column
+NEAR = 1e-9  # times max(1, |theta|), in units of the columns: as far as another processor's rounding goes
 
 
 class Asked(Struct, frozen=True):
@@ -38,12 +39,13 @@ class _Closed(BaseException):  # no error of the procedure's own, so that nothin
 class Follower:
     """A procedure at its next request; `answer` lets it go on to the one after that.
 
-    `hints` are the points of the Master's next request: where a step size is accepted or not by rounding alone,
-    the Master's choice is taken.
+    `hints` are the points of the Master's next request, and `units` the sizes of the columns: where a step
+    size is accepted or not by rounding alone, the Master's choice is taken.
     """
 
     def __init__(self, procedure: Procedure) -> None:
         self._procedure, self._hints = procedure, list[Vector]()
+        self._units: Units = 1.0
         self._requests: SimpleQueue[Asked | None] = SimpleQueue()
         self._replies: SimpleQueue[bytes | None] = SimpleQueue()
         self.result: Any = None
@@ -52,11 +54,11 @@ class Follower:
         self._thread.start()
         self.asked: Asked | None = self._requests.get()
 
-    def answer(self, reply: bytes, hints: Sequence[Vector] = ()) -> None:
+    def answer(self, reply: bytes, hints: Sequence[Vector] = (), units: Units = 1.0) -> None:
         """Give the reply of all to the request that is waited for."""
         if self.asked is None:
             raise ProtocolError("the study has come to its end; nothing more is answered")
-        self._hints = list(hints)
+        self._hints, self._units = list(hints), units
         self._replies.put(reply)
         self.asked = self._requests.get()
 
@@ -86,15 +88,20 @@ class Follower:
         return reply
 
     def _hinted(self, theta: Vector) -> bool:
-        return any(same_point(theta, hint) for hint in self._hints)
+        return any(same_point(theta, hint, self._units) for hint in self._hints)
 
 
-def same_point(own: Vector, other: Vector) -> bool:
-    """Whether two points differ by no more than rounding on another processor explains."""
+def same_point(own: Vector, other: Vector, units: Units = 1.0) -> bool:
+    """Whether two points differ by no more than rounding on another processor explains.
+
+    In units of the columns: a coefficient of a column of size 10^9 moves its rows by 10^9 times as much.
+    """
     if own.shape != other.shape:
         return False
+    scale = units if own.shape == np.shape(units) else 1.0
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.abs(own - other).max(initial=0.0) <= NEAR * max(1.0, np.abs(own).max(initial=0.0)))
+        size = max(1.0, float(np.abs(scale * own).max(initial=0.0)))
+        return bool(np.abs(scale * (own - other)).max(initial=0.0) <= NEAR * size)
 
 
 def ended(follower: Follower) -> Error:

@@ -1,0 +1,84 @@
+"""A host's end of a protected study: who it is among the sites, and what its record says of each exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+
+from fedshed.fitting.all_sites import ALL, PREPARATION, AllTables
+from fedshed.fitting.protected_site import SiteSteps
+from fedshed.fitting.terms import Terms
+from fedshed.privacy.addends import Addends
+from fedshed.privacy.audit import digests
+from fedshed.privacy.gate import Asked, Gate
+from fedshed.privacy.policy import Objection, Policy, curvature
+from fedshed.protected import Store
+from fedshed.protected.comparing import points_of
+from fedshed.protocol.codec import Request, encode
+
+
+class ProtectedSite:
+    """A site among the others of a protected study: bytes in, bytes out."""
+
+    def __init__(
+        self, steps: SiteSteps, name: str, identity: bytes, terms: Terms, run: bytes, store: Store
+    ) -> None:
+        from fedshed.protected.member import Member
+
+        self._steps = steps
+        least = len(terms.sites) if terms.least is None else terms.least
+        self._member = Member(name, identity, terms.roster, terms.digest, run, least, store, steps)
+
+    def handle(self, payload: bytes) -> bytes:
+        """The reply to a message of the Master."""
+        return self._member.handle(payload)
+
+    def close(self) -> None:
+        """End the replay, which has a thread of its own."""
+        self._steps.close()
+
+
+class MaskedRecord:
+    """Puts on record what is about to be added to a sum, which the Master will see over the rows of all sites.
+
+    The rules of a site's policy are for what leaves it.  Here that is random numbers, so they hold for the
+    sums: the rows of all sites count, and numbers are counted as they are opened.
+    """
+
+    def __init__(self, gate: Callable[[int], Gate | None], rows: int) -> None:
+        self._gate, self._rows = gate, rows
+
+    def __call__(
+        self, tables: AllTables, label: int, request: Request, parts: Sequence[Any], addends: Addends
+    ) -> None:
+        """Record an exchange; DisclosureError names the rule that forbids it."""
+        playing = tables.playing if label != PREPARATION else None
+        rows = self._rows if playing is None else playing.problem.sizes[ALL].rows
+        gate = self._gate(rows)
+        if gate is None:
+            return
+        count = len(addends.wide) + len(addends.slim)
+        names = "+".join(type(part).__name__ for part in request.parts)
+        answers = "+".join(type(part).__name__ for part in parts)
+        objections = [] if playing is None else _objections(gate.policy, rows, playing.problem.n)
+        asked = Asked(
+            request=sha256(encode(request.parts)).hexdigest(),
+            points=digests([theta.tobytes() for theta in points_of(request)]),
+            plan="" if playing is None or playing.plan is None else playing.plan.digest,
+            columns=() if playing is None else playing.problem.columns,
+            parameters=1 if playing is None else playing.problem.n,
+            curvature=sum(map(curvature, parts)),
+        )
+        gate.release(f"masked {names} -> {answers}", b"", count, objections, asked)
+
+
+def _objections(policy: Policy, rows: int, n: int) -> list[Objection]:
+    """What the policy has against a fit of so many rows of all sites."""
+    found = []
+    if rows < policy.min_rows:
+        found.append(Objection(f"at least {policy.min_rows} rows of all sites together (min_rows)", f"{rows}"))
+    if n > policy.max_parameters_per_row * rows:
+        most = f"at most {policy.max_parameters_per_row:g} parameters per row (max_parameters_per_row)"
+        found.append(Objection(most, f"{n} parameters, {rows} rows"))
+    return found

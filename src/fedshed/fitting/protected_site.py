@@ -1,0 +1,167 @@
+"""A site's part in a protected study: it replays the study from the sums, and adds its own numbers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from fedshed._utils.errors import DataError, ProtocolError
+from fedshed.algorithms.base import Algorithm
+from fedshed.exchange.inprocess import Handler
+from fedshed.exchange.site import Site
+from fedshed.fitting.all_sites import PREPARATION, AllTables, Playing
+from fedshed.linalg.arrays import Vector
+from fedshed.objectives import LinearModel
+from fedshed.objectives.build import local_objective
+from fedshed.preparation.messages import Refused
+from fedshed.preparation.site import Preparer
+from fedshed.privacy.addends import Addends, Totals
+from fedshed.protected.comparing import check_request, points_of
+from fedshed.protected.follow import Asked, Exchange, Follower, ended
+from fedshed.protocol.codec import Request
+from fedshed.protocol.messages import Declined
+
+
+class Rows(Protocol):
+    """A site's own rows, and what answers for them."""
+
+    def answering(self, label: int, playing: Playing | None) -> Handler:
+        """What answers a conversation."""
+        ...
+
+    def weight(self, playing: Playing | None) -> float:
+        """The weight of the rows, in a fit."""
+        ...
+
+
+class ObjectiveRows:
+    """Rows that are at hand as a local cost."""
+
+    def __init__(self, name: str, objective: LinearModel) -> None:
+        self._name, self._objective = name, objective
+
+    def answering(self, label: int, playing: Playing | None) -> Handler:
+        """The site of a stage."""
+        if playing is None:
+            raise ProtocolError("the fit was asked for before the preparation has ended")
+        stage = playing.stage(label)
+        model = self.objective(playing)
+        return Site(self._name, model.null() if stage.null else model, stage.conversation)
+
+    def weight(self, playing: Playing | None) -> float:
+        """The weight of the rows."""
+        return 1.0 if playing is None else self.objective(playing).weight
+
+    def objective(self, playing: Playing) -> LinearModel:
+        """The local cost of a fit."""
+        return self._objective
+
+
+class TableRows(ObjectiveRows):
+    """The rows of a table, which become a local cost once the plan of the design is known."""
+
+    def __init__(self, preparer: Preparer) -> None:
+        self._name, self._preparer = preparer.name, preparer
+        self._built: LinearModel | None = None
+
+    def answering(self, label: int, playing: Playing | None) -> Handler:
+        """The site in the preparation, or in a stage of the fit."""
+        return self._preparer if label == PREPARATION else super().answering(label, playing)
+
+    def objective(self, playing: Playing) -> LinearModel:
+        """The local cost of the design that the site's own replay came to."""
+        assert playing.plan is not None
+        if self._built is None:
+            plan, table = playing.plan, self._preparer.table(playing.plan)
+            self._built = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
+        return self._built
+
+
+class Taken(Struct, frozen=True):
+    """The sums of an exchange, before the replay has gone on from them."""
+
+    public: bytes
+    totals: Totals
+
+
+Record: TypeAlias = Callable[[AllTables, int, Request, Sequence[Any], Addends], None]
+
+
+class SiteSteps:
+    """What a site checks and computes in a protected study (`fedshed.protected.Steps`).
+
+    `procedure` is the Master's own.  `record` is told what is about to leave, and may forbid it.
+    """
+
+    def __init__(
+        self, procedure: Callable[[AllTables], Any], rows: Rows,
+        most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None,
+        record: Record = lambda *_: None,
+    ) -> None:  # fmt: skip
+        self._rows, self._record = rows, record
+        self._answering: dict[int, Handler] = {}
+        self._taken: Taken | None = None
+
+        def play(exchange: Exchange) -> Any:
+            self.tables = AllTables(exchange, most)
+            return procedure(self.tables)
+
+        self._follower = Follower(play)
+
+    def check(self, label: int, payload: bytes) -> None:
+        """Refuse any request but the one that follows from the sums so far."""
+        self._advance(label, payload)
+        own = self._awaited()
+        if own.label != label:
+            raise ProtocolError(f"the Master asks in conversation {label}, and {own.label} follows from the sums")
+        codec = self.tables.codec(label)
+        mine = codec.decode_request(own.payload)
+        check_request(mine, codec.decode_request(payload), self.tables.units(label))
+
+    def addends(self, label: int, payload: bytes) -> tuple[bytes, Addends, int]:
+        """The site's own numbers; what it cannot compute at all is an error, and stays here."""
+        playing = self.tables.playing
+        if label not in self._answering:
+            self._answering[label] = self._rows.answering(label, playing)
+        codec = self.tables.codec(label)
+        parts = codec.decode_reply(self._answering[label].handle(payload)).parts
+        for part in parts:
+            if isinstance(part, Refused):
+                raise DataError(part.reason)
+            if isinstance(part, Declined):
+                raise DataError(part.why)
+        request, weight = codec.decode_request(payload), self._rows.weight(playing)
+        public, addends, fraction = self.tables.addends(label, request, parts, weight)
+        self._record(self.tables, label, request, parts, addends)
+        return public, addends, fraction
+
+    def take(self, label: int, payload: bytes, public: bytes, totals: Totals) -> None:
+        """Take the sums of an exchange; the replay goes on from them when the next request is known."""
+        self._advance(label, payload)
+        self._taken = Taken(public, totals)
+
+    def close(self) -> None:
+        """End the replay."""
+        self._follower.close()
+
+    def _advance(self, label: int, payload: bytes) -> None:
+        """Let the replay go on from the sums that were taken, to the request that must come next."""
+        if self._taken is None:
+            return
+        own, taken = self._awaited(), self._taken
+        reply = self.tables.reply(own.label, own.payload, taken.public, taken.totals)
+        self._follower.answer(reply, *self._hints(label, payload))
+        self._taken = None
+
+    def _hints(self, label: int, payload: bytes) -> tuple[list[Vector], Any]:
+        """The points of the Master's request, and the units they are compared in."""
+        if label == PREPARATION or self.tables.playing is None:
+            return [], 1.0
+        return points_of(self.tables.codec(label).decode_request(payload)), self.tables.units(label)
+
+    def _awaited(self) -> Asked:
+        if self._follower.asked is None:
+            raise ended(self._follower)
+        return self._follower.asked
