@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -13,6 +14,9 @@ from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Point
 from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
 from fedshed.protocol.messages import Local, Message, Update
+from fedshed.protocol.sums import GRADIENT, MEAN, Added, Rule
+
+_CURVATURE = Added(mean=True, power=2)
 
 
 class LocalScale(Message, frozen=True):
@@ -22,6 +26,8 @@ class LocalScale(Message, frozen=True):
     gradient: Gradient
     scale: Vector
 
+    adds: ClassVar[Mapping[str, Rule] | None] = {"loss": MEAN, "gradient": GRADIENT, "scale": _CURVATURE}
+
 
 class LocalSmoothness(Message, frozen=True):
     """f^(i), g^(i) and the largest eigenvalue of the Hessian at the start."""
@@ -29,6 +35,8 @@ class LocalSmoothness(Message, frozen=True):
     loss: float
     gradient: Gradient
     scale: float
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {"loss": MEAN, "gradient": GRADIENT, "scale": _CURVATURE}
 
 
 class Scale(Struct, frozen=True):
@@ -68,7 +76,11 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """The scale comes with the first answer, and only with it."""
-        return unlike(answer, self.first if part.t == 1 else Local)
+        return unlike(answer, self.answer_kind(part))
+
+    def answer_kind(self, part: Any) -> type[Message]:
+        """f_i and g_i, with a scale at the start."""
+        return self.first if part.t == 1 else Local
 
     def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
         """f_i and g_i, and the scale at the start."""

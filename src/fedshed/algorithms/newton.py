@@ -65,6 +65,10 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         """H_t, when every agent answered at theta^t."""
         return None if state.silent(problem) or self.precision.lossy else _hessian(problem, state)
 
+    def answer_kind(self, part: Any) -> type[Message]:
+        """f_i, g_i and H_i."""
+        return LocalHessian
+
     def respond(self, agent: Agent, cache: None, part: Update, own_part: Any) -> tuple[None, LocalHessian]:
         """f_i, g_i and H_i at theta^t."""
         assert part.theta is not None

@@ -112,6 +112,10 @@ class Conversation(Struct, frozen=True, tag=True):
         """A site's answer to one part of a request, and its new cache."""
         raise NotImplementedError
 
+    def answer_kind(self, part: Any) -> type[Message]:
+        """The kind of message that answers a part: a site that cannot answer it adds zeros of this kind."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it answers {type(part).__name__}")
+
     def sent(self, cache: Any, answer: Any) -> Any:
         """A site's cache after it has sent what the Master sees as `answer`."""
         return cache

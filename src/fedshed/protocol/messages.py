@@ -6,11 +6,11 @@ part by part.  So an exchange can carry a line search and the next update togeth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import isfinite
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -18,10 +18,14 @@ from msgspec.structs import replace
 
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.protocol.limits import MOST_STEP_SIZES, Count
+from fedshed.protocol.sums import GRADIENT, HESSIAN, MEAN, NOTHING, Added, Rule
 
 
 class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False):
     """Base of all messages: immutable, finite, encoded as an array behind the name of its class."""
+
+    adds: ClassVar[Mapping[str, Rule] | None] = None  # how each field adds up over sites, if it is an answer
+    refuses: ClassVar[str] = ""  # the field with the reason, of a message that takes an answer's place
 
     def __post_init__(self) -> None:
         for name in _floats(type(self)):
@@ -116,6 +120,10 @@ class Costs(Message, frozen=True):
     values: Extended
     slopes: Extended | None = None
 
+    adds: ClassVar[Mapping[str, Rule] | None] = dict.fromkeys(
+        ("values", "slopes"), Added(mean=True, apart=True)
+    )
+
 
 class Undefined(Message, frozen=True):
     """No answer: cost, gradient or curvature overflow at a trial point, which the search will reject."""
@@ -125,6 +133,8 @@ class Declined(Message, frozen=True):
     """The site will not or cannot answer this request, and says why."""
 
     why: Annotated[str, Meta(max_length=2000)]
+
+    refuses: ClassVar[str] = "why"
 
 
 class Eigenpairs(Message, frozen=True):
@@ -162,6 +172,8 @@ class Local(Message, frozen=True):
     gradient: Gradient
     pairs: Eigenpairs | None
 
+    adds: ClassVar[Mapping[str, Rule] | None] = {"loss": MEAN, "gradient": GRADIENT, "pairs": NOTHING}
+
 
 class LocalHessian(Message, frozen=True):
     """f^(i), g^(i) and the whole Hessian of the data term at theta^t, packed."""
@@ -169,3 +181,5 @@ class LocalHessian(Message, frozen=True):
     loss: float
     gradient: Gradient
     hessian: Packed
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {"loss": MEAN, "gradient": GRADIENT, "hessian": HESSIAN}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from msgspec import Struct
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector, pack, unpack
@@ -22,6 +23,18 @@ from fedshed.protocol.conversation import (
     everyone,
 )
 from fedshed.protocol.messages import Message
+from fedshed.protocol.sums import (
+    FINE,
+    GRADIENT,
+    HESSIAN,
+    MAYBE,
+    MEAN,
+    TOTAL,
+    Numbers,
+    Rule,
+    Scaling,
+    flags,
+)
 from fedshed.solve.inspection_checks import disagreement
 
 
@@ -29,6 +42,33 @@ class Inspect(Message, frozen=True):
     """The site's statistics at theta, without the ridge."""
 
     theta: Vector
+
+
+class _Weighing(Struct, frozen=True):
+    """Whether rows have weights at any site, and whether all of these are whole numbers."""
+
+    def split(self, message: Any, name: str, scaling: Scaling) -> tuple[Any, Numbers | None]:
+        """Two flags."""
+        return None, flags(bool(message.weighing), message.weighing == "fractions")
+
+    def join(self, public: Any, totals: Vector, kind: Any, scaling: Scaling) -> Any:
+        """The word for both."""
+        weighted, fractions = totals == inf
+        return "fractions" if fractions else "counts" if weighted else ""
+
+
+class _Precise(Struct, frozen=True):
+    """The total constant where weights are precisions: that of a site without weights is its `constant`."""
+
+    def split(self, message: Any, name: str, scaling: Scaling) -> tuple[Any, Numbers | None]:
+        """The number, whose flag is raised where it is unknown, and whether there are weights."""
+        value = message.precise if message.weighing else message.constant
+        weighted = flags(bool(message.weighing)).values
+        return None, Numbers(np.append(inf if value is None else value, weighted), apart=True)
+
+    def join(self, public: Any, totals: Vector, kind: Any, scaling: Scaling) -> Any:
+        """None where no site has weights, or one does not know it."""
+        return float(totals[0]) if totals[0] < inf and totals[1] == inf else None
 
 
 class Inspected(Message, frozen=True):
@@ -51,6 +91,12 @@ class Inspected(Message, frozen=True):
     moments: Scalars
     weighing: Literal["", "counts", "fractions"] = ""
     precise: float | None = None
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {
+        "rows": TOTAL, "weight": TOTAL, "loss": MEAN, "deviance": TOTAL, "pearson": MAYBE, "constant": TOTAL,
+        "gradient": GRADIENT, "information": HESSIAN, "observed": HESSIAN, "moments": FINE,
+        "weighing": _Weighing(), "precise": _Precise(),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.objectives import family_of
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.messages import Message
+from fedshed.protocol.sums import FINE, Rule
 
 
 def levels_of(problem: Problem, sums: Mapping[AgentId, Scalars]) -> Vector:
@@ -39,6 +40,8 @@ class Moments(Message, frozen=True):
     """A site's sums; which, its loss says."""
 
     sums: Scalars
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {"sums": FINE}
 
 
 class NullStart(Conversation, frozen=True, tag=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -20,8 +21,12 @@ from fedshed.protocol.conversation import (
     everyone,
 )
 from fedshed.protocol.messages import Message
+from fedshed.protocol.sums import TOTAL, Added, Rule
 
 MOST_ROWS = 2**31 - 1
+SCATTER = Added(power=2, matrix=True, fine=True)  # sums of squared scores
+SHARES = Added(power=-2, fine=True)  # of variances: in units of 1 / c_j^2
+SQUARED_SHARES = Added(power=-4, fine=True)
 
 
 class Scatter(Message, frozen=True):
@@ -49,6 +54,10 @@ class Scattered(Message, frozen=True):
     clusters: int = 0
     shares: Vector | None = None
     squared_shares: Vector | None = None
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {
+        "squares": SCATTER, "clusters": TOTAL, "shares": SHARES, "squared_shares": SQUARED_SHARES
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
