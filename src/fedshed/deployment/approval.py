@@ -140,17 +140,19 @@ def _in_words(entry: Approval) -> str:
 
 
 def check_peers(site: str, own: str, keys: Mapping[str, str], pinned: Sequence[Peer]) -> list[Peer]:
-    """The keys of other sites that are new here; ConfigError for one that has changed, or is not one's own."""
+    """The keys of other sites that are new here; ConfigError for one that has changed, or is not ours."""
     if keys and keys.get(site) != own:
         raise ConfigError(
-            f"the study has another key for site {site} than this site's own, {own}; tell the Master's operator"
+            f"the study has another key for site {site} than this site's own, {own}; "
+            "tell the Master's operator"
         )
     known = {one.name: one.key for one in pinned}
     for name, key in keys.items():
         if known.get(name, key) != key:
             raise ConfigError(
-                f"site {name} had the key {known[name]} in a study that was approved here, and has {key} in this "
-                f"one; ask {name} by telephone, and if it has a new key remove the old [[peers]] from site.toml"
+                f"site {name} had the key {known[name]} in a study that was approved here, and has {key} in "
+                f"this one; ask {name} by telephone, and if its key is new remove the old [[peers]] from "
+                "site.toml"
             )
     return [Peer(name, key) for name, key in keys.items() if name != site and name not in known]
 

@@ -165,11 +165,11 @@ def _check_protected(file: StudyFile) -> None:
     check_sites(file.sites)
     if lacks := sorted(set(file.sites) - set(file.keys)):
         raise ConfigError(
-            f"a protected study needs the key of each site ([keys]); {lacks[0]} has none: `fedshed site join` "
-            "shows it there, and `fedshed deploy new --protected` collects them all"
+            f"a protected study needs the key of each site ([keys]); {lacks[0]} has none: "
+            "`fedshed site join` shows it there, and `fedshed deploy new --protected` collects them all"
         )
     if others := sorted(set(file.keys) - set(file.sites)):
-        raise ConfigError(f"[keys] names {others[0]}, which is not among the sites; add it there or remove it")
+        raise ConfigError(f"[keys] names {others[0]}, which is not among the sites; add or remove it")
     if wrong := sorted(site for site, key in file.keys.items() if not _KEY.fullmatch(key)):
         raise ConfigError(f"the key of {wrong[0]} has 64 digits from 0 to f; `fedshed site join` shows it")
     if len(set(file.keys.values())) < len(file.keys):

@@ -110,9 +110,7 @@ def _identities(root: Path, plan: Deployment, requests: Mapping[str, Joining]) -
 
     if requests:
         return {site: requests[site].identity for site in plan.sites}
-    return {
-        site: public_key(secret_file(root / "sites" / site / IDENTITY)).hex() for site in plan.sites
-    }
+    return {site: public_key(secret_file(root / "sites" / site / IDENTITY)).hex() for site in plan.sites}
 
 
 def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
@@ -168,7 +166,10 @@ def _handed_out(requests: Mapping[str, Joining]) -> list[str]:
             "`fedshed deploy local .` runs all of it here; docs/deploy.md says more.",
             "Give `sites/NAME/` to site NAME over a safe channel and keep no copy: it holds its key.\n",
         ]
-    keys = [f"- {site}: `{one.fingerprint}`, in protected studies `{one.identity}`" for site, one in requests.items()]
+    keys = [
+        f"- {site}: `{one.fingerprint}`, in protected studies `{one.identity}`"
+        for site, one in requests.items()
+    ]
     return [
         "The sites made their own keys. Compare these fingerprints by telephone with those that "
         "`fedshed site join` printed at each site, before anything else:\n",

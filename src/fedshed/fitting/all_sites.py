@@ -14,10 +14,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import Transport
+from fedshed.exchange.group import usable
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.sums import ALL, blanks, column_scales, join, scaling_of, split
 from fedshed.exchange.wire import Traffic
@@ -27,10 +28,11 @@ from fedshed.preparation import DesignPlan
 from fedshed.preparation.messages import CODEC, MESSAGES
 from fedshed.privacy.addends import Addends, Totals
 from fedshed.privacy.fixed_point import fraction_for
+from fedshed.privacy.policy import curvature
 from fedshed.protected.follow import Exchange
 from fedshed.protocol.codec import Codec, Reply, Request, codec_of
 from fedshed.protocol.conversation import Problem
-from fedshed.protocol.messages import Message
+from fedshed.protocol.messages import Declined, Message
 from fedshed.protocol.sums import Scaling
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
 
@@ -143,7 +145,7 @@ class AllTables:
     def addends(
         self, label: int, request: Request, parts: Sequence[Any], weight: float = 1.0
     ) -> tuple[bytes, Addends, int]:
-        """A site's answers as numbers to be added, what they have in common with all others', and the bits."""
+        """A site's answers: what all sites have in common, the numbers to be added, and their bits."""
         if label == PREPARATION:
             return *split(parts, Scaling()), fraction_for(1.0)
         empty = blanks(self.fit.stage(label).conversation, request.parts, self.fit.dim(label))
@@ -154,8 +156,12 @@ class AllTables:
         """The reply of all sites to a request, from their sums."""
         codec = self.codec(label)
         request = codec.decode_request(payload)
-        parts = join(public, totals, self.scaling(label), self._kinds(label))
-        return codec.encode_reply(Reply(request.run, request.number, 0, parts))
+        parts = usable(request.parts, join(public, totals, self.scaling(label), self._kinds(label)))
+        for part in parts:
+            if isinstance(part, Declined):
+                raise DataError(part.why)
+        hessians = int(any(map(curvature, parts)))
+        return codec.encode_reply(Reply(request.run, request.number, hessians, parts))
 
     def _kinds(self, label: int) -> Sequence[type[Message]]:
         return MESSAGES if label == PREPARATION else self.fit.stage(label).conversation.messages

@@ -17,8 +17,8 @@ from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
 from fedshed.exchange.sites import Stage as Part
-from fedshed.fitting.protected_site import SiteSteps, TableRows
 from fedshed.fitting.protected_host import MaskedRecord, ProtectedSite
+from fedshed.fitting.protected_site import SiteSteps, TableRows
 from fedshed.fitting.protected_study import study_of
 from fedshed.fitting.stages import (
     PROTOCOL,
@@ -218,7 +218,10 @@ class Host:
             return self.gate(envelope.run, stage, rows)
 
         steps = SiteSteps(
-            study_of(terms), TableRows(preparer), terms.most_iterations, MaskedRecord(gate, preparer.frame.rows)
+            study_of(terms),
+            TableRows(preparer),
+            terms.most_iterations,
+            MaskedRecord(gate, preparer.frame.rows),
         )
         return ProtectedSite(
             steps, self.name, self.identity(), terms, envelope.run[STUDY:], self.store(envelope.run)

@@ -40,7 +40,7 @@ class ProtectedSite:
 
 
 class MaskedRecord:
-    """Puts on record what is about to be added to a sum, which the Master will see over the rows of all sites.
+    """Puts on record what is about to be added to a sum, which the Master will see over all sites.
 
     The rules of a site's policy are for what leaves it.  Here that is random numbers, so they hold for the
     sums: the rows of all sites count, and numbers are counted as they are opened.
@@ -77,7 +77,9 @@ def _objections(policy: Policy, rows: int, n: int) -> list[Objection]:
     """What the policy has against a fit of so many rows of all sites."""
     found = []
     if rows < policy.min_rows:
-        found.append(Objection(f"at least {policy.min_rows} rows of all sites together (min_rows)", f"{rows}"))
+        found.append(
+            Objection(f"at least {policy.min_rows} rows of all sites together (min_rows)", f"{rows}")
+        )
     if n > policy.max_parameters_per_row * rows:
         most = f"at most {policy.max_parameters_per_row:g} parameters per row (max_parameters_per_row)"
         found.append(Objection(most, f"{n} parameters, {rows} rows"))

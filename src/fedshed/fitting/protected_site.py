@@ -1,4 +1,4 @@
-"""A site's part in a protected study: it replays the study from the sums, and adds its own numbers to them."""
+"""A site's part in a protected study: it replays it from the sums, and adds its own numbers to them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ class SiteSteps:
         self._advance(label, payload)
         own = self._awaited()
         if own.label != label:
-            raise ProtocolError(f"the Master asks in conversation {label}, and {own.label} follows from the sums")
+            raise ProtocolError(
+                f"the Master asks in conversation {label}, and {own.label} follows from the sums"
+            )
         codec = self.tables.codec(label)
         mine = codec.decode_request(own.payload)
         check_request(mine, codec.decode_request(payload), self.tables.units(label))

@@ -1,4 +1,4 @@
-"""A protected study from end to end: the procedure that all play, the Master's tables, and a simulation here."""
+"""A protected study from end to end: what all play, the Master's tables, and a simulation here."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def check_sites(names: Collection[str]) -> None:
     """ConfigError for too few sites."""
     if len(names) < FEWEST:
         raise ConfigError(
-            f"a protected study needs at least {FEWEST} sites, not {len(names)}: of two, each could take its own "
-            "numbers from the sum and read the other's"
+            f"a protected study needs at least {FEWEST} sites, not {len(names)}: of two, each could take "
+            "its own numbers from the sum and read the other's"
         )
 
 
@@ -151,7 +151,7 @@ def fit_problem_protected(
 
 
 def _together(problem: Problem, objectives: Mapping[str, LinearModel]) -> Problem:
-    """A problem as that of one agent, with the size of each column, which a study learns in its preparation."""
+    """A problem as that of one agent, with the size of each column, which the preparation would find."""
     weight = sum(problem.weights[site] for site in problem.agents)
     squares = sum(_squares(objectives[site]) for site in problem.agents) / weight
     rows = sum(len(objectives[site].y) for site in problem.agents)
