@@ -280,6 +280,8 @@ def _stage(opening: bytes, envelope: Envelope) -> Stage:
         raise ProtocolError(f"an unknown stage ({error}); do both ends run the same fedshed?") from error
     if stage.terms is not None and stage.terms.digest != envelope.study:
         raise ProtocolError("the terms that came along are not those of the study that the envelope names")
+    if stage.terms is not None and stage.terms.study.protected is not isinstance(stage, Protect):
+        raise ProtocolError("a protected study is played with masks, and no other is")
     return stage
 
 
