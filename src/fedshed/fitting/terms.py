@@ -14,6 +14,7 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import build, with_one_exchange
@@ -22,6 +23,9 @@ from fedshed.preparation import Study
 
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
 MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separated data take over 30
+MOST_SELDOM_POINTS = (
+    120  # of one that asks for Hessians at a third of its points, and has up to twice as many
+)
 AUTO = (Newton(), Lbfgs(), QnShed(), Pen())  # what "auto" may choose
 
 
@@ -56,6 +60,8 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The parameters that a study may ask about, those of the null model and the inspection included."""
         if self.points is not None:
             return self.points
+        if isinstance(algorithm, NewtonSeldom):
+            return MOST_SELDOM_POINTS
         return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:

@@ -47,7 +47,9 @@ _GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done")
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "qn-shed"), "eigenpairs"),
     **dict.fromkeys(_GRADIENTS, "gradients"),
-    **dict.fromkeys(("newton", "fednl", "pen", "auto"), "whole Hessians"),  # or what amounts to them
+    **dict.fromkeys(
+        ("newton", "newton-seldom", "fednl", "pen", "auto"), "whole Hessians"
+    ),  # or what amounts to them
 }
 
 
