@@ -1,8 +1,8 @@
 """Newton with seldom Hessians: exact sums as in Newton, secants of the global gradient in between.
 
 A step after a packed Hessian of every agent is Newton's.  In the iterations that follow, agents send only a
-cost and a gradient, and the last Hessian is the initial matrix of an L-BFGS product with the secants since then.
-The next Hessian is asked for when the secants stop paying (docs/protected.md).
+cost and a gradient, and the last Hessian is the initial matrix of an L-BFGS product with the secants since
+then.  The next Hessian is asked for when the secants stop paying (docs/protected.md).
 """
 
 from __future__ import annotations

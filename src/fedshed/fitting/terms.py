@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed.algorithms.auto import MANY_SECANTS
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.lbfgs import Lbfgs
@@ -23,10 +24,9 @@ from fedshed.preparation import Study
 
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
 MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separated data take over 30
-MOST_SELDOM_POINTS = (
-    120  # of one that asks for Hessians at a third of its points, and has up to twice as many
-)
-AUTO = (Newton(), Lbfgs(), QnShed(), Pen())  # what "auto" may choose
+MOST_SELDOM_POINTS = 120  # of one that asks for a Hessian at a third of twice as many points
+# what "auto" may choose
+AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen())
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
