@@ -14,7 +14,7 @@ from fedshed.fitting.all_sites import AllTables, Playing
 from fedshed.fitting.conduct import Fitted, fit_problem
 from fedshed.fitting.protected_site import ObjectiveRows, SiteSteps
 from fedshed.fitting.protected_study import _together
-from fedshed.privacy.addends import add
+from fedshed.privacy.addends import Totals, add
 from fedshed.protocol.codec import Request
 from fedshed.solve.goal import Goal
 from fedshed.solve.optimize import build_problem
@@ -30,13 +30,15 @@ class PlainSums(AllTables):
         self, steps: Mapping[str, SiteSteps], deviate: Deviate = lambda number, request: None
     ) -> None:
         super().__init__(self._summed)
-        self.steps, self._deviate, self.exchanges = steps, deviate, 0
+        self.steps, self._deviate = steps, deviate
+        self.log: list[
+            tuple[int, bytes, bytes, Totals]
+        ] = []  # of each exchange: what was asked, and the sums
 
     def _summed(self, label: int, payload: bytes) -> bytes:
-        self.exchanges += 1
         codec = self.codec(label)
         request = codec.decode_request(payload)
-        parts = self._deviate(self.exchanges, request)
+        parts = self._deviate(len(self.log) + 1, request)
         asked = payload
         if parts is not None:
             common = codec.encode_common(request.run, request.number, parts)
@@ -49,6 +51,7 @@ class PlainSums(AllTables):
         totals = add([addends for _, addends, _ in found])
         for step in self.steps.values():
             step.take(label, asked, found[0][0], totals)
+        self.log.append((label, asked, found[0][0], totals))
         return self.reply(label, payload, found[0][0], totals)
 
 

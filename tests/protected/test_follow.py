@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +19,7 @@ import fedshed
 from fedshed._utils.errors import Error, ProtocolError
 from fedshed.algorithms import linesearch
 from fedshed.protected.follow import Follower, same_point
+from fedshed.protocol.conversation import LEAD
 from fedshed.protocol.messages import Search
 from fedshed.solve.stages import INSPECT
 
@@ -137,17 +143,17 @@ def test_the_masters_choice_settles_a_tie_and_nothing_else():
     problem = fedshed.protocol.conversation.Problem(np.zeros(2), {"all": 1.0}, "logistic")
 
     def accepted(missed, says):
-        token = linesearch.FOLLOWED.set(says)
+        token = LEAD.set(SimpleNamespace(agrees=lambda theta: says))
         try:
             return linesearch._accepted([missed], problem, state, search, 1.0, (1.0, -1.0))
         finally:
-            linesearch.FOLLOWED.reset(token)
+            LEAD.reset(token)
 
     for says in (True, False):
-        assert accepted(1e-14, lambda theta, says=says: says) is says
-        assert accepted(-1e-14, lambda theta, says=says: says) is says
-        assert accepted(1e-6, lambda theta, says=says: says) is False
-        assert accepted(-1e-6, lambda theta, says=says: says) is True
+        assert accepted(1e-14, says) is says
+        assert accepted(-1e-14, says) is says
+        assert accepted(1e-6, says) is False
+        assert accepted(-1e-6, says) is True
     assert linesearch._accepted([1e-14], problem, state, search, 1.0, (1.0, -1.0)) is False
 
 
@@ -155,3 +161,21 @@ def test_points_of_other_lengths_are_other_points():
     assert same_point(np.ones(2), np.ones(2) + 1e-12)
     assert not same_point(np.ones(2), np.ones(3))
     assert not same_point(np.ones(2), np.array([1.0, np.inf]))
+
+
+def elsewhere(kernels, *arguments):
+    """Play or replay studies with the kernels of another processor; the kernels that were used."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.protected.elsewhere", *map(str, arguments)],
+        env={**os.environ, "OPENBLAS_CORETYPE": kernels}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the kernels named here are those of x86-64")
+def test_a_study_of_another_processor_is_replayed(tmp_path):
+    old = elsewhere("Prescott", tmp_path / "sums", "--record")
+    new = elsewhere("Haswell", tmp_path / "sums")
+    if old == new:
+        pytest.skip("this machine has one kind of kernels only")

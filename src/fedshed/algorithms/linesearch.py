@@ -7,8 +7,6 @@ A line search is a part of its own, with two exchange patterns that give the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -18,7 +16,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError, Error
 from fedshed.algorithms.base import State, advance, cost, step_sizes
 from fedshed.linalg.arrays import Vector
-from fedshed.protocol.conversation import Ask, Problem, Replies
+from fedshed.protocol.conversation import LEAD, Ask, Problem, Replies
 from fedshed.protocol.limits import MOST_STEP_SIZES
 from fedshed.protocol.messages import Search, Undefined
 
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
 
 SMALLEST_STEP = 2.0**-40
 TIE = 1e-12  # of what is compared: nearer, and another processor's rounding may decide otherwise
-
-# At a site that replays the Master (fedshed.protected): whether the Master's next request is about a point.
-FOLLOWED: ContextVar[Callable[[Vector], bool] | None] = ContextVar("followed", default=None)
 
 
 class Step(Struct, frozen=True):
@@ -100,6 +95,7 @@ class _Armijo(Struct, frozen=True, tag=True):
             replies = yield from algorithm.collect(ask, problem, state)
             eta = self._first_accepted(problem, state, f0, slope, search, replies)
             if trial is not None:
+                trial = advance(state, state.theta + direction, g)  # a replay has the Master's bits now
                 update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
                 if eta == 1.0:
                     return Step(eta, replace(algorithm.absorb(problem, trial, update), updated=trial.t))
@@ -145,13 +141,13 @@ def _accepted(
 ) -> bool:  # fmt: skip
     """Whether cost and slope are low enough; in a replay, the Master's choice settles what may be a tie."""
     accepted = all(by <= 0 for by in missed)
-    if (follow := FOLLOWED.get()) is None:
+    if (lead := LEAD.get()) is None:
         return accepted
     pull = np.linalg.norm(search.direction) * np.linalg.norm(problem.l2 * state.theta)
     rounding = [TIE * max(1.0, abs(here[0])), TIE * (abs(here[1]) + float(pull))]
     near = list(zip(missed, rounding, strict=False))
     if all(by <= most for by, most in near) and any(by > -most for by, most in near):
-        return follow(state.theta + eta * search.direction)
+        return lead.agrees(state.theta + eta * search.direction)
     return accepted
 
 

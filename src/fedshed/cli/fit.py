@@ -52,6 +52,9 @@ def fit(
     ] = "model",
     level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
     exp: Annotated[bool, typer.Option("--exp", help="Odds ratios, rate ratios: exp(coef).")] = False,
+    protected: Annotated[
+        bool, typer.Option("--protected", help="By masked sums that every site verifies; simulated here.")
+    ] = False,
     out: Annotated[Path, option("Folder for model, plot, trace and report.")] = Path("results/fit"),
     report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
@@ -67,6 +70,7 @@ def fit(
     from fedshed.fitting.fit import fit as run
     from fedshed.inference import FewSitesWarning
     from fedshed.inference.result import RowRobust
+    from fedshed.preparation.protected import listed
     from fedshed.report import Recorder, Rerun, versions
 
     study = given.asked(context, l2, intercept)
@@ -74,6 +78,7 @@ def fit(
     place = report or out / "report.html"
     check_file(place)
     frames = given.tables(tables, study)
+    study = listed(study, frames) if protected or study.protected else study
     shown = _chosen_errors(errors, robust)
     _check_errors(level, shown == "site", len(frames))
     by_rows: Any = shown if shown in get_args(RowRobust) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -11,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
+from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
@@ -45,6 +47,10 @@ from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
 from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
+NO_RULES: dict[str, Any] = {
+    "min_rows": 1, "min_rows_per_class": 1, "min_rows_per_level": 1, "max_parameters_per_row": ENOUGH,
+    "effective_rows": 1, "max_deviance": ENOUGH,
+}  # fmt: skip
 
 
 class Item(Struct, frozen=True):
@@ -82,14 +88,19 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     file = file or StudyFile(Study(family="logistic", target=target or _last(path, frame)), (site.name,))
     if site.name not in file.sites:
         raise ConfigError(f"site {site.name!r} is not one of the study's sites {list(file.sites)}")
+    protected = file.study.protected
     schema, plan, ready, told, broken = _alone(file.study, site, frame)
+    broken = [] if protected else broken  # rules for what leaves a site alone, which is nothing
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
-    algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
+    if protected and file.algorithm == "auto":
+        algorithm, why = choose_summable(problem.n)
+    else:
+        algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     known = tables.table_hash(site, path.resolve().parent, freeze(frame))
     facts = design_facts(plan, *plan.build(frame))
-    if file.algorithm == "auto":
+    if file.algorithm == "auto" and not protected:
         record = ledger_of(path, site).tables.get(known, TableRecord())
         cells = ready.rows * columns_used(record, facts.columns, facts.parameters)
         left = site.disclosure.max_curvature * cells - record.curvature
@@ -101,7 +112,8 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
         count = 3 * len(plan.names)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
     if not broken:
-        items += _rehearsed(path, site, plan, problem, algorithm, file.row_errors)
+        rules = NO_RULES if protected else {}
+        items += _rehearsed(path, _lenient(site, rules), plan, problem, algorithm, file.row_errors)
     return Review(
         site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken,
         why.partition(":")[0], file.terms.most_points(algorithm), problem.n,
@@ -130,6 +142,10 @@ def _rehearsed(
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
         return [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
+
+
+def _lenient(site: SiteFile, rules: Mapping[str, Any]) -> SiteFile:
+    return replace(site, disclosure=replace(site.disclosure, **rules))
 
 
 def _alone(

@@ -24,7 +24,7 @@ from fedshed.exchange.reply_checks import MOST_HESSIANS, unusable
 from fedshed.objectives import family_of
 from fedshed.protocol import codec
 from fedshed.protocol.codec import Reply, codec_of
-from fedshed.protocol.conversation import AgentId, Ask, Conversation, Flow, Problem, Replies
+from fedshed.protocol.conversation import LEAD, AgentId, Ask, Conversation, Flow, Problem, Replies
 
 R = TypeVar("R")
 
@@ -115,6 +115,8 @@ class Wire:
         common = self._codec.encode_common(self._run, number, ask.parts)
         payloads = {i: self._codec.encode_request(common, mine) for i, mine in sorted(ask.each.items())}
         arrived = [(i, data) for i, data in self._transport.exchange(payloads) if i in self.sites]
+        if (lead := LEAD.get()) is not None:  # a replay goes on from the Master's bits
+            lead.adopt(ask.parts)
         replies = [(i, reply) for i, data in arrived if (reply := self._decoded(number, i, data))]
         current = [(i, r) for i, r in replies if i in payloads and (r.run, r.number) == (self._run, number)]
         with np.errstate(over="ignore", invalid="ignore"):  # numbers too large are no contradiction

@@ -82,6 +82,7 @@ class TableRows(ObjectiveRows):
 class Taken(Struct, frozen=True):
     """The sums of an exchange, before the replay has gone on from them."""
 
+    asked: list[Any]  # the parts of the Master's request
     public: bytes
     totals: Totals
 
@@ -142,7 +143,8 @@ class SiteSteps:
     def take(self, label: int, payload: bytes, public: bytes, totals: Totals) -> None:
         """Take the sums of an exchange; the replay goes on from them when the next request is known."""
         self._advance(label, payload)
-        self._taken = Taken(public, totals)
+        asked = self.tables.codec(label).decode_request(payload).parts
+        self._taken = Taken(asked, public, totals)
 
     def close(self) -> None:
         """End the replay."""
@@ -154,14 +156,14 @@ class SiteSteps:
             return
         own, taken = self._awaited(), self._taken
         reply = self.tables.reply(own.label, own.payload, taken.public, taken.totals)
-        self._follower.answer(reply, *self._hints(label, payload))
+        self._follower.answer(reply, taken.asked, self._points(label, payload))
         self._taken = None
 
-    def _hints(self, label: int, payload: bytes) -> tuple[list[Vector], Any]:
-        """The points of the Master's request, and the units they are compared in."""
+    def _points(self, label: int, payload: bytes) -> list[Vector]:
+        """The points of the Master's next request."""
         if label == PREPARATION or self.tables.playing is None:
-            return [], 1.0
-        return points_of(self.tables.codec(label).decode_request(payload)), self.tables.units(label)
+            return []
+        return points_of(self.tables.codec(label).decode_request(payload))
 
     def _awaited(self) -> Asked:
         if self._follower.asked is None:

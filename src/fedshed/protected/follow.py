@@ -15,9 +15,10 @@ import numpy as np
 from msgspec import Struct
 
 from fedshed._utils.errors import Error, ProtocolError
-from fedshed.algorithms.linesearch import FOLLOWED
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.threads import HELD
+from fedshed.protocol.conversation import LEAD
+from fedshed.protocol.messages import Message
 
 Exchange: TypeAlias = Callable[[int, bytes], bytes]  # conversation and request: the reply of all
 Procedure: TypeAlias = Callable[[Exchange], Any]
@@ -39,13 +40,14 @@ class _Closed(BaseException):  # no error of the procedure's own, so that nothin
 class Follower:
     """A procedure at its next request; `answer` lets it go on to the one after that.
 
-    `hints` are the points of the Master's next request, and `units` the sizes of the columns: where a step
-    size is accepted or not by rounding alone, the Master's choice is taken.
+    On another processor a replay differs in its last bits, and these would grow.  So it takes over the bits
+    of the Master's request once that was found to be the same (`asked`), and where a step size is accepted or
+    not by rounding alone, the Master's choice, which the points of its `following` request show.
     """
 
     def __init__(self, procedure: Procedure) -> None:
-        self._procedure, self._hints = procedure, list[Vector]()
-        self._units: Units = 1.0
+        self._procedure = procedure
+        self._asked, self._following = list[Message](), list[Vector]()
         self._requests: SimpleQueue[Asked | None] = SimpleQueue()
         self._replies: SimpleQueue[bytes | None] = SimpleQueue()
         self.result: Any = None
@@ -54,11 +56,11 @@ class Follower:
         self._thread.start()
         self.asked: Asked | None = self._requests.get()
 
-    def answer(self, reply: bytes, hints: Sequence[Vector] = (), units: Units = 1.0) -> None:
+    def answer(self, reply: bytes, asked: Sequence[Message] = (), following: Sequence[Vector] = ()) -> None:
         """Give the reply of all to the request that is waited for."""
         if self.asked is None:
             raise ProtocolError("the study has come to its end; nothing more is answered")
-        self._hints, self._units = list(hints), units
+        self._asked, self._following = list(asked), list(following)
         self._replies.put(reply)
         self.asked = self._requests.get()
 
@@ -71,7 +73,7 @@ class Follower:
 
     def _run(self) -> None:
         HELD.set(True)  # by whoever asks, who waits meanwhile
-        FOLLOWED.set(self._hinted)
+        LEAD.set(self)
         try:
             self.result = self._procedure(self._exchange)
         except _Closed:
@@ -87,8 +89,17 @@ class Follower:
             raise _Closed
         return reply
 
-    def _hinted(self, theta: Vector) -> bool:
-        return any(same_point(theta, hint, self._units) for hint in self._hints)
+    def adopt(self, parts: Sequence[Message]) -> None:
+        """Overwrite the arrays of a request of one's own with the bits of the Master's."""
+        for own, other in zip(parts, self._asked, strict=False):
+            for name in own.__struct_fields__:
+                mine, theirs = getattr(own, name), getattr(other, name)
+                if isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray):
+                    _overwrite(mine, theirs)
+
+    def agrees(self, theta: Vector) -> bool:
+        """Whether the Master's next request is about this very point."""
+        return any(np.array_equal(theta, point) for point in self._following)
 
 
 def same_point(own: Vector, other: Vector, units: Units = 1.0) -> bool:
@@ -102,6 +113,17 @@ def same_point(own: Vector, other: Vector, units: Units = 1.0) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         size = max(1.0, float(np.abs(scale * own).max(initial=0.0)))
         return bool(np.abs(scale * (own - other)).max(initial=0.0) <= NEAR * size)
+
+
+def _overwrite(array: Vector, other: Vector) -> None:
+    """Write into an array whose owner has closed it against mistakes."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    frozen = not owner.flags.writeable
+    owner.flags.writeable = array.flags.writeable = True
+    array[...] = other
+    owner.flags.writeable = array.flags.writeable = not frozen
 
 
 def ended(follower: Follower) -> Error:

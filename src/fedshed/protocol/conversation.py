@@ -7,8 +7,9 @@ a function of its cache and the request.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -84,6 +85,21 @@ Replies: TypeAlias = Mapping[AgentId, Sequence[Any]]  # the silent are absent; o
 R = TypeVar("R")
 M = TypeVar("M", bound=Message)
 Flow: TypeAlias = Generator[Ask, Replies, R]
+
+
+class Lead(Protocol):
+    """The Master, as a site knows it that replays what the Master does (fedshed.protected.follow)."""
+
+    def adopt(self, parts: Sequence[Message]) -> None:
+        """Overwrite the arrays of a request of one's own with the bits of the Master's."""
+        ...
+
+    def agrees(self, theta: Vector) -> bool:
+        """Whether the Master's next request is about this very point."""
+        ...
+
+
+LEAD: ContextVar[Lead | None] = ContextVar("lead", default=None)  # None at the Master itself
 
 
 class Agent(Struct, frozen=True):
