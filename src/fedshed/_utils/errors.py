@@ -10,7 +10,16 @@ class DataError(Error, ValueError):
 
 
 class QuotingError(DataError):
-    """A DataError that quotes a value of the table, for whoever holds that table only."""
+    """A DataError that quotes a value of the table, for whoever holds that table only.
+
+    `told` is what others are told.
+    """
+
+    def __init__(
+        self, message: str, told: str = "its table has a level that was not agreed on; prepare again"
+    ) -> None:
+        super().__init__(message)
+        self.told = told
 
 
 class UnreadableError(DataError):

@@ -93,12 +93,13 @@ def column_scales(problem: Problem) -> Vector:
     return np.tile(roots, problem.n // len(roots))
 
 
-def scaling_of(problem: Problem, weight: float) -> Scaling:
-    """The scaling of a site of this weight, by what is public of a problem."""
+def scaling_of(problem: Problem, weight: float, null: bool = False) -> Scaling:
+    """The scaling of a site of this weight, by what is public of a problem, or of it without its columns."""
     family = family_of(problem.loss)
     bounded = family.classified or family.grouped
     total = sum(problem.weights.values())
-    return Scaling(weight, total, column_scales(problem), bounded or family.quadratic, not bounded)
+    columns = None if null else column_scales(problem)
+    return Scaling(weight, total, columns, bounded or family.quadratic, not bounded)
 
 
 def _fields(

@@ -185,6 +185,8 @@ def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:
     union = in_order({level for field in fields for level in field.levels})
     declared = common_order(field.levels for field in fields if field.ordered) or ()
     union = (*declared, *(level for level in union if level not in set(declared)))
+    if column in study.levels:
+        union = study.levels_of(column)
     if len(union) > study.max_levels or any(len(level) > LONGEST for level in union):
         raise DataError(
             f"column {column!r} has {len(union)} levels over all sites, of which max_levels = "
@@ -204,16 +206,23 @@ def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:
 
 
 def _known_references(study: Study, categories: list[str]) -> None:
-    for column in study.references:
-        if column not in categories:
-            raise ConfigError(
-                f"references names {column!r}, which is no category of the model; list it under categories "
-                f"if it holds numbers{closest(column, categories)}"
-            )
+    for name in ("references", "levels"):
+        for column in getattr(study, name):
+            if column not in categories:
+                raise ConfigError(
+                    f"{name} names {column!r}, which is no category of the model; list it under categories "
+                    f"if it holds numbers{closest(column, categories)}"
+                )
 
 
 def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
     if not study.classified:
         return None
     found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
-    return common_classes(family_of(study.loss), found)
+    classes = common_classes(family_of(study.loss), found)
+    if study.classes and classes is not None and len(classes) < len(study.classes):
+        lacks = next(label for label in study.classes if label not in classes)
+        raise ConfigError(
+            f"classes lists {lacks!r}, which no site has in column {study.target!r}; leave it out"
+        )
+    return classes

@@ -52,12 +52,15 @@ def _impossible(study: Study, name: str, levels: tuple[str, ...]) -> bool:
         len(set(levels)) < len(levels)
         or len(levels) > study.max_levels
         or (reference is not None and levels[:1] != (reference,))
+        or (name in study.levels and sorted(levels) != sorted(study.levels_of(name)))
     )
 
 
 def _possible_classes(study: Study, plan: DesignPlan) -> bool:
     if plan.classes is None or not study.classified:
         return plan.classes is None and not study.classified
+    if study.classes and set(plan.classes) != set(study.classes):
+        return False
     many = family_of(study.loss).classes == "many"
     ordered = list(plan.classes) == sorted(plan.classes, key=lambda value: (isinstance(value, str), value))
     return ordered and len(set(plan.classes)) == len(plan.classes) and (many or len(plan.classes) == 2) and (

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedshed._utils.errors import DataError
+from fedshed._utils.errors import DataError, QuotingError
 from fedshed.objectives.families import family_of
 from fedshed.preparation import formulas
 from fedshed.preparation.messages import Field, Schema
-from fedshed.preparation.plan import complete_rows
+from fedshed.preparation.plan import Label, complete_rows
 from fedshed.preparation.responses import event, labels, positive_rows
 from fedshed.preparation.study import MOST_COLUMNS, Study
-from fedshed.tables.frames import LONGEST, Column, Frame, in_order
+from fedshed.tables.frames import LONGEST, Column, Frame, Kind, in_order
 
 MOST_CLASSES = 100
 MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
+
+
+_WORDS = {"number": "numbers", "category": "text or codes", "boolean": "booleans"}
+
+
+def in_words(kind: Kind) -> str:
+    """What a column of this kind holds."""
+    return _WORDS[kind]
 
 
 def describe(study: Study, frame: Frame, least: int = 1) -> Schema:
@@ -22,8 +30,8 @@ def describe(study: Study, frame: Frame, least: int = 1) -> Schema:
 
     A positive value of the target that fewer than `least` rows have is not named.
     """
-    read = _read(study, frame)
-    used, complete = _used(study, read)
+    read = read_columns(study, frame)
+    used, complete = rows_to_use(study, read)
     fields = [_field(study, name, column, used[name]) for name, column in read.items()]
     classes = _labels(study, used[study.target]) if study.classified else ()
     excluded = tuple(name for name in study.exclude if name in frame.names)
@@ -37,8 +45,8 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     named = {field.name for field in schema.fields if field.levels} | (
         {study.target} if schema.labels else set()
     )
-    read = _read(study, frame)
-    used, _ = _used(study, read)
+    read = read_columns(study, frame)
+    used, _ = rows_to_use(study, read)
     fewest = {name: _fewest(used[name]) for name in used if name in named}
     counts = _positive_rows(study, frame, read)
     if schema.positive:
@@ -57,11 +65,12 @@ def _fewest(column: Column) -> int:
     return int(np.unique(there, return_counts=True)[1].min(initial=len(there)))
 
 
-def _read(study: Study, frame: Frame) -> dict[str, Column]:
+def read_columns(study: Study, frame: Frame) -> dict[str, Column]:
+    """The columns that a study uses, each as the kind that the study makes of it."""
     return {name: _typed(study, name, frame) for name in (*study.beside, *predictors(study, frame))}
 
 
-def _used(study: Study, read: dict[str, Column]) -> tuple[dict[str, Column], int]:
+def rows_to_use(study: Study, read: dict[str, Column]) -> tuple[dict[str, Column], int]:
     """The columns in the rows that will be used, and how many rows are complete."""
     kept = complete_rows(read)
     drop = study.missing == "drop"
@@ -100,13 +109,14 @@ def _typed(study: Study, name: str, frame: Frame) -> Column:
 def is_category(study: Study, name: str) -> bool:
     """Whether the study itself calls a column a category."""
     in_formula = formulas.formula_of(study).categories if study.formula else ()
-    return name in study.categories or name in in_formula or name == study.site
+    return name in study.categories or name in in_formula or name == study.site or name in study.levels
 
 
 def text_columns(study: Study) -> tuple[str, ...]:
     """The columns whose numbers are codes: where a file is read, as they are written."""
     in_formula = formulas.formula_of(study).categories if study.formula is not None else frozenset[str]()
-    return tuple(sorted({*study.categories, *in_formula, *([study.site] if study.site else [])}))
+    named = {*study.categories, *study.levels, *in_formula, *([study.site] if study.site else [])}
+    return tuple(sorted(named))
 
 
 def _check_text(name: str, column: Column) -> None:
@@ -146,6 +156,8 @@ def _field(study: Study, name: str, column: Column, used: Column) -> Field:
     try:
         levels = _levels(study, name, used)
         return Field(name, column.kind, missing, levels, "", column.ordered, column.from_numbers)
+    except QuotingError:
+        raise
     except DataError as error:
         return Field(name, column.kind, missing, problem=str(error))
 
@@ -154,6 +166,8 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
     """The levels of a predictor that is a category, in their order; few and short."""
     if column.kind == "number" or name in study.beside:
         return ()
+    if name in study.levels:
+        refuse_unlisted(study, name, column)
     there = int((~column.missing).sum())
     if looks_like_identifier(len(column.levels), there) and not is_category(study, name):
         raise DataError(identifier(study, name, len(column.levels), there))
@@ -167,6 +181,28 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
     occurring = set(column.values[~column.missing].tolist())
     levels = tuple(level for j, level in enumerate(column.levels) if j in occurring)
     return levels if column.ordered else in_order(levels)
+
+
+def refuse_unlisted(study: Study, name: str, column: Column) -> None:
+    """Refuse a level that the study does not list; only the site itself is told which."""
+    mine, listed = column.as_category(), set(study.levels_of(name))
+    occurring = np.unique(mine.values[~mine.missing]).tolist()
+    for level in (mine.levels[j] for j in occurring):
+        if level not in listed:
+            told = f"column {name!r} has a level that the study does not list; its own log names it"
+            raise QuotingError(
+                f"column {name!r} has the level {level!r}, which the study does not list; correct those "
+                "rows, or list it in the study (levels = ...)", told,
+            )  # fmt: skip
+
+
+def refuse_other_classes(study: Study, found: tuple[Label, ...]) -> None:
+    """Refuse a class of the target that the study does not list, where it lists them."""
+    if study.classes and any(label not in study.classes for label in found):
+        raise DataError(
+            f"the target {study.target!r} has a class that the study does not list; correct those rows, or "
+            "list it in the study (classes = ...)"
+        )
 
 
 def looks_like_identifier(levels: int, rows: int) -> bool:
@@ -187,6 +223,7 @@ def identifier(study: Study, name: str, levels: int, rows: int) -> str:
 def _labels(study: Study, column: Column) -> tuple[bool | int | float | str, ...]:
     """The classes of the target, if they are few: the values of one that measures something never leave."""
     found, numbers = labels(column), "choose a family for numbers (linear, poisson, gamma)"
+    refuse_other_classes(study, found)
     if family_of(study.loss).classes == "two" and len(found) > 2:
         raise DataError(
             f"the target {study.target!r} has {len(found)} different values, but the {study.family} family "

@@ -85,7 +85,7 @@ class GuardedPreparer:
         asked = CODEC.decode_request(payload).parts
         if len(asked) != 1:
             raise ProtocolError("a request of the preparation has one part")
-        reply = b"" if self._few else self._masked(self._preparer.handle(payload), self._named(asked))
+        reply = b"" if self._few else self._masked(self._preparer.handle(payload), asked)
         parts = CODEC.decode_reply(reply).parts if reply else []
         found = (self._objections(*pair) for pair in zip(asked[: len(parts)], parts, strict=True))
         broken = [*self._few, *chain.from_iterable(found)]
@@ -121,9 +121,10 @@ class GuardedPreparer:
         except Error:  # of a formula that cannot be read
             return study.beside
 
-    def _masked(self, reply: bytes, columns: Sequence[str]) -> bytes:
-        """The reply without counts of so few rows that they would tell of these."""
-        answer, least = CODEC.decode_reply(reply), self._gate.policy.min_rows_per_level
+    def _masked(self, reply: bytes, asked: list[Any]) -> bytes:
+        """The reply without counts of so few rows that they would tell of these; sums tell of all sites."""
+        answer, columns = CODEC.decode_reply(reply), self._named(asked)
+        least = 1 if _study(asked).protected else self._gate.policy.min_rows_per_level
         return CODEC.encode_reply(
             replace(answer, parts=[masked(part, least, columns) for part in answer.parts])
         )
@@ -134,7 +135,8 @@ class GuardedPreparer:
         if isinstance(answer, Refused):
             return []
         if isinstance(answer, Schema):
-            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
+            named = {} if asked.study.protected else rarest(asked.study, self._frame, answer)
+            return policy.unnameable(named, asked.study.target)
         plan, tallied = asked.plan, isinstance(answer, Tallies)
         table, design = self._preparer.stand_in(plan) if tallied else self._preparer.built(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)

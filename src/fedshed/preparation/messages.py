@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeAlias
 
+import msgspec
+import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from fedshed.linalg.arrays import Scalars
+from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.study import Study
 from fedshed.protocol.codec import Codec
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
+from fedshed.protocol.sums import FINE, NOTHING, SAME, TOTAL, Numbers, Rule, Scaling
 from fedshed.tables.frames import Kind
 
 Hidden: TypeAlias = Annotated[int, Meta(gt=-(2**31), lt=2**31)]  # a count; -m: fewer than m
@@ -66,6 +71,36 @@ class Field(Struct, frozen=True, array_like=True):
     from_numbers: bool = False
 
 
+class _Fields(Struct, frozen=True):
+    """Columns that are alike at all sites, but for how many rows miss them."""
+
+    def split(self, message: Any, name: str, scaling: Scaling) -> tuple[Any, Numbers | None]:
+        """The columns, and their counts."""
+        fields = message.fields
+        counts = np.array([field.missing for field in fields], dtype=np.float64)
+        return msgspec.to_builtins([replace(field, missing=0) for field in fields]), Numbers(counts)
+
+    def join(self, public: Any, totals: Vector, kind: Any, scaling: Scaling) -> Any:
+        """The columns with the counts of all sites."""
+        pairs = zip(msgspec.convert(public, kind), totals.tolist(), strict=True)
+        return tuple(replace(field, missing=round(count)) for field, count in pairs)
+
+
+class _Missing(Struct, frozen=True):
+    """In how many rows each column is missing: the columns are the same at all sites."""
+
+    def split(self, message: Any, name: str, scaling: Scaling) -> tuple[Any, Numbers | None]:
+        """The columns, and their counts."""
+        return [column for column, _ in message.missing], Numbers(
+            np.array([count for _, count in message.missing], dtype=np.float64)
+        )
+
+    def join(self, public: Any, totals: Vector, kind: Any, scaling: Scaling) -> Any:
+        """The columns that some rows miss."""
+        counts = [round(count) for count in totals.tolist()]
+        return tuple((column, count) for column, count in zip(public, counts, strict=True) if count)
+
+
 class Schema(Message, frozen=True):
     """A site's table: its rows, those without a missing value, the columns used, and the target's classes."""
 
@@ -75,6 +110,11 @@ class Schema(Message, frozen=True):
     labels: tuple[Label, ...] = ()
     excluded: tuple[str, ...] = ()  # of the columns that the study excludes, those that are there
     positive: tuple[Count, ...] = ()  # places of the study's positive values that the target has here
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {
+        "rows": TOTAL, "complete": TOTAL, "fields": _Fields(), "labels": SAME, "excluded": SAME,
+        "positive": SAME,
+    }  # fmt: skip
 
 
 class Ready(Message, frozen=True):
@@ -100,6 +140,12 @@ class Ready(Message, frozen=True):
     means: Scalars | None = None
     variances: Scalars | None = None
 
+    adds: ClassVar[Mapping[str, Rule] | None] = {
+        "rows": TOTAL, "dropped": TOTAL, "weight": TOTAL, "names": SAME, "terms": SAME, "constant": SAME,
+        "sums": FINE, "missing": _Missing(), "digest": SAME, "measured": SAME, "means": NOTHING,
+        "variances": NOTHING,
+    }  # fmt: skip
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rows < 1 or self.weight <= 0:
@@ -118,6 +164,8 @@ class Deviations(Message, frozen=True):
     sums: Scalars
     squares: Scalars
 
+    adds: ClassVar[Mapping[str, Rule] | None] = {"sums": FINE, "squares": FINE}
+
 
 class Values(Message, frozen=True):
     """The value that each design column asked for has in every row."""
@@ -135,11 +183,15 @@ class Tallies(Message, frozen=True):
     blocks: Scalars
     sizes: tuple[Count, ...]
 
+    adds: ClassVar[Mapping[str, Rule] | None] = {"sums": FINE, "blocks": NOTHING, "sizes": SAME}
+
 
 class Refused(Message, frozen=True):
     """A site cannot go on, and why: a sentence without any of its values."""
 
     reason: str
+
+    refuses: ClassVar[str] = "reason"
 
 
 MESSAGES = (Describe, Build, Spread, Constants, Tally, Schema, Ready, Deviations, Values, Tallies, Refused)

@@ -18,6 +18,7 @@ from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import answer_checks, formulas, scaling, tallies
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
+from fedshed.preparation.approved import check_protected
 from fedshed.preparation.messages import (
     MESSAGES,
     Build,
@@ -55,6 +56,8 @@ class Preparation(Conversation, frozen=True):
         """The plan, and what each site said of its table."""
         if study.formula is not None:
             formulas.formula_of(study)  # a formula that cannot be used is nobody's table's fault
+        if study.protected:
+            check_protected(study)
         schemas = yield from self._answers(Describe(study), Schema, problem)
         for site, schema in schemas.items():
             answer_checks.of_schema(study, site, schema)
@@ -64,15 +67,19 @@ class Preparation(Conversation, frozen=True):
             answer_checks.of_ready(plan, site, schemas[site], each)
         notes = (*of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
-        same = yield from self._constants(plan, ready, problem)
-        if not study.standardize:
+        same = set[int]() if study.protected else (yield from self._constants(plan, ready, problem))
+        if not (study.standardize or study.protected):
             return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
         for site, found in spread.items():
             answer_checks.of_deviations(site, ready[site], found, len(plan.names))
-        plan = scaling.standardised(plan, ready, means, spread, same)
-        again = yield from self._answers(Build(plan), Ready, problem)
+        again = ready
+        if study.protected:
+            same = scaling.without_spread(plan, ready, means, spread)
+        if study.standardize:
+            plan = scaling.standardised(plan, ready, means, spread, same)
+            again = yield from self._answers(Build(plan), Ready, problem)
         for site, each in again.items():
             answer_checks.same_table(site, ready[site], each)
         told = {i: scaling.told(plan, means, ready[i], spread[i], again[i]) for i in again}

@@ -19,6 +19,7 @@ from fedshed.preparation.plan import DesignPlan
 from fedshed.tables.stored import Table
 
 FAR = 1e8  # scales from 0
+ROUNDING = 1e-14  # of the mean: a smaller standard deviation is that of rounding
 
 
 def sums(table: Table) -> Scalars:
@@ -59,24 +60,44 @@ def standardised(
     s is the standard deviation over all rows (divided by N, not N - 1).  Without an intercept nothing is
     moved, m = 0: the model would be another.
     """
-    weight, width = _total(ready), len(plan.names)
-    shift = sum(_sized(site, each.sums, width) for site, each in sorted(found.items())) / weight
-    squares = sum(_sized(site, each.squares, width) for site, each in sorted(found.items())) / weight
-    scales = np.sqrt(np.maximum(squares - shift**2, 0.0))
+    width = len(plan.names)
+    shift, scales = _spread(plan, ready, found)
     scales[[j for j in range(width) if j in same or scales[j] == 0.0]] = 1.0
     centres = about + shift if plan.intercept else np.zeros(width)
     return replace(plan, centres=tuple(centres.tolist()), scales=tuple(scales.tolist()))
 
 
+def without_spread(
+    plan: DesignPlan, ready: Mapping[str, Ready], about: Scalars, found: Mapping[str, Deviations]
+) -> set[int]:
+    """The columns whose standard deviation over all rows is 0; refused unless they are penalised."""
+    shift, deviations = _spread(plan, ready, found)
+    same = set(np.flatnonzero(deviations <= ROUNDING * np.abs(about + shift)).tolist())
+    _refuse_unpenalised(plan, same)
+    return same
+
+
+def _spread(
+    plan: DesignPlan, ready: Mapping[str, Ready], found: Mapping[str, Deviations]
+) -> tuple[Scalars, Scalars]:
+    """The mean of x - m and the standard deviation of each column over all sites."""
+    weight, width = _total(ready), len(plan.names)
+    shift = sum(_sized(site, each.sums, width) for site, each in sorted(found.items())) / weight
+    squares = sum(_sized(site, each.squares, width) for site, each in sorted(found.items())) / weight
+    return np.asarray(shift), np.sqrt(np.maximum(squares - shift**2, 0.0))
+
+
 def told(plan: DesignPlan, about: Scalars, before: Ready, found: Deviations, now: Ready) -> Told:
-    """A site's second answer, with the mean squares of its standardised columns from its deviations.
+    """A site's last answer, with the mean squares of its columns, standardised or not, from its deviations.
 
     sum w (x - c)^2 = B - 2 (c - m) A + (c - m)^2 W, where A and B are the sums of x - m and (x - m)^2.
     """
-    centres, scales = np.array(plan.centres), np.array(plan.scales)
+    centres = np.zeros(len(about)) if plan.centres is None else np.array(plan.centres)
+    scales = np.ones(len(about)) if plan.scales is None else np.array(plan.scales)
     d = centres - about
     squares = (found.squares - 2 * d * found.sums + d**2 * before.weight) / before.weight / scales**2
-    squares[np.abs(about) > FAR * scales] = np.nan  # x - c has lost its digits there
+    if plan.centres is not None:
+        squares[np.abs(about) > FAR * scales] = np.nan  # x - c has lost its digits there
     return Told(**{name: getattr(now, name) for name in Ready.__struct_fields__}, squares=squares)
 
 
@@ -98,13 +119,17 @@ def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[s
     """Those of `columns`, constant at each site, that are so over all; refused unless they are penalised."""
     rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
     same = {j for j, values in zip(columns, rows.T, strict=True) if (values == values[0]).all()}
+    _refuse_unpenalised(plan, same)
+    return same
+
+
+def _refuse_unpenalised(plan: DesignPlan, same: set[int]) -> None:
     unpenalised = [plan.names[j] for j in sorted(same) if plan.l2()[j] == 0]
     if plan.intercept and unpenalised:
         raise DataError(
             f"{unpenalised[0]!r} is the same in every row of every site, so collinear with the intercept; "
             "leave it out, or give it l2 > 0"
         )
-    return same
 
 
 def _weights(table: Table) -> NDArray[np.float64]:

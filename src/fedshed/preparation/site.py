@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, ProtocolError, QuotingError
 from fedshed.preparation import formulas, scaling, tallies, units
+from fedshed.preparation.approved import approved_schema
 from fedshed.preparation.derived import check_plan
 from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design, numbers
@@ -109,8 +110,9 @@ class Preparer:
     def _answer(self, part: Any) -> Message:
         try:
             return self._reply(part)
-        except QuotingError:
-            return Refused("its table has a level that was not agreed on; prepare again")
+        except QuotingError as error:
+            log.error("site %r: %s", self.name, error)
+            return Refused(error.told)
         except Error as error:
             return Refused(str(error))
         except UNEXPECTED as error:
@@ -125,6 +127,8 @@ class Preparer:
         if self._study is not None and _study(part) != self._study:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
+            if part.study.protected:
+                return approved_schema(part.study, self.frame)
             return describe(part.study, self.frame, self.named)
         if self._study is not None:
             check_plan(self._study, self.frame, part.plan)
@@ -134,23 +138,25 @@ class Preparer:
             return self.ready(part.plan)
         if isinstance(part, Spread):
             return scaling.deviations(self.table(part.plan), part.means)
+        if part.plan.study.protected:
+            raise DataError("was asked for values of its columns, which a protected study does not need")
         return self._values(part)
 
     def ready(self, plan: DesignPlan) -> Ready:
-        """That the design is built, and what the Master needs to know of it."""
+        """That the design is built, and what the Master needs to know of it: of a protected study, sums."""
         table, design = self.built(plan)
-        rows = len(table.y)
-        measured = units.moments(plan, self.frame, table.weights) if plan.scales is None else ()
+        rows, protected, first = len(table.y), plan.study.protected, plan.scales is None
+        measured = units.moments(plan, self.frame, table.weights) if first and not protected else ()
         return Ready(
             rows,
             self.frame.rows - rows,
             float(rows if table.weights is None else np.sum(table.weights)),
             design.names,
             design.terms,
-            scaling.constant(table),
-            scaling.sums(table) if plan.study.standardize and plan.scales is None else None,
-            self._missing(plan) if self.frame.rows > rows else (),
-            self._digest(plan, table),
+            () if protected else scaling.constant(table),
+            scaling.sums(table) if first and (plan.study.standardize or protected) else None,
+            self._missing(plan) if protected or self.frame.rows > rows else (),
+            "" if protected else self._digest(plan, table),
             *measured,
         )
 
@@ -162,9 +168,9 @@ class Preparer:
         return mark.hexdigest()
 
     def _missing(self, plan: DesignPlan) -> tuple[tuple[str, int], ...]:
-        """In how many rows each column is missing, where it is in some."""
+        """In how many rows each column is missing, where it is in some; all columns of a protected study."""
         counts = [(c, int(self.frame.column(c).missing.sum())) for c in (*plan.study.beside, *plan.columns)]
-        return tuple((column, count) for column, count in counts if count)
+        return tuple((column, count) for column, count in counts if count or plan.study.protected)
 
     def _values(self, part: Constants) -> Values:
         """The values of columns that do not vary here, and of no others: they would be a row's."""

@@ -15,6 +15,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.tables.frames import level_text
 
 Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
@@ -62,18 +63,31 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     intercept: bool = True
     l2: float | dict[str, float] = 0.0
     max_levels: int = 1000
+    levels: dict[str, tuple[Level, ...]] = {}  # of each category: no other may occur; the reference first
+    classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
+    protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
             force_setattr(self, "target", _left_side(self.formula))
         _known_words({name: getattr(self, name) for name in _WORDS})
-        for check in (_not_too_many, _one_way_to_say_it, _no_column_twice, _possible_numbers):
+        for check in (
+            _not_too_many,
+            _one_way_to_say_it,
+            _no_column_twice,
+            _possible_numbers,
+            _possible_lists,
+        ):
             check(self)
 
     @property
     def loss(self) -> str:
         """The loss of `fedshed.optimize`."""
         return loss_named(self.family)
+
+    def levels_of(self, column: str) -> tuple[str, ...]:
+        """The levels that the study lists for a column, as text."""
+        return tuple(map(level_text, self.levels[column]))
 
     @property
     def classified(self) -> bool:
@@ -175,9 +189,31 @@ def _no_column_twice(study: Study) -> None:
 
 
 def _not_too_many(study: Study) -> None:
-    for name in ("columns", "exclude", "positive", "categories", "references"):
+    for name in ("columns", "exclude", "positive", "categories", "references", "levels", "classes"):
         if len(getattr(study, name) or ()) > MOST_COLUMNS:
             raise ConfigError(f"{name} has more than {MOST_COLUMNS} entries; name fewer")
+
+
+def _possible_lists(study: Study) -> None:
+    """Levels and classes are two at least, each once, and the reference is one of them."""
+    for column in study.levels:
+        listed = study.levels_of(column)
+        if len(listed) < 2 or len(set(listed)) < len(listed):
+            raise ConfigError(f"levels of {column!r}: list two or more, each once")
+        reference = level_text(study.references.get(column, listed[0]))
+        if reference not in listed:
+            raise ConfigError(f"references: {reference!r} is not among the levels listed for {column!r}")
+    if not study.classes:
+        return
+    if not study.classified:
+        raise ConfigError(f"classes are for a target of classes, and the {study.family} family has numbers")
+    if study.positive:
+        raise ConfigError("give positive or classes, not both: with positive the classes are True and False")
+    kinds = {bool if isinstance(c, bool) else str if isinstance(c, str) else float for c in study.classes}
+    if len(kinds) > 1 or len(set(study.classes)) < max(2, len(study.classes)):
+        raise ConfigError("classes: list two or more, each once, all of them text or all of them numbers")
+    if family_of(study.loss).classes == "two" and len(study.classes) > 2:
+        raise ConfigError(f"the {study.family} family has two classes, not {len(study.classes)}")
 
 
 def _possible_numbers(study: Study) -> None:

@@ -1,0 +1,97 @@
+"""A protected study: what it must say itself, for nothing that depends on a site's rows leaves but sums."""
+
+from __future__ import annotations
+
+from fedshed._utils.errors import ConfigError, DataError
+from fedshed.preparation import formulas
+from fedshed.preparation.describe import (
+    in_words,
+    read_columns,
+    refuse_other_classes,
+    refuse_unlisted,
+    rows_to_use,
+    text_columns,
+)
+from fedshed.preparation.messages import Field, Schema
+from fedshed.preparation.plan import Label
+from fedshed.preparation.responses import labels
+from fedshed.preparation.study import Study
+from fedshed.preparation.transforms import Spline, begun
+from fedshed.tables.frames import Column, Frame, Kind
+
+
+def check_protected(study: Study) -> None:
+    """Refuse a study that would need to know more of the sites' tables than sums, with what to add to it."""
+    if study.columns is None and study.formula is None:
+        raise ConfigError(
+            "a protected study names its columns, for sites do not tell which they have; give columns or a "
+            "formula"
+        )
+    for column in (name for name in text_columns(study) if name in _predictors(study)):
+        if column not in study.levels:
+            raise ConfigError(
+                f"column {column!r} is a category, and a protected study lists the levels of each, for sites "
+                f"do not tell which they have; give levels = {{{column} = [...]}}"
+            )
+    if study.classified and not (study.classes or study.positive):
+        raise ConfigError(
+            f"a protected study lists the classes of its target {study.target!r}, for sites do not tell "
+            "which they have; give classes = [...] (or positive, the values that count as yes)"
+        )
+    for it in formulas.formula_of(study).transforms if study.formula is not None else ():
+        state = begun(it)
+        if isinstance(state, Spline) and not state.placed:
+            raise ConfigError(
+                f"term {it.term!r} of a protected study needs its knots, lower_bound and upper_bound, for "
+                "they would come from histograms, which are no sums; give all three in the formula"
+            )
+
+
+def approved_schema(study: Study, frame: Frame) -> Schema:
+    """The schema that the study itself gives, with this site's counts; another table is refused."""
+    check_protected(study)
+    read = read_columns(study, frame)
+    used, complete = rows_to_use(study, read)
+    if not complete:
+        raise DataError(
+            "no row is complete; leave out columns that are always missing, or leave out the site"
+        )
+    fields = tuple(_field(study, name, column, used[name]) for name, column in read.items())
+    positive = tuple(range(len(study.positive)))
+    return Schema(frame.rows, complete, fields, _classes(study, used[study.target]), (), positive)
+
+
+def _predictors(study: Study) -> tuple[str, ...]:
+    return formulas.formula_of(study).columns if study.formula is not None else study.columns or ()
+
+
+def _field(study: Study, name: str, column: Column, used: Column) -> Field:
+    kind = _kind(study, name)
+    if column.kind != kind and name != study.cluster:
+        remedy = "convert it" if kind == "number" or name == study.target else "correct the study"
+        listed = "" if name in study.beside else ", or list its levels in the study (levels = ...)"
+        raise DataError(
+            f"column {name!r} holds {in_words(column.kind)} here, and {in_words(kind)} by the study; "
+            f"{remedy}{listed if kind == 'number' else ''}"
+        )
+    levels = study.levels_of(name) if name in study.levels else ()
+    if levels:
+        refuse_unlisted(study, name, used)
+    return Field(name, kind, int(column.missing.sum()), levels)
+
+
+def _kind(study: Study, name: str) -> Kind:
+    """The kind of a column as the study has it: numbers, where it says nothing else."""
+    if name == study.target and study.classified:
+        if study.positive or isinstance(study.classes[0], bool):
+            return "boolean"
+        return "category" if isinstance(study.classes[0], str) else "number"
+    return "category" if name in study.levels or name == study.cluster else "number"
+
+
+def _classes(study: Study, target: Column) -> tuple[Label, ...]:
+    """The classes of the study, if the target has no others."""
+    if not study.classified:
+        return ()
+    refuse_other_classes(study, labels(target))
+    return (False, True) if study.positive else study.classes
