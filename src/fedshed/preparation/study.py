@@ -15,6 +15,8 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.preparation.private import check_private
+from fedshed.privacy.private import Privacy
 
 Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
@@ -62,12 +64,13 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     intercept: bool = True
     l2: float | dict[str, float] = 0.0
     max_levels: int = 1000
+    privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
             force_setattr(self, "target", _left_side(self.formula))
         _known_words({name: getattr(self, name) for name in _WORDS})
-        for check in (_not_too_many, _one_way_to_say_it, _no_column_twice, _possible_numbers):
+        for check in (_not_too_many, _one_way_to_say_it, _no_column_twice, _possible_numbers, check_private):
             check(self)
 
     @property

@@ -1,8 +1,8 @@
 """Discrete Gaussian noise in whole numbers, exactly: no float takes part, so no rounding tells anything.
 
 Canonne, Kamath and Steinke 2020, "The discrete Gaussian for differential privacy", Algorithms 1 to 3:
-rejection from a discrete Laplace, with coins whose odds are fractions of whole numbers.  From uniform bits the
-probability of each whole number x is proportional to exp(-x^2 / (2 sigma^2)) without any rounding.
+rejection from a discrete Laplace, with coins whose odds are fractions of whole numbers.  From uniform bits
+the probability of a whole number x is proportional to exp(-x^2 / (2 sigma^2)) without any rounding.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Neighbours are two tables of the same number of rows that differ in one row: the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import exp, expm1, log, log1p, pi, sqrt
 
 from fedshed._utils.errors import ConfigError
@@ -89,6 +90,7 @@ def epsilon_of(rho: float, delta: float) -> float:
     return high
 
 
+@lru_cache(maxsize=64)
 def rho_for(epsilon: float, delta: float) -> float:
     """The largest rho whose promise is (epsilon, delta).
 
