@@ -70,7 +70,7 @@ def fit(
     from fedshed.fitting.fit import fit as run
     from fedshed.inference import FewSitesWarning
     from fedshed.inference.result import RowRobust
-    from fedshed.preparation.protected import listed
+    from fedshed.preparation.approved import listed
     from fedshed.report import Recorder, Rerun, versions
 
     study = given.asked(context, l2, intercept)

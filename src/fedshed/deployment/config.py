@@ -17,7 +17,7 @@ from fedshed.fitting.protected_study import FEWEST, check_sites
 from fedshed.fitting.stages import PROTOCOL
 from fedshed.fitting.terms import Terms, check_points
 from fedshed.inference.result import Robust, RowRobust
-from fedshed.preparation.protected import check_protected
+from fedshed.preparation.approved import check_protected
 from fedshed.preparation.study import Study, study_of
 from fedshed.privacy.policy import Policy
 from fedshed.solve import validation as checks

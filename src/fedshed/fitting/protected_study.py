@@ -25,7 +25,7 @@ from fedshed.inference.result import RowRobust
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LinearModel
 from fedshed.preparation import Study
-from fedshed.preparation.protected import check_protected
+from fedshed.preparation.approved import check_protected
 from fedshed.preparation.protocol import preparers_of
 from fedshed.protected import Store
 from fedshed.protocol.codec import encode

@@ -15,6 +15,8 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.preparation.private import check_private
+from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
 
 Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
@@ -66,6 +68,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     levels: dict[str, tuple[Level, ...]] = {}  # of each category: no other may occur; the reference first
     classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
+    privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -77,6 +80,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _no_column_twice,
             _possible_numbers,
             _possible_lists,
+            check_private,
         ):
             check(self)
 
