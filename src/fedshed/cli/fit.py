@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedshed.fitting.model import Model
     from fedshed.inference import Summary
     from fedshed.inference.result import Robust
+    from fedshed.preparation import Study
     from fedshed.report import Recorder, Rerun
     from fedshed.solve.engine import Progress
 
@@ -70,7 +71,6 @@ def fit(
     from fedshed.fitting.fit import fit as run
     from fedshed.inference import FewSitesWarning
     from fedshed.inference.result import RowRobust
-    from fedshed.preparation.approved import listed
     from fedshed.report import Recorder, Rerun, versions
 
     study = given.asked(context, l2, intercept)
@@ -78,7 +78,7 @@ def fit(
     place = report or out / "report.html"
     check_file(place)
     frames = given.tables(tables, study)
-    study = listed(study, frames) if protected or study.protected else study
+    study = _listed(study, frames) if protected else study
     shown = _chosen_errors(errors, robust)
     _check_errors(level, shown == "site", len(frames))
     by_rows: Any = shown if shown in get_args(RowRobust) else None
@@ -103,6 +103,16 @@ def fit(
     if not model.converged:
         typer.echo(f"not converged: {model.run.reason}", err=True)
         raise typer.Exit(1)
+
+
+def _listed(study: Study, frames: Any) -> Study:
+    """A protected study whose lists of levels and classes come from the tables, which are all here."""
+    from fedshed.exchange import InProcess
+    from fedshed.preparation.approved import listed
+    from fedshed.preparation.protocol import negotiate, preparers_of
+
+    plan, _, _ = negotiate(study, InProcess(preparers_of(frames)))
+    return listed(study, plan)
 
 
 @app.command(epilog="Example: fedshed predict results/fit/model.json new.csv --out predictions.csv")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from fedshed.fitting.all_sites import ALL, PREPARATION, AllTables
+from fedshed.exchange.sums import ALL
+from fedshed.fitting.all_sites import PREPARATION, AllTables
 from fedshed.fitting.protected_site import SiteSteps
 from fedshed.fitting.terms import Terms
 from fedshed.privacy.addends import Addends

@@ -153,7 +153,7 @@ def fit_problem_protected(
 def _together(problem: Problem, objectives: Mapping[str, LinearModel]) -> Problem:
     """A problem as that of one agent, with the size of each column, which the preparation would find."""
     weight = sum(problem.weights[site] for site in problem.agents)
-    squares = sum(_squares(objectives[site]) for site in problem.agents) / weight
+    squares = np.sum([_squares(objectives[site]) for site in problem.agents], axis=0) / weight
     rows = sum(len(objectives[site].y) for site in problem.agents)
     last = problem.columns[-1].partition(" [contrast")[0] == "intercept"
     size = Size(rows, squares[:-1] if last else squares)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.preparation import formulas
 from fedshed.preparation.describe import (
@@ -13,7 +15,7 @@ from fedshed.preparation.describe import (
     text_columns,
 )
 from fedshed.preparation.messages import Field, Schema
-from fedshed.preparation.plan import Label
+from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.responses import labels
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import Spline, begun
@@ -38,6 +40,11 @@ def check_protected(study: Study) -> None:
             f"a protected study lists the classes of its target {study.target!r}, for sites do not tell "
             "which they have; give classes = [...] (or positive, the values that count as yes)"
         )
+    if study.site is not None and study.site in _predictors(study):
+        raise ConfigError(
+            f"a protected study has no intercept for each site ({study.site!r}): sums over the rows of one "
+            "site would be that site's alone; leave it out"
+        )
     for it in formulas.formula_of(study).transforms if study.formula is not None else ():
         state = begun(it)
         if isinstance(state, Spline) and not state.placed:
@@ -45,6 +52,13 @@ def check_protected(study: Study) -> None:
                 f"term {it.term!r} of a protected study needs its knots, lower_bound and upper_bound, for "
                 "they would come from histograms, which are no sums; give all three in the formula"
             )
+
+
+def listed(study: Study, plan: DesignPlan) -> Study:
+    """A study as a protected one, with the columns, levels and classes that its tables agreed on."""
+    columns = {} if study.formula is not None else {"columns": plan.columns}
+    classes = {} if study.positive or plan.classes is None else {"classes": plan.classes}
+    return replace(study, protected=True, levels=dict(plan.levels), exclude=(), **columns, **classes)
 
 
 def approved_schema(study: Study, frame: Frame) -> Schema:
