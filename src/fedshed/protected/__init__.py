@@ -1,5 +1,6 @@
 """Protected mode: the Master sees only sums over all sites, at points that every site computed itself."""
 
-from fedshed.protected.member import Steps, Store
+from fedshed.protected.master import MaskedSums
+from fedshed.protected.member import Member, Steps, Store, Witness
 
-__all__ = ["Steps", "Store"]
+__all__ = ["MaskedSums", "Member", "Steps", "Store", "Witness"]
