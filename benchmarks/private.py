@@ -4,8 +4,8 @@
 coefficients and studies in standard errors of the pooled fit, its root mean square and what `predict` said of
 it, the coverage of 95 % intervals of the true coefficients, and the mean bias in standard errors, which
 clipping brings where it binds.  The constants of the method were chosen on other rows, sizes and effects.
-The noise is drawn exactly, as at a site, and the sums are those of the same integers that are masked in protected
-mode.
+The noise is drawn exactly, as at a site, and the sums are those of the same integers that are masked in
+protected mode.
 """
 
 from __future__ import annotations

@@ -64,6 +64,8 @@ max_scalars = 1_000_000      # numbers released in one study
 max_curvature = 0.2          # entries of Hessians per row and column, over all studies of this table
 max_numbers = 1.0            # the same of all numbers
 max_refusals = 3             # in one study, which then ends
+max_epsilon = 10.0           # of all private studies of the table together, with max_delta
+max_delta = 1e-5
 
 # `fedshed site approve study.toml` writes below this line which studies the site answers.
 """

@@ -38,6 +38,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     answer: str = ""  # SHA-256 of what the answer says, whatever exchange it belongs to
     model: str = ""  # the model of the study, in words
     leverage: float | None = None  # the largest share of one row in what has left
+    rho: float = 0.0  # what a private study costs of the table's privacy, in zCDP
     rule: str = ""
     detail: str = ""  # stays at the site
     previous: str = ""

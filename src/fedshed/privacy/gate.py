@@ -18,6 +18,7 @@ DIFFERENT = {
 }  # fmt: skip
 MOST_ANSWERS = 5000  # to one approved study, over all its runs
 SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...
+CHARGED = "Privacy"  # the kind of an entry that charges a private study
 ENDED = "the study has ended at this site after too many refusals, and has to be approved again; the last: "
 
 
@@ -109,6 +110,28 @@ class Gate:
         if broken:
             raise DisclosureError(f"its disclosure policy demands {rules}")
         return reply
+
+    def charge(self, rho: float, run: str) -> None:
+        """Put on record what a run of a private study costs, before any of it is answered, and once.
+
+        DisclosureError where the table's budget over all studies does not allow it; nothing is spent then.
+        A run that begins again with other noise is another run.
+        """
+        with self._audit.alone():  # or two studies could each spend what is left
+            if run in self._audit.ledger.study(self.scope.study).asked.get(CHARGED, ()):
+                return
+            broken = self.policy.overspent(self._table.rho, rho)
+            facts = {"kind": CHARGED, "request": run, "table": self.scope.table}
+            rules, details = "; ".join(one.rule for one in broken), "; ".join(one.detail for one in broken)
+            spent = 0.0 if broken else rho
+            self._audit.append(self.scope.study, CHARGED, b"", 0, rules, details, rho=spent, **facts)
+        if broken:
+            raise DisclosureError(f"its disclosure policy demands {rules}")
+
+    def spent(self) -> float:
+        """What private studies have cost of the table's privacy so far, in zCDP's rho."""
+        with self._audit.alone():
+            return self._table.rho
 
     def refuse(self, what: str, rule: str, detail: str = "") -> None:
         """Put on record that something was refused."""

@@ -33,6 +33,7 @@ class TableRecord(Struct):
     columns: set[str] = field(default_factory=set)
     answers: set[str] = field(default_factory=set)  # digests: what left before tells nothing new
     by_plan: dict[str, tuple[int, int]] = field(default_factory=dict)  # numbers and curvature
+    rho: float = 0.0  # spent by private studies, in zCDP: it adds up
 
 
 class Ledger(Struct):
@@ -86,6 +87,7 @@ class Ledger(Struct):
             study.leverage = max(study.leverage or 0.0, entry.leverage)
         table.numbers += entry.scalars
         table.curvature += entry.curvature
+        table.rho += entry.rho
         table.columns |= set(entry.columns)
         if entry.answer:
             table.answers.add(entry.answer)

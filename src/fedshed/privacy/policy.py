@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import ConfigError
 from fedshed.linalg.arrays import Matrix, Packed
+from fedshed.privacy.zcdp import epsilon_of, rho_for
 from fedshed.protocol.messages import Message
 
 
@@ -35,12 +36,16 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     max_curvature: float = 0.2  # entries of Hessians per row and column of the design, over all studies
     max_numbers: float = 1.0  # the same of all numbers
     max_refusals: int = 3  # in one study, which then ends
+    max_epsilon: float = 10.0  # of all private studies of a table together, with max_delta
+    max_delta: float = 1e-5
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, bool) or not 0 < value < np.inf:
                 raise ConfigError(f"the disclosure policy's {name} must be a number above 0, not {value!r}")
+        if self.max_delta >= 1:
+            raise ConfigError(f"the disclosure policy's max_delta must be below 1, not {self.max_delta!r}")
 
     def outweighed(self, weights: NDArray[np.float64] | None) -> list[Objection]:
         """The rule on rows where a few outweigh all others: (sum w)^2 / sum w^2 rows count (Kish, 1965)."""
@@ -79,6 +84,17 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
             return []
         most = f"at most {self.max_scalars} numbers released in a study (max_scalars)"
         return [Objection(most, f"{released} are released, and {more} more were asked for")]
+
+    def overspent(self, spent: float, more: float) -> list[Objection]:
+        """The ceiling of private studies, where `more` of zCDP's rho would go beyond it."""
+        if spent + more <= rho_for(self.max_epsilon, self.max_delta) * (1 + 1e-9):
+            return []
+        most = (
+            f"at most epsilon = {self.max_epsilon:g} with delta = {self.max_delta:g} over all private "
+            "studies of a table (max_epsilon): ask for a smaller epsilon, or ask the site to raise it"
+        )
+        gone, wanted = (epsilon_of(rho, self.max_delta) for rho in (spent, spent + more))
+        return [Objection(most, f"{gone:.3g} is spent, and it would be {wanted:.3g}")]
 
 
 def scalars(message: Message) -> int:

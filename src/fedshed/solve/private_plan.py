@@ -14,6 +14,7 @@ The constants below were chosen on simulated problems with other rows, sizes and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, log10, sqrt
 
 import numpy as np
@@ -133,10 +134,10 @@ class Prediction(Struct, frozen=True):
         if self.deviation <= 1:
             return ""
         return (
-            f"with {self.rows:,} rows, {self.columns} columns and epsilon = {self.epsilon:g} the private "
+            f"With {self.rows:,} rows, {self.columns} columns and epsilon = {self.epsilon:g} the private "
             f"estimates would be {self.deviation:.2g} standard errors from the pooled ones, which is noise; "
             f"it needs about {self.needed_rows:,} rows, or epsilon = {self.needed_epsilon:.2g}, or fewer "
-            "columns"
+            "columns."
         )
 
 
@@ -176,33 +177,33 @@ def predict(
     """
     privacy = Privacy(epsilon, delta, clip)
     plan = PrivatePlan(rows=N, columns=n, sites=sites, privacy=privacy, intercept=intercept)
-    deviation, numbers = _deviation(plan, N), plan.n * plan.steps + plan.n * (plan.n + 1)
+    deviation, numbers = _deviation(plan, N, privacy.rho), plan.n * plan.steps + plan.n * (plan.n + 1)
+    rows = _needed(lambda rows: _deviation(plan, rows, privacy.rho), N)
     return Prediction(
         rows=N, columns=n, sites=sites, epsilon=epsilon, delta=delta, clip=clip, rho=privacy.rho,
         steps=plan.steps, deviation=deviation, median=0.6745 * deviation, widening=sqrt(1 + deviation**2),
-        exchanges=plan.steps + 1, numbers=numbers, needed_rows=_two_digits(_needed_rows(plan)),
-        needed_epsilon=epsilon_of(privacy.rho * deviation**2, delta),
+        exchanges=plan.steps + 1, numbers=numbers, needed_rows=_two_digits(rows),
+        needed_epsilon=epsilon_of(_needed(lambda rho: _deviation(plan, N, rho), privacy.rho), delta),
     )  # fmt: skip
 
 
-def _deviation(plan: PrivatePlan, rows: float) -> float:
+def _deviation(plan: PrivatePlan, rows: float, rho: float) -> float:
     """EXCESS s / sqrt(N h v) sqrt(1 + e^2), e being the relative noise of the Hessian."""
-    largest = 2 * plan.norm  # P = 1: nothing is known of theta
-    tail = sum(plan.gradient_rhos[plan.turn :])
+    tail = sum(plan.gradient_rhos[plan.turn :]) / plan.privacy.rho
     information = rows * CURVED * SPREAD * plan.privacy.clip**2 / max(plan.columns, 1)
-    relative = sigma_of(plan.matrix_sensitivity, plan.privacy.rho * CURVATURE_SHARE)
-    relative *= sqrt(plan.n / 2) / information
-    ideal = sigma_of(largest, tail) * sqrt(plan.surplus / information)
+    relative = sigma_of(plan.matrix_sensitivity, rho * CURVATURE_SHARE) * sqrt(plan.n / 2) / information
+    largest = 2 * plan.norm  # P = 1: nothing is known of theta
+    ideal = sigma_of(largest, rho * tail) * sqrt(plan.surplus / information)
     return EXCESS * ideal * sqrt(1 + relative**2)
 
 
-def _needed_rows(plan: PrivatePlan) -> float:
-    """Rows for a deviation of 1, by halving in the logarithm: the deviation falls as rows are added."""
-    low, high = 0.0, 15.0
-    for _ in range(40):
+def _needed(deviation: Callable[[float], float], start: float) -> float:
+    """Where a deviation that falls is 1, by halving in the logarithm."""
+    low, high = log10(start) - 12, log10(start) + 12
+    for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if _deviation(plan, 10**middle) <= 1 else (middle, high)
-    return 10**high
+        low, high = (low, middle) if deviation(10**middle) <= 1 else (middle, high)
+    return float(10**high)
 
 
 def _two_digits(count: float) -> int:
