@@ -17,13 +17,13 @@ from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment import tables
 from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_of
 from fedshed.deployment.config import SiteFile, read_site
-from fedshed.deployment.store import Disk, KeptOnDisk
+from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
 from fedshed.fitting.host import Host, algorithm_of, opened_envelope
 from fedshed.fitting.stages import STUDY, Envelope, Play, Refusal, Stage, VersionError
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.entry import TURNED_AWAY, now
 from fedshed.privacy.gate import Gate, Scope
-from fedshed.protected import Store
+from fedshed.protected.journal import Store, Witness
 from fedshed.protocol.codec import encode
 from fedshed.tables.frozen import freeze, thaw
 
@@ -145,6 +145,10 @@ class Node(Host):
     def store(self, run: bytes) -> Store:
         """On the site's disk, whatever the engine does with its process."""
         return KeptOnDisk(self._marks, run)
+
+    def witness(self, run: bytes) -> Witness:
+        """The site's record, in which nothing can be taken back."""
+        return AuditWitness(self._audit, self._study(run), run)
 
     def uplink(self) -> ByteRate | None:
         """As the site's file says."""

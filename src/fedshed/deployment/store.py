@@ -9,6 +9,8 @@ from pathlib import Path
 
 from fedshed._utils.files import secret_file, write_atomically
 from fedshed.fitting.stages import STUDY
+from fedshed.privacy.audit import Audit
+from fedshed.privacy.entry import WITNESSED
 
 STALE = 24 * 3600.0  # seconds after which another study's files are removed
 LONGEST = 3650 * 24 * 3600.0  # seconds for which a mark is kept: as long as an approval can hold
@@ -71,11 +73,32 @@ class KeptOnDisk:
 
     def get(self, name: str) -> bytes | None:
         """What was kept under this name."""
+        if name.startswith("study-"):
+            return self._disk.marked(self._run[:STUDY], name)
         return self._disk.get(self._run, name)
 
     def put(self, name: str, data: bytes) -> None:
         """Keep it, flushed to the disk before anything else happens."""
-        self._disk.put(self._run, name, data)
+        if name.startswith("study-"):
+            self._disk.mark(self._run[:STUDY], name, data)
+        else:
+            self._disk.put(self._run, name, data)
+
+
+class AuditWitness:
+    """The site's record as a witness of how far a protected run has come (`fedshed.protected.Witness`)."""
+
+    def __init__(self, audit: Audit, study: str, run: bytes) -> None:
+        self._audit, self._study, self._run = audit, study, run.hex()
+
+    def noted(self) -> int:
+        """The number of the last record that was kept."""
+        with self._audit.alone():
+            return self._audit.ledger.witnessed.get(self._run, 0)
+
+    def note(self, number: int) -> None:
+        """Put on record that there is one more."""
+        self._audit.append(self._study, WITNESSED, run=self._run, record=number)
 
 
 def _age(path: Path) -> float:

@@ -37,6 +37,7 @@ from fedshed.fitting.stages import (
     digest,
     same_protocol,
 )
+from fedshed.fitting.terms import Terms
 from fedshed.objectives import LinearModel, family_of
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, scaling
@@ -49,7 +50,8 @@ from fedshed.preparation.site import Preparer, asked_study
 from fedshed.privacy.gate import DesignFacts, Gate
 from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.policy import Objection
-from fedshed.protected import Store
+from fedshed.protected.journal import Store, Witness
+from fedshed.protected.member import Member
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, SCATTER, fit_stage
@@ -112,6 +114,10 @@ class Host:
     def store(self, run: bytes) -> Store:
         """What a protected study must not forget, whatever happens to the process."""
         raise ProtocolError("this site cannot keep what a protected study must not forget")
+
+    def witness(self, run: bytes) -> Witness | None:
+        """A second record of how far a protected study has come."""
+        return None
 
     def uplink(self) -> ByteRate | None:
         """What the site's link carries, if that is limited."""
@@ -223,9 +229,15 @@ class Host:
             terms.most_iterations,
             MaskedRecord(gate, preparer.frame.rows),
         )
-        return ProtectedSite(
-            steps, self.name, self.identity(), terms, envelope.run[STUDY:], self.store(envelope.run)
-        )
+        return ProtectedSite(steps, self._member(envelope.run, terms, steps))
+
+    def _member(self, run: bytes, terms: Terms, steps: SiteSteps) -> Member:
+        """The site among the others of a protected study."""
+        least = len(terms.sites) if terms.least is None else terms.least
+        return Member(
+            self.name, self.identity(), terms.roster, terms.digest, run[STUDY:], least, self.store(run),
+            steps, self.witness(run),
+        )  # fmt: skip
 
     def _build(self, envelope: Envelope, stage: Play) -> Built:
         """A site's rows as the plan has them, and the gate that they are behind."""

@@ -9,31 +9,27 @@ from typing import Any
 from fedshed.exchange.sums import ALL
 from fedshed.fitting.all_sites import PREPARATION, AllTables
 from fedshed.fitting.protected_site import SiteSteps
-from fedshed.fitting.terms import Terms
 from fedshed.privacy.addends import Addends
 from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, Gate
 from fedshed.privacy.policy import Objection, Policy, curvature
-from fedshed.protected import Store
 from fedshed.protected.comparing import points_of
+from fedshed.protected.member import Member
 from fedshed.protocol.codec import Request, encode
 
 
 class ProtectedSite:
-    """A site among the others of a protected study: bytes in, bytes out."""
+    """A site among the others of a protected study, with the replay it goes by: bytes in, bytes out."""
 
-    def __init__(
-        self, steps: SiteSteps, name: str, identity: bytes, terms: Terms, run: bytes, store: Store
-    ) -> None:
-        from fedshed.protected.member import Member
-
-        self._steps = steps
-        least = len(terms.sites) if terms.least is None else terms.least
-        self._member = Member(name, identity, terms.roster, terms.digest, run, least, store, steps)
+    def __init__(self, steps: SiteSteps, member: Member) -> None:
+        self._steps, self._member = steps, member
 
     def handle(self, payload: bytes) -> bytes:
         """The reply to a message of the Master."""
         return self._member.handle(payload)
+
+    def forget(self) -> None:
+        """Nothing here is only a cache."""
 
     def close(self) -> None:
         """End the replay, which has a thread of its own."""

@@ -18,6 +18,7 @@ from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.all_sites import AllTables, Playing
 from fedshed.fitting.conduct import Conducted, Fitted, conduct, fit_problem
+from fedshed.fitting.protected_host import ProtectedSite
 from fedshed.fitting.protected_site import ObjectiveRows, Rows, SiteSteps, TableRows
 from fedshed.fitting.stages import PROTOCOL, RUN, Protect, StageSession
 from fedshed.fitting.terms import Terms
@@ -27,13 +28,15 @@ from fedshed.objectives import LinearModel
 from fedshed.preparation import Study
 from fedshed.preparation.approved import check_protected
 from fedshed.preparation.protocol import preparers_of
-from fedshed.protected import Store
+from fedshed.protected.journal import Store
+from fedshed.protected.member import Member
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Problem, Size
 from fedshed.solve.goal import Goal
 from fedshed.solve.run import Watch
 
 Play: TypeAlias = Callable[[AllTables], Any]  # a study, played with all sites as one
+NO_RUN = bytes(4)  # in place of the name that a wire gives to its run
 FEWEST = 3  # sites of a protected study: of two, each knows the other's numbers from the sum
 
 
@@ -87,7 +90,11 @@ class MaskedTables(AllTables):
         )
 
     def _summed(self, label: int, payload: bytes) -> bytes:
-        return self.reply(label, payload, *self._sums.exchange(label, payload))
+        codec = self.codec(label)
+        request = codec.decode_request(payload)  # without its run's name it is the same when played again
+        common = codec.encode_common(NO_RUN, request.number, request.parts)
+        again = codec.encode_request(common, request.mine)
+        return self.reply(label, payload, *self._sums.exchange(label, again))
 
 
 class _Meter:
@@ -171,20 +178,20 @@ def _squares(model: LinearModel) -> Vector:
 def simulated(play: Play, rows: Mapping[str, Rows], about: bytes) -> Iterator[MaskedTables]:
     """Sites in this process with real masks, each of which replays the study; `about` tells studies apart."""
     from fedshed.protected.identity import new_identity, public_key
-    from fedshed.protected.member import Member
     from fedshed.protected.stores import MemoryStore
 
     check_sites(rows)
     study, run = sha256(about).digest(), token_bytes(RUN)
     identities = {name: new_identity() for name in sorted(rows)}
     roster = {name: public_key(identity) for name, identity in identities.items()}
-    steps = {name: SiteSteps(play, rows[name]) for name in roster}
-    members = {
-        name: Member(name, identities[name], roster, study, run, len(roster), MemoryStore(), steps[name])
-        for name in roster
-    }
+
+    def site(name: str) -> ProtectedSite:
+        steps, place = SiteSteps(play, rows[name]), (study, run, len(roster), MemoryStore())
+        return ProtectedSite(steps, Member(name, identities[name], roster, *place, steps))
+
+    sites = {name: site(name) for name in roster}
     try:
-        yield MaskedTables(InProcess(members), roster, study, run, None, MemoryStore())
+        yield MaskedTables(InProcess(sites), roster, study, run, None, MemoryStore())
     finally:
-        for one in steps.values():
+        for one in sites.values():
             one.close()

@@ -13,6 +13,7 @@ TURNED_AWAY = "turned away"  # requests of studies that are not approved here, o
 APPROVED = "approved"
 REVOKED = "revoked"
 CARRIED = "carried over"
+WITNESSED = "witnessed"  # how far a protected run has come, by which a state that was put back is found
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,6 +38,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     columns: tuple[str, ...] = ()  # columns of the design that were not used before
     answer: str = ""  # SHA-256 of what the answer says, whatever exchange it belongs to
     model: str = ""  # the model of the study, in words
+    run: str = ""  # of a protected study that is witnessed
+    record: int = 0  # and the number of the last record that the site keeps of it
     leverage: float | None = None  # the largest share of one row in what has left
     rho: float = 0.0  # what a private study costs of the table's privacy, in zCDP
     rule: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fedshed.privacy.entry import APPROVED, REVOKED, TURNED_AWAY, Entry
+from fedshed.privacy.entry import APPROVED, REVOKED, TURNED_AWAY, WITNESSED, Entry
 
 IN_FIT = ("Play", "Inspect", "Scatter")  # kinds of requests of a design
 SEARCH = "search:"  # before the digest of a search, among the points
@@ -42,6 +42,7 @@ class Ledger(Struct):
     studies: dict[str, StudyRecord] = field(default_factory=dict)
     tables: dict[str, TableRecord] = field(default_factory=dict)
     away: dict[str, int] = field(default_factory=dict)  # requests turned away, by day
+    witnessed: dict[str, int] = field(default_factory=dict)  # records that a site keeps of protected runs
 
     def study(self, name: str) -> StudyRecord:
         """The record of a study."""
@@ -57,6 +58,8 @@ class Ledger(Struct):
             self.studies[entry.study] = StudyRecord(numbers=self.study(entry.study).numbers)
         elif entry.what == TURNED_AWAY:
             self.away[entry.time[:10]] = self.away.get(entry.time[:10], 0) + 1
+        elif entry.what == WITNESSED:
+            self.witnessed[entry.run] = max(entry.record, self.witnessed.get(entry.run, 0))
         elif entry.rule:
             self._refused(entry)
         elif entry.what != REVOKED:

@@ -12,9 +12,14 @@ from fedshed.protected.keys import Secrets
 from fedshed.protected.messages import MOST_ATTEMPTS
 from fedshed.protocol.codec import encode
 
+SET = "study-set"  # the sites that a study's sums are over, in all its runs
+
 
 class Store(Protocol):
-    """What outlives a process; every put is on disk before it returns."""
+    """What outlives a process; every put is on disk before it returns.
+
+    What is kept under a name that begins with "study-" belongs to all runs of a study.
+    """
 
     def get(self, name: str) -> bytes | None:
         """What was put under this name last."""
@@ -108,6 +113,17 @@ class Journal:
         record = Opening(self._number + 1, attempt)
         self._keep(f"opened-{exchange}", record)
         return record
+
+    def keep_set(self, names: tuple[str, ...]) -> None:
+        """Keep which sites the sums of a study are over; ProtocolError for another set in a later run.
+
+        The sums of two sets would tell those of the sites by which they differ.
+        """
+        data = encode(names)
+        if (known := self._store.get(SET)) is None:
+            self._store.put(SET, data)
+        elif known != data:
+            raise ProtocolError("an earlier run of this study was over another set of sites")
 
     def keep_end(self, reason: str) -> Ended:
         """Keep that the study is over."""

@@ -207,6 +207,8 @@ class Member:
         if opening is None:
             if e != now.number or k != len(now.asked):
                 raise ProtocolError("a later attempt has begun")
+            if e == 1:
+                self._journal.keep_set(now.asked[k][0].names)
             opening = self._journal.keep_opening(e, k)
         if opening.attempt != k:
             raise ProtocolError("this exchange was opened in another attempt")
