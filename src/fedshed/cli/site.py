@@ -169,7 +169,7 @@ def _agreed(digest: str, yes: str, study: Path) -> bool:
             )
         return True
     if not sys.stdin.isatty():
-        say("To approve it without a terminal, give the same command with these words at its end:")
+        say("To approve it without a terminal, add these words to the same command:")
         say(f"--yes {digest}")
         return False
     return typer.prompt("Approve this study? Type yes or no", default="no").lower() in ("yes", "y")

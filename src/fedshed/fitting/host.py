@@ -227,7 +227,7 @@ class Host:
             study_of(terms),
             TableRows(preparer),
             terms.most_iterations,
-            MaskedRecord(gate, preparer.frame.rows),
+            MaskedRecord(gate),
         )
         return ProtectedSite(steps, self._member(envelope.run, terms, steps))
 

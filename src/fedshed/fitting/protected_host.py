@@ -12,7 +12,7 @@ from fedshed.fitting.protected_site import SiteSteps
 from fedshed.privacy.addends import Addends
 from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, Gate
-from fedshed.privacy.policy import Objection, Policy, curvature
+from fedshed.privacy.policy import Objection, Policy, curvature, scalars
 from fedshed.protected.comparing import points_of
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import Request, encode
@@ -43,31 +43,36 @@ class MaskedRecord:
     sums: the rows of all sites count, and numbers are counted as they are opened.
     """
 
-    def __init__(self, gate: Callable[[int], Gate | None], rows: int) -> None:
-        self._gate, self._rows = gate, rows
+    def __init__(self, gate: Callable[[int], Gate | None]) -> None:
+        self._gate = gate
 
     def __call__(
         self, tables: AllTables, label: int, request: Request, parts: Sequence[Any], addends: Addends
     ) -> None:
         """Record an exchange; DisclosureError names the rule that forbids it."""
         playing = tables.playing if label != PREPARATION else None
-        rows = self._rows if playing is None else playing.problem.sizes[ALL].rows
+        rows = 0 if playing is None else playing.problem.sizes[ALL].rows  # unknown in the preparation
         gate = self._gate(rows)
         if gate is None:
             return
-        count = len(addends.wide) + len(addends.slim)
         names = "+".join(type(part).__name__ for part in request.parts)
         answers = "+".join(type(part).__name__ for part in parts)
         objections = [] if playing is None else _objections(gate.policy, rows, playing.problem.n)
         asked = Asked(
-            request=sha256(encode(request.parts)).hexdigest(),
+            request=_digest(request.parts),
             points=digests([theta.tobytes() for theta in points_of(request)]),
             plan="" if playing is None or playing.plan is None else playing.plan.digest,
             columns=() if playing is None else playing.problem.columns,
             parameters=1 if playing is None else playing.problem.n,
+            answer=_digest((request.parts, parts)),  # again in another run it tells nothing new
             curvature=sum(map(curvature, parts)),
         )
+        count = sum(map(scalars, parts))
         gate.release(f"masked {names} -> {answers}", b"", count, objections, asked)
+
+
+def _digest(value: Any) -> str:
+    return sha256(encode(value)).hexdigest()
 
 
 def _objections(policy: Policy, rows: int, n: int) -> list[Objection]:

@@ -1,0 +1,247 @@
+"""Nodes in protected studies: approved by key, killed at any point, rolled back, asked in any other way."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed._utils.files import secret_file
+from fedshed.cli import app
+from fedshed.deployment.approval import approve_study
+from fedshed.deployment.config import StudyFile, read_site
+from fedshed.deployment.master import conduct_study
+from fedshed.deployment.node import Node
+from fedshed.exchange import InProcess
+from fedshed.fitting.conduct import conduct
+from fedshed.fitting.fit import fit
+from fedshed.fitting.sites import HostedTables
+from fedshed.preparation import Study
+from fedshed.privacy.audit import all_entries
+from fedshed.protected.identity import public_key
+from fedshed.tables import read_table
+
+SITES = ("a", "b", "c", "d")
+MODEL = Study(family="logistic", target="y", columns=("u", "v", "w"), classes=(0, 1), l2=1e-2, protected=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four sites of 3 columns and 15 to 60 rows, each with its file and its key."""
+    rng = np.random.default_rng(0)
+    for site, rows in zip(SITES, (15, 30, 45, 60), strict=True):
+        (tmp_path / site).mkdir()
+        X = rng.normal(size=(rows, 3))
+        y = np.where(X @ [1.0, -1.0, 0.5] + rng.logistic(size=rows) > 0, 1, 0)
+        table = pd.DataFrame(X, columns=list("uvw")).assign(y=y)
+        table.to_csv(tmp_path / site / "table.csv", index=False)
+        (tmp_path / site / "site.toml").write_text(f'name = "{site}"\n[table]\ncsv = "table.csv"\n')
+        secret_file(tmp_path / site / "protected.key")
+    return tmp_path
+
+
+def study(folder: Path, model: Study = MODEL, **more) -> StudyFile:
+    keys = {site: public_key((folder / site / "protected.key").read_bytes()).hex() for site in SITES}
+    return StudyFile(model, SITES, keys=keys, patience=2, **more)
+
+
+def approved(folder: Path, file: StudyFile) -> dict[str, Node]:
+    for site in SITES:
+        approve_study(folder / site / "site.toml", file.terms.digest.hex(), file.terms.in_words())
+    return nodes(folder)
+
+
+def nodes(folder: Path) -> dict[str, Node]:
+    return {site: Node.at(folder / site / "site.toml") for site in SITES}
+
+
+def pooled(folder: Path) -> np.ndarray:
+    plain = replace(MODEL, protected=False)
+    model = fit({site: read_table(folder / site / "table.csv") for site in SITES}, plain, algorithm="newton")
+    return np.array(model.inference.coefficients)
+
+
+class Carrier(InProcess):
+    """A transport on which something happens at chosen exchanges, to what is sent or to the sites."""
+
+    def __init__(self, made, act=lambda number, site, payload: payload):
+        super().__init__(made)
+        self.number, self._act, self.sent = 0, act, list[bytes]()
+
+    def exchange(self, payloads):
+        self.number += 1
+        answers = []
+        for site, payload in payloads.items():
+            changed = self._act(self.number, site, payload)
+            if changed is not None:
+                reply = self.sites[site].handle(changed)
+                self.sent.append(reply)
+                answers.append((site, reply))
+        return answers
+
+
+def test_a_protected_study_of_nodes_is_the_pooled_fit(folder):
+    file = study(folder)
+    carrier = Carrier(approved(folder, file))
+    model, report = conduct_study(file, carrier)
+    errors = np.sqrt(np.diag(model.inference.covariance()))
+    assert np.abs((np.array(model.inference.coefficients) - pooled(folder)) / errors).max() < 1e-10
+    assert model.converged
+    assert report.carried_up == sum(map(len, carrier.sent))
+    kinds = [entry.what for entry in all_entries(folder / "a" / "audit.jsonl")]
+    assert sum(kind.startswith("masked") for kind in kinds) >= 10
+
+
+def test_sites_that_are_killed_before_each_message_give_the_same_model(folder):
+    file = study(folder)
+    whole = conduct_study(file, Carrier(approved(folder, file)))[0]
+    made = nodes(folder)
+
+    def kill(number, site, payload):
+        if (number + ord(site)) % 3 == 0:
+            made[site].forget()
+            carrier.sites[site] = made[site] = Node.at(folder / site / "site.toml")
+        return payload
+
+    carrier = Carrier(made, kill)
+    again = conduct_study(file, carrier)[0]
+    assert again.inference.coefficients == whole.inference.coefficients
+
+
+def test_a_master_that_is_killed_goes_on_from_its_sums(folder, tmp_path):
+    file, made = study(folder), None
+    made = approved(folder, file)
+    whole = conduct_study(file, Carrier(nodes(folder)))[0]
+    place = tmp_path / "master" / "checkpoint"
+    place.parent.mkdir()
+    for stop in (1, 4, 9, 6):
+
+        def die(number, site, payload, stop=stop):
+            if number > stop and site == "c":
+                raise KeyboardInterrupt
+            return payload
+
+        with pytest.raises(KeyboardInterrupt):
+            conduct_study(file, Carrier(made, die), checkpoint=place)
+    model, _ = conduct_study(file, Carrier(made), checkpoint=place)
+    assert model.inference.coefficients == whole.inference.coefficients
+    assert not list(place.parent.glob("*.sums"))
+
+
+def test_a_site_that_is_away_at_the_start_is_left_out_if_the_study_allows_it(folder):
+    file = study(folder, quorum=3)
+    gone = lambda number, site, payload: None if site == "a" and number > 3 else payload  # noqa: E731
+    model, _ = conduct_study(file, Carrier(approved(folder, file), gone))
+    assert model.inference.rows == 30 + 45 + 60
+    strict = study(folder)
+    with pytest.raises(ProtocolError, match="'a' gave no answer"):
+        conduct_study(strict, Carrier(approved(folder, strict), gone))
+
+
+def test_later_runs_of_a_study_are_over_the_same_sites(folder):
+    file = study(folder, quorum=3)
+    made = approved(folder, file)
+    gone = lambda number, site, payload: None if site == "a" and number > 3 else payload  # noqa: E731
+    conduct_study(file, Carrier(made, gone))
+    with pytest.raises(ProtocolError, match="not one of the approved study"):
+        conduct_study(file, Carrier(nodes(folder)))
+    reason = [entry.detail for entry in all_entries(folder / "b" / "audit.jsonl")][-1]
+    assert "another set of sites" in reason
+
+
+def test_a_state_that_was_put_back_is_refused(folder, tmp_path):
+    file = study(folder)
+    made, copy = approved(folder, file), tmp_path / "copy"
+
+    def put_back(number, site, payload):
+        state = folder / "b" / "state"
+        if number == 8 and site == "b":
+            shutil.copytree(state, copy)
+        if number == 12 and site == "b":
+            shutil.rmtree(state)
+            shutil.copytree(copy, state)
+            carrier.sites["b"] = Node.at(folder / "b" / "site.toml")
+        return payload
+
+    carrier = Carrier(made, put_back)
+    with pytest.raises(ProtocolError, match="site 'b' refused"):
+        conduct_study(file, carrier)
+    reason = [entry.detail for entry in all_entries(folder / "b" / "audit.jsonl")][-1]
+    assert "older than its witness" in reason
+
+
+def test_a_protected_study_is_not_answered_in_the_open(folder):
+    file = study(folder)
+    made = approved(folder, file)
+    with pytest.raises(ProtocolError, match="refused"):
+        conduct(file.study, HostedTables(InProcess(made), SITES, file.terms), file.goal)
+    assert all(entry.scalars <= 1 for entry in all_entries(folder / "a" / "audit.jsonl"))
+
+
+def test_keys_are_part_of_what_is_approved_and_pinned(folder):
+    file = study(folder)
+    other = replace(file, keys={**file.keys, "b": public_key(bytes(32)).hex()})
+    assert other.terms.digest != file.terms.digest
+    made = approved(folder, file)
+    with pytest.raises(ProtocolError, match="has not approved the study"):
+        conduct_study(other, Carrier(made))
+    # a site whose own key is another than the study's cannot take part
+    approve_study(folder / "b" / "site.toml", other.terms.digest.hex(), "")
+    (folder / "b" / "protected.key").write_bytes(bytes(31) + b"x")
+    for site in SITES:
+        approve_study(folder / site / "site.toml", other.terms.digest.hex(), "")
+    with pytest.raises(ProtocolError, match="site 'b' refused"):
+        conduct_study(other, Carrier(nodes(folder)))
+
+
+def text_of(file: StudyFile) -> str:
+    keys = "\n".join(f'{site} = "{key}"' for site, key in file.keys.items())
+    return (
+        'family = "logistic"\ntarget = "y"\ncolumns = ["u", "v", "w"]\nclasses = [0, 1]\nl2 = 0.01\n'
+        f'sites = ["a", "b", "c", "d"]\nprotected = true\n[keys]\n{keys}\n'
+    )
+
+
+def test_a_steward_sees_what_leaves_and_pins_the_keys(folder):
+    file, path = study(folder), folder / "study.toml"
+    path.write_text(text_of(file))
+    where = str(folder / "a" / "site.toml")
+    shown = CliRunner().invoke(app, ["site", "approve", str(path), "--site", where]).output
+    assert "numbers that look random" in shown
+    assert file.keys["b"] in shown
+    assert (
+        max(len(line) for line in shown.splitlines() if "SHA-256" not in line and "--yes" not in line) <= 80
+    )
+    digest = shown.rpartition("--yes ")[2].strip()
+    done = CliRunner().invoke(app, ["site", "approve", str(path), "--site", where, "--yes", digest])
+    assert done.exit_code == 0, done.output
+    assert {peer.name: peer.key for peer in read_site(where).peers} == {
+        site: key for site, key in file.keys.items() if site != "a"
+    }
+    path.write_text(text_of(replace(file, keys={**file.keys, "b": public_key(bytes(32)).hex()})))
+    refused = CliRunner().invoke(app, ["site", "approve", str(path), "--site", where])
+    assert isinstance(refused.exception, ConfigError | SystemExit)
+    assert "ask b by telephone" in f"{refused.output}{refused.exception}"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"keys": {}}, "has none"),
+        ({"keys": dict.fromkeys(SITES, "0" * 64)}, "the same key"),
+        ({"keys": dict.fromkeys(SITES, "xyz")}, "64 digits"),
+        ({"quorum": 2}, "at least 3"),
+        ({"study": replace(MODEL, columns=None)}, "names its columns"),
+        ({"study": replace(MODEL, classes=())}, "lists the classes"),
+        ({"study": replace(MODEL, protected=False)}, "protected = true"),
+    ],
+)
+def test_a_protected_study_that_lacks_something_says_what(folder, change, said):
+    with pytest.raises(ConfigError, match=said):
+        replace(study(folder), **change)
