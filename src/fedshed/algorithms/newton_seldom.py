@@ -48,7 +48,7 @@ class SeldomState(State[DatedHessian], frozen=True):
     s: Matrix | None = None
     y: Matrix | None = None
     last: tuple[Vector, Vector] | None = None  # theta and g of the last step, where every agent had answered
-    full: Vector | None = None  # where the full step of the last iteration leads
+    damped: bool = False  # the full step of the last iteration was rejected
     decrements: tuple[float, ...] = ()  # -g'd of the last two steps since the last Hessian
 
 
@@ -89,9 +89,7 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
         """Whether the update at theta^t brings a Hessian: the first, or when the secants stop paying."""
         if state.k in (0, state.t):
             return state.k == 0
-        if state.full is not None and not np.array_equal(state.theta, state.full):
-            return True
-        return state.t - state.k >= self.least and not self._pays(state)
+        return state.damped or (state.t - state.k >= self.least and not self._pays(state))
 
     def _pays(self, state: SeldomState) -> bool:
         """Whether the last step lowered the decrement fast enough."""
@@ -113,15 +111,13 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
         g = gradient(problem, state)
         state = self._remembering(problem, state, g)
         direction = -self._solved(problem, state, g)
-        state = replace(
-            state,
-            full=state.theta + direction,
-            decrements=(*state.decrements[-1:], -float(g @ direction)),
-        )
+        decrements = (*state.decrements[-1:], -float(g @ direction))
+        state = replace(state, damped=False, decrements=decrements)
         step = yield from self.line_search(self, problem, state, g, direction)
         renewed = sum(known.curvature.k == state.t for known in state.known.values())
         rounds = 1 + self.line_search.rounds
-        return step.state, Info(step.eta, rounds, renewed, problem.n, step.stopped)
+        after = replace(step.state, damped=step.eta < 1)
+        return after, Info(step.eta, rounds, renewed, problem.n, step.stopped)
 
     def _remembering(self, problem: Problem, state: SeldomState, g: Vector) -> SeldomState:
         """The state with the newest secant, or without any after a new Hessian.
