@@ -149,12 +149,12 @@ def test_while_the_decrement_falls_fast_no_hessian_is_asked_for():
     algorithm = NewtonSeldom(least=3, paying=0.3)
     problem = Problem(np.ones(2), {"a": 1.0}, "logistic")
     theta = np.zeros(2)
-    state = replace(algorithm.start(problem, theta), t=6, k=2, full=theta, decrements=(1.0, 0.3))
+    state = replace(algorithm.start(problem, theta), t=6, k=2, decrements=(1.0, 0.3))
     assert not algorithm.due(state)
     assert algorithm.due(replace(state, decrements=(1.0, 0.31)))
     assert not algorithm.due(replace(state, decrements=(1.0, 0.31), t=4))
-    assert algorithm.due(replace(state, full=theta + 1))
-    assert not algorithm.due(replace(state, full=theta + 1, k=6))
+    assert algorithm.due(replace(state, damped=True))
+    assert not algorithm.due(replace(state, damped=True, k=6))
     assert algorithm.due(algorithm.start(problem, theta))
 
 
