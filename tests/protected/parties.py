@@ -9,8 +9,10 @@ import numpy as np
 from fedshed._utils.errors import ProtocolError
 from fedshed.privacy import masks
 from fedshed.privacy.addends import Addends, add
+from fedshed.protected import messages as m
 from fedshed.protected.master import MaskedSums
 from fedshed.protected.member import Member
+from fedshed.protocol.codec import encode
 
 STUDY, RUN = sha256(b"study").digest(), b"run-0001"
 FRACTION = 30
@@ -169,3 +171,37 @@ def same(found, true):
     assert np.allclose(found.slim, true.slim, rtol=0, atol=128 * 2.0**-FRACTION)
     assert found.raised.tolist() == true.raised.tolist()
     return True
+
+
+# --- a Master that does as it likes ----------------------------------------------------------------
+
+
+def met(names=("a", "b", "c"), **options):
+    """Sites that have agreed on a key."""
+    sites = Sites(names, **options)
+    master_of(sites)._set_up()
+    sites.log.clear()
+    return sites
+
+
+def ask_of(sites, exchange=1, attempt=1, names=None, payload=None, sums=None):
+    payload = first() if payload is None else payload
+    return encode(m.Ask(exchange, attempt, tuple(names or sites.names), exchange - 1, payload, sums))
+
+
+def summed(sites, names=None):
+    """One honest first exchange, opened; the sums and the request that follows."""
+    store = Memory()
+    store.put("roster", m.read_reply(sites.handle("a", sites.stores["a"].data["agreed"])).roster)
+    master = master_of(sites, store)
+    _, totals = master.exchange(0, first())
+    return master._sums, following(first(), totals)
+
+
+def clone(sites, name):
+    """The same site in another process, with a copy of what it keeps."""
+    store, audit = Memory(), Audit()
+    store.data, audit.numbers = dict(sites.stores[name].data), list(sites.audits[name].numbers)
+    return Member(
+        name, identity(name), sites.pinned, *sites.place, sites.least, store, Replay(name, sites.of), audit
+    )
