@@ -44,6 +44,7 @@ LOOKS: dict[str, Look] = {
     "shed-aggregate": Look(SKY, "h"),
     "mont-dec": Look(PURPLE, "v"),
     "newton": Look(BLACK, "D"),
+    "newton-seldom": Look(PURPLE, "D", "--"),
     "giant": Look(ORANGE, "X", "-."),
     "giant-det": Look(VERMILLION, "P", "-."),
     "done": Look(GREEN, "d", "-."),

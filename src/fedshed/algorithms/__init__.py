@@ -7,6 +7,7 @@ from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
@@ -14,6 +15,6 @@ from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
 
 __all__ = [
     "ALGORITHMS", "Agd", "Budget", "Done", "Entry", "FedNL", "Giant", "GiantDeterminantal", "HeavyBall",
-    "Lbfgs", "Midpoint", "Newton", "NextEigenvalue", "Pen", "QnShed", "Shed", "ShedAggregate", "as_channel",
-    "build", "channels", "renewal",
+    "Lbfgs", "Midpoint", "Newton", "NewtonSeldom", "NextEigenvalue", "Pen", "QnShed", "Shed",
+    "ShedAggregate", "as_channel", "build", "channels", "renewal",
 ]  # fmt: skip

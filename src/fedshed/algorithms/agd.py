@@ -35,6 +35,7 @@ class _FirstOrder(GradientAlgorithm[MomentumState], frozen=True):
     """A constant step size in units of 1/K, K = sum_i p_i lambda_1(H_i(theta^1)) + max l2."""
 
     step_size: float = 1.0
+    summable: ClassVar[bool] = True
     state: ClassVar[type[MomentumState]] = MomentumState
     first: ClassVar[type[Message]] = LocalSmoothness
 

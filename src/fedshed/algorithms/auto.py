@@ -11,14 +11,17 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel
+from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 
 SMALL = 32  # up to here a packed Hessian is no larger than a few gradients with their envelope
 LARGE = 1000  # beyond it n^2 numbers an agent are too many
 FAST = 2000  # n^3 of a dense solve: beyond it Newton took longer than qn-shed in one process
+MANY_SECANTS = 150  # of L-BFGS where nothing else tells the curvature: they cost no byte
 MEMORY = 125_000_000  # numbers the Master may hold of all agents together: 1 GB
 
 
@@ -40,6 +43,18 @@ def choose(
     if n <= LARGE and agents * n * n <= MEMORY:
         return Pen(), f"pen: with n = {n} Newton's rounds at a fraction of its bytes, and the Master has room"
     return QnShed(), f"qn-shed: n = {n} and {agents} agents are too many for n^2 numbers an agent"
+
+
+def choose_summable(n: int) -> tuple[Algorithm[Any], str]:
+    """An algorithm for protected mode, where only sums over the sites leave, and one line that says why."""
+    if n <= SMALL:
+        why = f"only sums leave the sites, and with n = {n} a packed Hessian has {n * (n + 1) // 2} numbers"
+        return Newton(line_search=Fused()), f"newton: {why}"
+    if n <= LARGE:
+        why = f"only sums leave the sites, and with n = {n} a packed Hessian is asked for only now and then"
+        return NewtonSeldom(line_search=Fused()), f"newton-seldom: {why}"
+    why = f"only sums leave the sites, and with n = {n} packed Hessians are too large to be masked"
+    return Lbfgs(memory=MANY_SECANTS, line_search=Fused()), f"lbfgs: {why}"
 
 
 def _fastest(n: int, agents: int) -> tuple[Algorithm[Any], str]:

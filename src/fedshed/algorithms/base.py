@@ -129,6 +129,7 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
     """An algorithm is immutable configuration; subclasses say what is asked, learnt, and done with it."""
 
     partial: ClassVar[bool] = False  # can do without an agent it has a model of
+    summable: ClassVar[bool] = False  # the Master needs only sums over the sites, weighted by p_i
     state: ClassVar[Any]  # type of the Master's state
 
     @property

@@ -37,6 +37,7 @@ class Lbfgs(GradientAlgorithm[LbfgsState], frozen=True, tag=True):
 
     memory: Annotated[int, Meta(ge=1, le=1000)] = 20
     line_search: LineSearch = TwoExchange()
+    summable: ClassVar[bool] = True
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
 

@@ -34,6 +34,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()
 
     partial: ClassVar[bool] = True
+    summable: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalHessian)
     state = State[PackedHessian]
     cache = None
@@ -52,8 +53,8 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
     def step(self, problem: Problem, state: State[PackedHessian]) -> Flow[tuple[State[PackedHessian], Info]]:
         """The Newton step, damped by the line search."""
         g = gradient(problem, state)
-        H = _hessian(problem, state)
-        direction = -(_made_definite(H, problem) if self.lossy else H).solve(g)
+        H = hessian(problem, state)
+        direction = -(made_definite(H, problem) if self.lossy else H).solve(g)
         step = yield from self.line_search(self, problem, state, g, direction)
         answered = len(problem.agents) - len(state.silent(problem))
         return step.state, Info(
@@ -62,7 +63,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
 
     def exact_curvature(self, problem: Problem, state: State[PackedHessian]) -> DensePlusRidge | None:
         """H_t, when every agent answered at theta^t."""
-        return None if state.silent(problem) or self.precision.lossy else _hessian(problem, state)
+        return None if state.silent(problem) or self.precision.lossy else hessian(problem, state)
 
     def answer_kind(self, part: Any) -> type[Message]:
         """f_i, g_i and H_i."""
@@ -75,14 +76,15 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
 
 
-def _hessian(problem: Problem, state: State[PackedHessian]) -> DensePlusRidge:
+def hessian(problem: Problem, state: State[Any]) -> DensePlusRidge:
+    """sum_i p_i H_i + diag(l2), with the Hessian that each agent sent last."""
     packed = np.zeros(problem.n * (problem.n + 1) // 2)
     for i in problem.agents:
         packed += problem.p[i] * state.known[i].curvature.packed
     return DensePlusRidge(unpack(packed, problem.n), problem.l2, problem.columns)
 
 
-def _made_definite(H: DensePlusRidge, problem: Problem) -> DensePlusRidge:
+def made_definite(H: DensePlusRidge, problem: Problem) -> DensePlusRidge:
     """|H| in place of H, which rounding to few bits may have made indefinite."""
     values, columns = np.linalg.eigh(H.dense)
     return DensePlusRidge((columns * np.abs(values)) @ columns.T, problem.l2, problem.columns)

@@ -19,6 +19,7 @@ from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchange
 from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic
@@ -96,6 +97,12 @@ ENTRIES: tuple[Entry, ...] = (
         "lbfgs", Lbfgs(), "L-BFGS at the Master, memory 20, diagonal of the initial Hessian", "quasi-Newton"
     ),
     Entry("newton", Newton(), "exact Newton, the packed Hessian in every round", "Section 2.1"),
+    Entry(
+        "newton-seldom",
+        NewtonSeldom(),
+        "Newton with a packed Hessian only when secants stop paying",
+        "ours: docs/protected.md",
+    ),
 )
 ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]  # what a file may hold
@@ -135,6 +142,17 @@ def configured(
         if not hasattr(algorithm, part):
             raise ConfigError(f"{type(algorithm).__name__} has no {part.replace('_', ' ')} to replace")
     return replace(algorithm, **changes)
+
+
+def check_summable(algorithm: Algorithm[Any]) -> None:
+    """Refuse an algorithm that needs the answer of each site, where only sums over the sites leave."""
+    if algorithm.summable:
+        return
+    allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.summable)
+    names = [entry.name for entry in ENTRIES if type(entry.algorithm) is type(algorithm)]
+    name = next((entry.name for entry in ENTRIES if entry.algorithm == algorithm), None)
+    called = name or (names[0] if names else type(algorithm).__name__)
+    raise ConfigError(f"{called} needs each site's own answer; protected mode allows {allowed}")
 
 
 def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:

@@ -10,10 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed.algorithms.auto import MANY_SECANTS
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
+from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import build, with_one_exchange
@@ -22,7 +24,9 @@ from fedshed.preparation import Study
 
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
 MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separated data take over 30
-AUTO = (Newton(), Lbfgs(), QnShed(), Pen())  # what "auto" may choose
+MOST_SELDOM_POINTS = 120  # of one that asks for a Hessian at a third of twice as many points
+# what "auto" may choose
+AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen())
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +60,8 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The parameters that a study may ask about, those of the null model and the inspection included."""
         if self.points is not None:
             return self.points
+        if isinstance(algorithm, NewtonSeldom):
+            return MOST_SELDOM_POINTS
         return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
