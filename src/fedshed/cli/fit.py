@@ -259,7 +259,7 @@ def _files(
         yield write_atomically(out / "trace.csv", model.trace.to_csv().encode())
     if model.inference.model_covariance is not None:
         study = model.plan.study
-        title = f"{study.target}: {study.family}, {len(model.inference.sites)} sites"
+        title = f"{study.target}: {study.family}, {model.inference.site_count} sites"
         yield from save(draw(model.inference, title, summary.level, summary.robust), out, "coefficients")
     if page is not None:
         place, again = page

@@ -83,7 +83,7 @@ def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command
 def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -> Report:
     """The report of a fit: its coefficients with intervals, its summary, and its one run."""
     inference, study = model.inference, model.plan.study
-    title = f"{study.target}: {study.family}, {len(inference.sites)} sites"
+    title = f"{study.target}: {study.family}, {inference.site_count} sites"
     agents = tuple(Agent(name, site.rows) for name, site in inference.sites.items())
     name = model.run.algorithm.partition(":")[0]
     rows = () if model.trace is None else tuple(model.trace)

@@ -25,7 +25,7 @@ from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Model, Run
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
-from fedshed.inference.infer import Evidence
+from fedshed.inference.infer import Evidence, compared
 from fedshed.inference.result import RowRobust, WeightType
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
@@ -104,7 +104,8 @@ def conduct(
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
         fitted = fit_problem(
             problem, chosen, sites, goal, why=why, intercept=plan.intercept,
-            weight_type=weight_type_of(study), errors=errors, progress=progress, saver=saver, watch=watch,
+            weight_type=weight_type_of(study), errors=errors, protected=study.protected, progress=progress,
+            saver=saver, watch=watch,
         )  # fmt: skip
     counts = {
         site: RowCount(ready[site].rows, ready[site].dropped, dict(ready[site].missing), ready[site].digest)
@@ -133,7 +134,8 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
 def fit_problem(
     problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal, *, why: str, intercept: bool,
     weight_type: WeightType = "auto", inference: bool = True, errors: RowRobust | None = None,
-    progress: Progress | None = None, saver: Checkpoint | None = None, watch: Watch | None = None,
+    protected: bool = False, progress: Progress | None = None, saver: Checkpoint | None = None,
+    watch: Watch | None = None,
 ) -> Fitted:  # fmt: skip
     """The run, from the model without columns or from `progress`, the inference, and checks of its end."""
     with one_thread():
@@ -151,6 +153,10 @@ def fit_problem(
                 result, evidence, found = _polished(
                     problem, result, evidence, found, sites, goal, weight_type
                 )
+            if evidence and found and protected:
+                evidence = compared(sites, problem, result.theta, evidence, goal.patience)
+                found = infer_from(problem, result.theta, evidence, weight_type)
+                found = replace(found, protected=found.protected or 0)
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
                     sites, problem, result.theta, evidence, found, errors, goal.patience

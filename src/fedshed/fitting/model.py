@@ -103,7 +103,7 @@ class Model:
 
     def __repr__(self) -> str:
         study, ended = self.plan.study, "converged" if self.converged else f"NOT converged: {self.run.reason}"
-        size = f"{len(self.inference.sites)} sites, {self.inference.rows} rows"
+        size = f"{self.inference.site_count} sites, {self.inference.rows} rows"
         return (
             f"Model of {printable(study.target)}: {study.family}, {size}, "
             f"{len(self.inference.names)} coefficients, {ended}; summary() shows it"

@@ -76,7 +76,7 @@ def _comparable(small: Model, large: Model) -> None:
         one, other = small.rows.get(site), large.rows.get(site)
         if one is None or other is None:
             raise ConfigError(f"site {site!r} takes part in one of the models only")
-        if one.digest != other.digest:
+        if (one.used, one.digest) != (other.used, other.digest):
             raise ConfigError(
                 f"site {site!r} used different rows in the two models ({one.used:,} and {other.used:,}), most"
                 " likely because of missing values; fit both to the rows that are complete in the larger one"

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedshed.linalg import DensePlusRidge
-from fedshed.linalg.arrays import Matrix, Vector, unpack
+from fedshed.linalg.arrays import Matrix, Packed, Vector, unpack
 from fedshed.linalg.solve import collinear, unit_diagonal
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.inspection import Inspected
 from fedshed.solve.scatter import Scattered
+from fedshed.solve.site_scores import Scores
 
 ROUNDING = 1e-10  # smallest eigenvalue of a unit diagonal with which errors have six digits
 
@@ -60,20 +61,17 @@ class Curvatures:
 
 
 def cluster_covariance(
-    problem: Problem, theta: Vector, sites: Mapping[str, Inspected], curvatures: Curvatures, k: float,
-    observations: float,
-) -> Matrix | None:  # fmt: skip
+    scores: Scores, curvatures: Curvatures, k: float, observations: float
+) -> Matrix | None:
     """H^-1 (sum_i u_i u_i') H^-1 M/(M - 1) (N - 1)/(N - k) with the Hessian H, ridge included.
 
     u_i = W_i (g_i + l2 theta) is what site i adds to the estimating equation, so the u_i sum to 0; without a
     ridge this is statsmodels' cov_type="cluster" (Liang and Zeger 1986).  None for one site or N <= k.
     """
-    N, M = observations, len(sites)
+    N, M = observations, scores.sites
     if M < 2 or k >= N:
         return None
-    U = np.array([site.weight * (site.gradient + problem.l2 * theta) for site in sites.values()])
-    half = U @ curvatures.bread(curvatures.hessian)
-    return symmetric(half.T @ half) * (M / (M - 1) * (N - 1) / (N - k))
+    return _sandwich(curvatures, scores.squares) * (M / (M - 1) * (N - 1) / (N - k))
 
 
 def row_covariance(
@@ -84,28 +82,28 @@ def row_covariance(
     HC2 and HC3 divide u_j u_j' by 1 - h_j and (1 - h_j)^2 (MacKinnon and White 1985, Journal of Econometrics
     29, 305); the sites have done so.  Over G clusters within the sites: times G/(G - 1) (N - 1)/(N - k).
     """
-    n = len(curvatures.ridge)
-    half = curvatures.bread(curvatures.hessian)
-    middle = unpack(np.sum([site.squares for site in sites.values()], axis=0), n)
+    squares = np.sum([site.squares for site in sites.values()], axis=0)
     N, G = observations, sum(site.clusters for site in sites.values())
     scale = N / (N - k) if kind == "HC1" and k < N else 1.0
     if kind == "cluster":
         scale = G / (G - 1) * (N - 1) / (N - k) if G > 1 and k < N else np.nan
-    return symmetric(half @ middle @ half) * scale
+    return _sandwich(curvatures, squares) * scale
 
 
-def effective_clusters(sites: Mapping[str, Inspected], curvatures: Curvatures, bread: Matrix) -> Vector:
-    """How many equal sites inform each coefficient as much as these unequal ones do: 1 / sum_i s_ij^2.
+def _sandwich(curvatures: Curvatures, squares: Packed) -> Matrix:
+    """H^-1 S H^-1 of a sum S of squared scores."""
+    half = curvatures.bread(curvatures.hessian)
+    return symmetric(half @ unpack(squares, len(half)) @ half)
 
-    s_ij = (H^-1 H_i H^-1)_jj / sum_i (H^-1 H_i H^-1)_jj is what site i adds to the variance of coefficient j,
-    so that the number is M for equal sites, and 1 where one site alone informs it, as a site's own intercept
-    (after Carter, Schnepel and Steigerwald 2017, Review of Economics and Statistics 99, 698).
+
+def effective_clusters(shares: Vector, squared_shares: Vector) -> Vector:
+    """How many equal clusters inform each coefficient as much as these unequal ones: (sum v_i)^2 / sum v_i^2.
+
+    v_ij = (H^-1 H_i H^-1)_jj is what cluster i adds to the variance of coefficient j, so that the number is M
+    for M equal ones, and 1 where one alone informs it, as a site's own intercept (after Carter, Schnepel and
+    Steigerwald 2017, Review of Economics and Statistics 99, 698).
     """
-    n = len(bread)
-    parts = [((bread @ (s.weight * unpack(s.information, n))) * bread).sum(axis=1) for s in sites.values()]
-    variances = np.maximum(np.array(parts), 0.0)
-    shares = variances / np.maximum(variances.sum(axis=0), np.finfo(float).tiny)
-    return np.asarray(1.0 / np.maximum(np.square(shares).sum(axis=0), np.finfo(float).tiny))
+    return np.asarray(np.square(shares) / np.maximum(squared_shares, np.finfo(float).tiny))
 
 
 def symmetric(A: Matrix) -> Matrix:

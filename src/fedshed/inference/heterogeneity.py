@@ -8,32 +8,34 @@ import numpy as np
 from scipy.special import chdtrc
 
 from fedshed.inference.result import Score
-from fedshed.linalg.arrays import Matrix, Vector, unpack
-from fedshed.linalg.solve import inverse_root
+from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.solve.inspection import Inspected
+from fedshed.solve.site_scores import Whitened
 
 
-def score_tests(
-    sites: Mapping[str, Inspected], information: Matrix, phi: float | None
-) -> tuple[Score, dict[str, Score], dict[str, float]]:
-    """The test of all sites, that of each against the others, and what each adds to the first.
+def excess(sites: Mapping[str, Inspected], root: Matrix) -> Vector:
+    """I^+ sum_j s_j, with I^+ = root root': what a ridge leaves of the scores s_j = -W_j g_j."""
+    scores = sum(-site.weight * site.gradient for site in sites.values())
+    return np.asarray(root @ (root.T @ scores))
+
+
+def score_test(statistic: float, ranks: int, root: Matrix, phi: float | None) -> Score:
+    """The test of all sites.
 
     With s_i the score and I_i the information of site i at the common estimate, the statistic is
     sum_i s_i' I_i^+ s_i / phi on sum_i rank(I_i) - rank(I) degrees of freedom: that of the model in which
-    every site has its own theta.  For one site it is s_i' (I_i - I_i I^+ I_i)^+ s_i / phi.  The ridge is
-    taken out of the scores to first order, s_i - I_i I^+ sum_j s_j, so that they sum to 0.
+    every site has its own theta.  The ridge is taken out of the scores to first order,
+    s_i - I_i I^+ sum_j s_j, so that they sum to 0.
     """
-    root = inverse_root(information)
-    scores = {i: -site.weight * site.gradient for i, site in sites.items()}
-    excess = root @ (root.T @ sum(scores.values()))
-    tests, parts, ranks = {}, {}, 0
-    for i, site in sites.items():
-        own = site.weight * unpack(site.information, len(information))
-        R = inverse_root(own)
-        u = R.T @ (scores[i] - own @ excess)
-        tests[i] = _score(*_against_others(u, root.T @ own @ R), phi)
-        parts[i], ranks = float(u @ u) / (phi or np.inf), ranks + R.shape[1]
-    return _score(sum(parts.values()) * (phi or 1.0), ranks - root.shape[1], phi), tests, parts
+    return _score(statistic, ranks - root.shape[1], phi)
+
+
+def site_tests(own: Mapping[str, Whitened], root: Matrix, phi: float | None) -> dict[str, Score]:
+    """The test of each site against the others: s_i' (I_i - I_i I^+ I_i)^+ s_i / phi."""
+    return {
+        i: _score(*_against_others(site.u, root.T @ site.information @ site.root), phi)
+        for i, site in own.items()
+    }
 
 
 def _against_others(u: Vector, B: Matrix) -> tuple[float, int]:

@@ -14,9 +14,10 @@ from fedshed._utils.errors import SingularError
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance, effective_clusters, row_covariance
-from fedshed.inference.heterogeneity import score_tests
+from fedshed.inference.heterogeneity import excess, score_test, site_tests
 from fedshed.inference.result import Inference, RowRobust, Score, SiteReport, WeightType, numbers, packed
-from fedshed.linalg.arrays import Vector, pack
+from fedshed.linalg.arrays import Matrix, Vector, pack
+from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import family_of
 from fedshed.objectives.family import Totals
 from fedshed.protocol.conversation import Problem
@@ -24,7 +25,8 @@ from fedshed.solve.certificate import certificate
 from fedshed.solve.inspection import Inspected
 from fedshed.solve.null_start import levels_of
 from fedshed.solve.scatter import Scatter, Scattered
-from fedshed.solve.stages import inspect, null_loss, scatter
+from fedshed.solve.site_scores import AskScores, Scores, scores_of, total, whitened
+from fedshed.solve.stages import inspect, null_loss, scatter, site_scores
 
 POWERS = {"HC2": 1, "HC3": 2}  # of 1 - leverage
 
@@ -35,6 +37,7 @@ class Evidence(Struct, frozen=True):
     sites: dict[str, Inspected]
     null_loss: float | None
     traffic: Traffic
+    scores: Scores | None = None  # sums over all sites, where nobody sees what one of them says
 
     @property
     def null_deviance(self) -> float | None:
@@ -87,9 +90,7 @@ def _groups(answers: Mapping[str, Scattered]) -> tuple[float, ...] | None:
     squares = [each.squared_shares for each in answers.values() if each.squared_shares is not None]
     if len(shares) < len(answers) or len(squares) < len(answers):
         return None
-    return numbers(
-        np.square(np.sum(shares, axis=0)) / np.maximum(np.sum(squares, axis=0), np.finfo(float).tiny)
-    )
+    return numbers(effective_clusters(np.sum(shares, axis=0), np.sum(squares, axis=0)))
 
 
 def infer_from(
@@ -107,20 +108,47 @@ def infer_from(
     k = curvatures.parameters(bread)
     family = family_of(problem.loss)
     phi = _dispersion(fit, fit.observations - k) if family.dispersed else 1.0
-    whole, each, parts = score_tests(sites, curvatures.information, phi)
+    root = inverse_root(curvatures.information)
+    asked = _asked(problem, theta, sites, root, bread)
+    own = {i: whitened(site, asked.excess) for i, site in sites.items()}
+    scores = evidence.scores or total(scores_of(sites[i], asked, own[i]) for i in sites)
+    tests = site_tests(own, root, phi)
+    parts = {i: each.statistic / (phi or np.inf) for i, each in own.items()}
     return replace(
         bare,
         model_covariance=packed(None if phi is None else phi * curvatures.covariance(bread)),
-        cluster_covariance=packed(cluster_covariance(problem, theta, sites, curvatures, k, fit.observations)),
-        clusters=numbers(effective_clusters(sites, curvatures, bread)),
+        cluster_covariance=packed(cluster_covariance(scores, curvatures, k, fit.observations)),
+        clusters=numbers(effective_clusters(scores.shares, scores.squared_shares)),
         dispersion=phi,
         parameters=k,
         log_likelihood=family.log_likelihood(fit, phi),
         certificate=certificate(problem, g, curvatures.mean),
-        heterogeneity=whole,
-        sites={i: replace(bare.sites[i], contribution=parts[i], score=each[i]) for i in sites},
+        heterogeneity=score_test(scores.statistic, scores.rank, root, phi),
+        sites={i: replace(bare.sites[i], contribution=parts[i], score=tests[i]) for i in sites},
+        protected=None if evidence.scores is None else evidence.scores.sites,
         notes=tuple(note for note in (curvatures.caveat(), _no_freedom(fit.observations, k)) if note),
     )
+
+
+def compared(
+    sites: Sites, problem: Problem, theta: Vector, evidence: Evidence, patience: int = 20
+) -> Evidence:
+    """The evidence with what the sites find when they compare their scores, for one more exchange."""
+    curvatures = Curvatures(problem, evidence.sites)
+    try:
+        bread = curvatures.bread(curvatures.information)
+    except SingularError:
+        return evidence
+    root = inverse_root(curvatures.information)
+    asked = _asked(problem, theta, evidence.sites, root, bread)
+    scores, traffic = site_scores(sites, problem, asked, evidence.traffic, patience)
+    return replace(evidence, scores=scores, traffic=traffic)
+
+
+def _asked(
+    problem: Problem, theta: Vector, sites: Mapping[str, Inspected], root: Matrix, bread: Matrix
+) -> AskScores:
+    return AskScores(theta, excess(sites, root), problem.l2 * theta, pack(bread))
 
 
 def _dispersion(fit: Totals, df_resid: float) -> float | None:

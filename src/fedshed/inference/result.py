@@ -87,6 +87,7 @@ class Inference(Struct, frozen=True):
     row_clusters: int = 0  # within the sites, if errors are by cluster
     row_groups: Numbers | None = None  # the effective number of them behind each coefficient
     intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
+    protected: int | None = None  # how many sites, of which only sums are known
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -95,6 +96,11 @@ class Inference(Struct, frozen=True):
             raise ValueError(f"{len(self.coefficients)} coefficients of {n} names, loss {self.loss!r}")
         if any(given is not None and len(given) != n * (n + 1) // 2 for given in covariances):
             raise ValueError(f"a covariance of {n} coefficients has {n * (n + 1) // 2} entries")
+
+    @property
+    def site_count(self) -> int:
+        """How many sites there are, whether each is known or only their sums."""
+        return len(self.sites) if self.protected is None else self.protected
 
     @property
     def observations(self) -> float:
@@ -146,7 +152,7 @@ class Inference(Struct, frozen=True):
         if distribution == "normal":
             return inf
         if by_site(robust):
-            return len(self.sites) - 1.0
+            return self.site_count - 1.0
         if robust == "cluster":
             return self.row_clusters - 1.0
         return self.df_resid if family_of(self.loss).dispersed else inf
@@ -262,10 +268,10 @@ class Inference(Struct, frozen=True):
     def _robust(self, robust: Robust) -> Numbers | None:
         if not by_site(robust):
             return self._by_rows(str(robust))
-        if self.cluster_covariance is None and len(self.sites) < 2:
+        if self.cluster_covariance is None and self.site_count < 2:
             raise ConfigError("errors clustered by site need at least two sites; use robust=False")
-        if len(self.sites) < FEW_SITES:
-            warnings.warn(few_sites(len(self.sites)), FewSitesWarning, stacklevel=3)
+        if self.site_count < FEW_SITES:
+            warnings.warn(few_sites(self.site_count), FewSitesWarning, stacklevel=3)
         return self.cluster_covariance
 
     def _by_rows(self, kind: str) -> Numbers | None:

@@ -100,7 +100,7 @@ class Summary(Struct, frozen=True):
             [line.center(width).rstrip() for line in (printable(self.title), *self._about(width))] + [double],
             [*self._header(width), double],
             [table[0], single, *table[1:], double],
-            [*self._sites(), self._heterogeneity(), double],
+            [*([] if self.inference.protected is not None else self._sites()), self._heterogeneity(), double],
             [self._certificate(), *self._notes()],
         ]
         return "\n".join(line for block in blocks for line in block)
@@ -121,7 +121,7 @@ class Summary(Struct, frozen=True):
         family = family_of(it.loss)
         left = [
             ("Family", family.title), ("Link", family.link),
-            ("No. sites", len(it.sites)), ("No. rows", it.rows),
+            ("No. sites", it.site_count), ("No. rows", it.rows),
             *self._weights(), ("Df residuals", _plain(it.df_resid)),
             ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)),
         ]  # fmt: skip
@@ -234,6 +234,11 @@ def _overdispersed(it: Inference) -> bool:
 
 def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     """What a careful reader should know about these figures."""
+    if it.protected is not None:
+        yield (
+            "Protected: only sums over all sites left them, so there are no tables of single sites, no "
+            "checks of each site's answers for convexity, and no models that stand for silent sites."
+        )
     if any(it.l2):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if by_site(robust):
@@ -274,9 +279,9 @@ def _robust_caveats(it: Inference) -> Iterable[str]:
             "are few, one has most of the rows, or each has its own intercept; use the model's errors."
         )
     if len(few) < len(it.names):
-        yield f"Robust errors use Student's t, with {len(it.sites) - 1} degrees of freedom."
-        if len(it.sites) < FEW_SITES:
-            yield few_sites(len(it.sites))
+        yield f"Robust errors use Student's t, with {it.site_count - 1} degrees of freedom."
+        if it.site_count < FEW_SITES:
+            yield few_sites(it.site_count)
 
 
 def _too_few(it: Inference, counts: tuple[float, ...] | None) -> list[str]:

@@ -21,6 +21,7 @@ from fedshed.solve.null_start import NullStart
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
+from fedshed.solve.site_scores import AskScores, Scores, SiteScores
 
 NO_TRAFFIC = Traffic()
 FIT = 1
@@ -30,7 +31,8 @@ INSPECT = Stage(2, Inspection())
 LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER)}
+SCORES = Stage(6, SiteScores())  # of a protected study
+BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES)}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -70,6 +72,13 @@ def scatter(
 ) -> tuple[dict[AgentId, Scattered], Traffic]:
     """Each site's sum of squared scores."""
     return play(sites, SCATTER, problem, RowScatter().flow(problem, asked), traffic, patience)
+
+
+def site_scores(
+    sites: Sites, problem: Problem, asked: AskScores, traffic: Traffic, patience: int = 20
+) -> tuple[Scores, Traffic]:
+    """What the sites' scores add up to in the statistics that compare sites."""
+    return play(sites, SCORES, problem, SiteScores().flow(problem, asked), traffic, patience)
 
 
 def decreases_without_bound(
