@@ -146,17 +146,22 @@ def test_commands_lead_from_join_to_a_study(tmp_path):
 # requests are the work of strangers
 
 
+def asking(site, engine, csr, identity=b"k" * 32):
+    """A request that is signed with a key for protected studies."""
+    return Request(site, engine, csr, public_key(identity).hex(), sign(identity, _joined(site, csr)).hex())
+
+
 WRONG = {
     "empty": (b"", "not a request"),
     "no JSON": (b"\xff\xfe\x00", "not a request"),
     "another field": ({"site": "paris", "engine": "nvflare", "csr": "", "role": "admin"}, "not a request"),
-    "no signing request": (Request("paris", "nvflare", "hello"), "cannot be read"),
-    "a null in it": (Request("paris", "nvflare", "-----BEGIN\x00"), "cannot be read"),
+    "no signing request": (asking("paris", "nvflare", "hello"), "cannot be read"),
+    "a null in it": (asking("paris", "nvflare", "-----BEGIN\x00"), "cannot be read"),
     "long": (b" " * (MOST_BYTES + 1), "longer than"),
-    "a path as a name": (Request("../master", "nvflare", ""), "letters, digits"),
-    "control characters": (Request("par\x1b[2Jis", "nvflare", ""), "letters, digits"),
-    "no ASCII": (Request("zürich", "nvflare", ""), "ASCII"),
-    "another engine": (Request("paris", "flower", ""), "runs on nvflare"),
+    "a path as a name": (asking("../master", "nvflare", ""), "letters, digits"),
+    "control characters": (asking("par\x1b[2Jis", "nvflare", ""), "letters, digits"),
+    "no ASCII": (asking("zürich", "nvflare", ""), "ASCII"),
+    "another engine": (asking("paris", "flower", ""), "runs on nvflare"),
 }
 
 
@@ -171,23 +176,23 @@ def test_what_is_not_a_request_is_refused_with_its_file_and_what_to_do(tmp_path,
 
 @pytest.mark.parametrize("kind", ["rsa-1024", "rsa-e3", "dsa", "ed25519", "p256", "p384"])
 def test_keys_that_the_engine_cannot_use_or_that_are_weak_are_refused(tmp_path, kind):
-    path = written(tmp_path, Request("paris", "nvflare", csr(key_of(kind), "paris")))
+    path = written(tmp_path, asking("paris", "nvflare", csr(key_of(kind), "paris")))
     with pytest.raises(ConfigError, match="RSA key"):
         read_request(path, "nvflare")
 
 
 def test_flower_takes_no_other_curve(tmp_path):
     for kind in ("rsa", "p256"):
-        path = written(tmp_path, Request("paris", "flower", csr(key_of(kind), "paris")))
+        path = written(tmp_path, asking("paris", "flower", csr(key_of(kind), "paris")))
         with pytest.raises(ConfigError, match="P-384"):
             read_request(path, "flower")
 
 
 def test_a_signing_request_must_be_for_the_site_and_signed_with_its_key(tmp_path):
     good = csr(key_of("rsa"), "paris")
-    assert read_request(written(tmp_path, Request("paris", "nvflare", good)), "nvflare").site == "paris"
+    assert read_request(written(tmp_path, asking("paris", "nvflare", good)), "nvflare").site == "paris"
     for names in (("oslo",), (), ("paris", "oslo")):
-        request = Request("paris", "nvflare", csr(key_of("rsa"), *names))
+        request = asking("paris", "nvflare", csr(key_of("rsa"), *names))
         with pytest.raises(ConfigError, match="and not for 'paris'"):
             read_request(written(tmp_path, request), "nvflare")
     lines = good.splitlines()
@@ -195,7 +200,16 @@ def test_a_signing_request_must_be_for_the_site_and_signed_with_its_key(tmp_path
     swapped = last[:4] + ("A" if last[4] != "A" else "B") + last[5:]
     forged = "\n".join([*lines[:-2], swapped, lines[-1]])
     with pytest.raises(ConfigError, match="not signed with its own key"):
-        read_request(written(tmp_path, Request("paris", "nvflare", forged)), "nvflare")
+        read_request(written(tmp_path, asking("paris", "nvflare", forged)), "nvflare")
+
+
+def test_the_key_for_protected_studies_has_signed_the_request(tmp_path):
+    good = asking("paris", "nvflare", csr(key_of("rsa"), "paris"))
+    other = asking("paris", "nvflare", good.csr, b"o" * 32)
+    assert read_request(written(tmp_path, good), "nvflare").identity == good.identity
+    for wrong in ({"identity": other.identity}, {"proof": other.proof}, {"identity": "no"}, {"proof": ""}):
+        with pytest.raises(ConfigError, match="key for protected studies"):
+            read_request(written(tmp_path, replace(good, **wrong)), "nvflare")
 
 
 def test_any_damage_to_a_request_is_told_in_our_words(tmp_path):
@@ -225,8 +239,8 @@ def test_every_site_asks_once_with_its_own_key(tmp_path):
     shutil.copy(folder / "paris.join", folder / "again.join")
     with pytest.raises(ConfigError, match="both ask to be site 'paris'"):
         read_requests(folder, "flower")
-    written(folder, Request("bonn", "flower", csr(key_of("p384"), "bonn")), "again.join")
-    written(folder, Request("berlin", "flower", csr(key_of("p384"), "berlin")), "berlin.join")
+    written(folder, asking("bonn", "flower", csr(key_of("p384"), "bonn")), "again.join")
+    written(folder, asking("berlin", "flower", csr(key_of("p384"), "berlin")), "berlin.join")
     with pytest.raises(ConfigError, match="with the same key"):
         read_requests(folder, "flower")
 

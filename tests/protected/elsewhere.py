@@ -21,7 +21,6 @@ from fedshed.tables import Federation
 
 STUDIES = [
     ("cancer", "lbfgs", "logistic"),
-    ("cancer raw", "newton", "logistic"),
     ("cancer raw", "newton-seldom", "logistic"),
     ("counts", "newton", "poisson"),
 ]

@@ -88,7 +88,7 @@ def bits(found):
 
 
 TRUE = bits(play(master_of(Sites())))
-PUTS = 3 + 2 * EXCHANGES  # keys, roster and shares; then what was asked and what was opened
+PUTS = 4 + 2 * EXCHANGES  # keys, roster, shares, the set; then what was asked and what was opened
 
 
 @pytest.mark.parametrize("after", [False, True])
