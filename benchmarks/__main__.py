@@ -7,7 +7,7 @@ from importlib import import_module
 
 BENCHMARKS = (
     "speed", "storage", "pairs", "fashion_mnist", "beyond", "claims", "chaos", "large", "engines", "rules",
-    "attacks", "honest", "seldom", "private",
+    "attacks", "honest", "seldom", "private", "masked",
 )  # fmt: skip
 
 named = [word for word in sys.argv[1:] if word.isidentifier()]  # numbers and options are for the benchmark

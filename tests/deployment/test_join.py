@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 pytest.importorskip("cryptography")
@@ -26,10 +27,11 @@ from fedshed import ConfigError
 from fedshed.cli import app
 from fedshed.deployment import certificates, local
 from fedshed.deployment.certificates import Authority, ending_soon, ends
-from fedshed.deployment.join import MOST_BYTES, Joining, Request, join, read_request, read_requests
+from fedshed.deployment.join import MOST_BYTES, Joining, Request, _joined, join, read_request, read_requests
 from fedshed.deployment.new import commands, write
 from fedshed.deployment.plan import Deployment
 from fedshed.deployment.renew import renew, warnings
+from fedshed.protected.identity import public_key, sign
 
 pytestmark = pytest.mark.deployment  # it needs what the engines' extras install
 

@@ -63,12 +63,14 @@ def test_products_are_exact_for_the_largest_limbs(filled, monkeypatch):
     stream = b"\xff" * coefficient_bytes(shape)
     expected = plain_tags(words, shape, stream)
     assert tags(words, shape, coefficients(stream)) == expected
-    monkeypatch.setattr(linear_tags, "MOST", 999)
+    monkeypatch.setattr(linear_tags, "CHUNK", 999)
     assert tags(words, shape, coefficients(stream)) == expected
 
 
 def test_a_whole_product_is_exact_in_float64():
-    assert linear_tags.MOST * (2**16 - 1) ** 2 < 2**53
+    assert linear_tags.CHUNK * (2**16 - 1) ** 2 < 2**53
+    most = fp.Length.__metadata__[0].lt  # entries: the sums of four products of limbs of all stay in 64 bits
+    assert 4 * 3 * most * (2**16 - 1) ** 2 < 2**63
 
 
 @few

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import sys
 import zlib
 from hashlib import sha256
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import ConfigError, ProtocolError
 
 pytest.importorskip("cryptography")
 
@@ -256,3 +257,12 @@ def test_two_runs_of_a_study_share_no_mask():
         context = masks.context(roster, 1, 1, ["a", "b"], bytes(32), bytes(32))
         seen |= set(masks.masks([masks.mask_key(pair, context)], shape)[0].tolist())
     assert len(seen) == 20 * shape.words
+
+
+def test_where_the_library_is_missing_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    masks._library.cache_clear()
+    with pytest.raises(ConfigError, match=r"pip install 'fedshed\[protected\]'"):
+        masks.identity_public(A)
+    monkeypatch.undo()
+    assert masks.identity_public(A) == KEYS["a"][0]

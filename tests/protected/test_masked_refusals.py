@@ -15,6 +15,7 @@ from tests.protected.parties import (
     RUN,
     STUDY,
     KilledError,
+    Replay,
     Sites,
     ask_of,
     clone,
@@ -27,7 +28,7 @@ from tests.protected.parties import (
     summed,
 )  # fmt: skip
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.privacy import fixed_point as fp
 from fedshed.privacy import masks
 from fedshed.privacy.linear_tags import PRIMES
@@ -551,3 +552,30 @@ def test_other_sums_are_refused_after_the_right_ones():
     with pytest.raises(OSError, match="disk"):
         sites.handle("a", ask_of(sites, 2, payload=payload, sums=sums))
     refused(sites.members["a"], ask_of(sites, 2, payload=payload, sums=None), "other sums")
+
+
+def test_a_procedure_that_fails_is_not_gone_on_with_until_the_process_is_started_again():
+    """Half a step was taken: only a replay from the beginning knows where the procedure is."""
+    sites = met()
+    sums, payload = summed(sites)
+    ask = ask_of(sites, 2, payload=payload, sums=sums)
+    sites.members["a"]._steps.take = lambda *step: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        sites.handle("a", ask)
+    refused(sites.members["a"], ask, "start the site's process again")
+    sites.revive("a")
+    sites.handle("a", ask)
+
+
+def test_a_replay_that_comes_out_differently_ends_the_study():
+    sites = Sites()
+    play(master_of(sites), exchanges=2)
+
+    class Other(Replay):
+        def take(self, label, payload, public, totals):
+            raise DataError("the table has changed")
+
+    for _ in range(2):
+        member = clone(sites, "a")
+        member._steps = Other("a")
+        refused(member, BEGIN, "^the study is over at this site: the table has changed$")

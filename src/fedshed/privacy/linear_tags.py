@@ -9,7 +9,7 @@ of sums and tags.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,11 +19,9 @@ from fedshed.privacy.fixed_point import WORD, Shape, Words
 
 PRIMES = (2**61 - 1, 2**61 - 31, 2**61 - 45)
 TAGS = len(PRIMES)
-MOST = (
-    1 << 20
-)  # entries in one matrix product: sums of 2^20 products of two 16-bit limbs are exact in float64
+CHUNK = 1 << 12  # entries in a matrix product: it stays in the cache, and is exact in float64 below 2^21
 Tags: TypeAlias = tuple[int, ...]
-Coefficients: TypeAlias = NDArray[np.float64]  # entries x (three primes x four limbs)
+Coefficients: TypeAlias = NDArray[np.uint16]  # entries x (three primes x four limbs)
 
 
 def coefficient_bytes(shape: Shape) -> int:
@@ -37,20 +35,22 @@ def coefficients(stream: bytes | bytearray | memoryview) -> Coefficients:
     They are uniform below 2^61 and so uniform modulo each prime to 2^-55.
     """
     words = np.frombuffer(stream, dtype=WORD) & np.uint64(2**61 - 1)
-    return words.view("<u2").reshape(-1, 4 * TAGS).astype(np.float64)
+    return words.view("<u2").reshape(-1, 4 * TAGS)
 
 
 def tags(words: Words, shape: Shape, a: Coefficients) -> Tags:
     """<a, x> modulo each prime, x lifted to signed whole numbers."""
     w, s = shape.wide, 2 * shape.wide
     pairs = np.ascontiguousarray(words[:s].reshape(2, w).T)
-    return added([*_in_chunks(pairs, a[:w]), *_in_chunks(words[s:, None], a[w:])])
+    return added([_combined(_products(pairs, a[:w])), _combined(_products(words[s:, None], a[w:]))])
 
 
-def _in_chunks(entries: Words, a: Coefficients) -> Iterator[Tags]:
-    """The tags of as many entries at a time as are exact."""
-    for i in range(0, len(entries), MOST):
-        yield _combined(_limbs(entries[i : i + MOST]).T @ a[i : i + MOST])
+def _products(entries: Words, a: Coefficients) -> NDArray[np.int64]:
+    """Sums over entries of the products of each limb with each limb of each coefficient."""
+    total = np.zeros((4 * entries.shape[1], 4 * TAGS), dtype=np.int64)
+    for i in range(0, len(entries), CHUNK):
+        total += (_limbs(entries[i : i + CHUNK]).T @ a[i : i + CHUNK].astype(np.float64)).astype(np.int64)
+    return total
 
 
 def _limbs(entries: Words) -> NDArray[np.float64]:
@@ -61,13 +61,14 @@ def _limbs(entries: Words) -> NDArray[np.float64]:
     return found
 
 
-def _combined(products: NDArray[np.float64]) -> Tags:
-    """Sums of products of each limb with each limb of a coefficient, put together modulo each prime."""
-    rows = products.reshape(len(products), TAGS, 4).tolist()
-    return tuple(
-        sum(int(x) << 16 * (i + j) for i, row in enumerate(rows) for j, x in enumerate(row[prime])) % p
-        for prime, p in enumerate(PRIMES)
-    )
+def _combined(products: NDArray[np.int64]) -> Tags:
+    """The products of limbs put together, those of one weight 2^(16 (i + j)) first, modulo each prime."""
+    length = len(products)
+    weights = np.zeros((TAGS, length + 3), dtype=np.int64)
+    for j in range(4):
+        weights[:, j : j + length] += products[:, j::4].T
+    whole = [sum(x << 16 * i for i, x in enumerate(row)) for row in weights.tolist()]
+    return tuple(x % p for x, p in zip(whole, PRIMES, strict=True))
 
 
 def added(each: Sequence[Tags]) -> Tags:

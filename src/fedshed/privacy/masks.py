@@ -10,7 +10,7 @@ roster, the exchange, the attempt, its set of sites, what happened before, and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +56,9 @@ def joined(purpose: str, *parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(8, "big") + part for part in (VERSION, purpose.encode(), *parts))
 
 
+_info = lru_cache(maxsize=16)(joined)  # the context of an attempt comes once for every pair
+
+
 def digest(purpose: str, *parts: bytes) -> bytes:
     """The SHA-256 of these parts, for one purpose."""
     return sha256(joined(purpose, *parts)).digest()
@@ -86,7 +89,7 @@ def context(
 def derived(key: bytes, purpose: str, *parts: bytes) -> bytes:
     """A key from a key: HKDF-Expand (RFC 5869, section 2.3), which is enough for a uniform key."""
     library = _library()
-    new: bytes = library.HKDFExpand(library.sha256, KEY, joined(purpose, *parts)).derive(key)
+    new: bytes = library.HKDFExpand(library.sha256, KEY, _info(purpose, *parts)).derive(key)
     return new
 
 

@@ -281,10 +281,13 @@ class Member:
 
     def _follow(self, step: Callable[..., None], *request: Any) -> None:
         """A step of the replayed procedure; what does not follow ends the study at this site."""
+        failed = "its procedure failed here; start the site's process again"
+        self._over, before = failed, self._over
         try:
             step(*request)
         except Error as error:
             self._end(str(error))
+        self._over = before
 
     def _end(self, reason: str) -> NoReturn:
         """The study is over at this site, for good."""
@@ -302,7 +305,7 @@ class Member:
             if not self._over:
                 self._replay(exchanges)
         except ProtocolError as error:
-            self._over = str(error)
+            self._over = self._over or str(error)
 
     def _replay(self, exchanges: Sequence[tuple[dict[int, Asked], Opening | None]]) -> None:
         for name in ("roster", "agreed"):
