@@ -153,7 +153,11 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
 
     def refusal(self, problem: Problem, part: HessianUpdate, own_part: Any, answer: Any) -> str | None:
         """A Hessian comes where it was asked for, and only there."""
-        return unlike(answer, LocalHessian if part.hessian else Local)
+        return unlike(answer, self.answer_kind(part))
+
+    def answer_kind(self, part: HessianUpdate) -> type[Message]:
+        """f_i and g_i, and H_i where it was asked for."""
+        return LocalHessian if part.hessian else Local
 
     # --- at an agent -----------------------------------------------------------------------------
 

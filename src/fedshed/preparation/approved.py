@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.preparation import formulas
 from fedshed.preparation.describe import (
+    describe,
     in_words,
     read_columns,
     refuse_other_classes,
@@ -45,6 +46,11 @@ def check_protected(study: Study) -> None:
                 f"term {it.term!r} of a protected study needs its knots, lower_bound and upper_bound, for "
                 "they would come from histograms, which are no sums; give all three in the formula"
             )
+
+
+def schema_of(study: Study, frame: Frame, least: int = 1) -> Schema:
+    """What a site says of its table: as `describe` has it, or as a protected study has it."""
+    return approved_schema(study, frame) if study.protected else describe(study, frame, least)
 
 
 def approved_schema(study: Study, frame: Frame) -> Schema:
