@@ -28,8 +28,9 @@ from fedshed.inference.result import RowRobust
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
+from fedshed.preparation.approved import schema_of
 from fedshed.preparation.cells import design_objections
-from fedshed.preparation.describe import describe, rarest, text_columns
+from fedshed.preparation.describe import rarest, text_columns
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
 from fedshed.privacy.audit import Audit, set_aside
@@ -153,8 +154,9 @@ def _alone(
 ) -> tuple[Schema, DesignPlan, Ready, list[Tallies], list[str]]:
     """The plan as it would be if this site were the only one, and the rules of its policy that it breaks."""
     preparer = Preparer(site.name, frame, least=max(LEAST, site.disclosure.min_rows_per_level))
-    schema = describe(study, preparer.frame, site.disclosure.min_rows_per_class)
-    everywhere = replace(schema, positive=tuple(range(len(study.positive))))  # other sites may have the rest
+    schema = schema_of(study, preparer.frame, site.disclosure.min_rows_per_class)
+    places, labels = tuple(range(len(study.positive))), study.classes or schema.labels
+    everywhere = replace(schema, positive=places, labels=labels)  # other sites may have the rest
     plan = agree(study, {site.name: _with_two_classes(study, everywhere)})
     plan, told = _tallied(plan, preparer, schema.complete)
     ready = preparer.ready(plan)

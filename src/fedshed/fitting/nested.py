@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -128,8 +128,15 @@ def _without(model: Model, term: str) -> Study:
     """The study without one term, on the rows that the whole model uses."""
     study = model.plan.study
     if study.formula is None:
-        return replace(study, columns=tuple(c for c in model.plan.columns if c != term), exclude=())
+        columns = tuple(c for c in model.plan.columns if c != term)
+        return replace(study, columns=columns, exclude=(), levels=_of(study, columns))
     categories = formulas.formula_of(study).categories
     factors = (quoted(factor) if factor in model.plan.columns else factor for factor in term.split(":"))
     written = ":".join(f"C({factor})" if factor.strip("`") in categories else factor for factor in factors)
-    return replace(study, formula=f"{study.formula} - {written}")
+    smaller = replace(study, formula=f"{study.formula} - {written}", levels={})
+    return replace(smaller, levels=_of(study, formulas.formula_of(smaller).columns))
+
+
+def _of(study: Study, columns: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """The levels that a study lists for these columns."""
+    return {column: levels for column, levels in study.levels.items() if column in columns}

@@ -41,7 +41,12 @@ def describe(study: Study, frame: Frame, least: int = 1) -> Schema:
 
 
 def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
-    """How many rows have the rarest of the values that a schema names: levels, or classes of the target."""
+    """How many rows have the rarest of the values that a schema names: levels, or classes of the target.
+
+    Those of a protected study are the study's own, and tell of no row.
+    """
+    if study.protected:
+        return {}
     named = {field.name for field in schema.fields if field.levels} | (
         {study.target} if schema.labels else set()
     )

@@ -135,8 +135,7 @@ class GuardedPreparer:
         if isinstance(answer, Refused):
             return []
         if isinstance(answer, Schema):
-            named = {} if asked.study.protected else rarest(asked.study, self._frame, answer)
-            return policy.unnameable(named, asked.study.target)
+            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
         plan, tallied = asked.plan, isinstance(answer, Tallies)
         table, design = self._preparer.stand_in(plan) if tallied else self._preparer.built(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)

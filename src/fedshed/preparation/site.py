@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, ProtocolError, QuotingError
 from fedshed.preparation import formulas, scaling, tallies, units
-from fedshed.preparation.approved import approved_schema
+from fedshed.preparation.approved import schema_of
 from fedshed.preparation.derived import check_plan
-from fedshed.preparation.describe import describe
 from fedshed.preparation.design import Design, numbers
 from fedshed.preparation.messages import (
     CODEC,
@@ -127,9 +126,7 @@ class Preparer:
         if self._study is not None and _study(part) != self._study:
             raise DataError("was asked for another study than the one it was given; give all the same study")
         if isinstance(part, Describe):
-            if part.study.protected:
-                return approved_schema(part.study, self.frame)
-            return describe(part.study, self.frame, self.named)
+            return schema_of(part.study, self.frame, self.named)
         if self._study is not None:
             check_plan(self._study, self.frame, part.plan)
         if isinstance(part, Tally):
