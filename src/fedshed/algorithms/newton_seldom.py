@@ -156,11 +156,7 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
         return unlike(answer, self.answer_kind(part))
 
     def answer_kind(self, part: HessianUpdate) -> type[Message]:
-<<<<<<< HEAD
-        """A Hessian where it is asked for."""
-=======
         """f_i and g_i, and H_i where it was asked for."""
->>>>>>> h3
         return LocalHessian if part.hessian else Local
 
     # --- at an agent -----------------------------------------------------------------------------

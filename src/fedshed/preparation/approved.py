@@ -55,17 +55,16 @@ def check_protected(study: Study) -> None:
             )
 
 
-<<<<<<< HEAD
 def listed(study: Study, plan: DesignPlan) -> Study:
     """A study as a protected one, with the columns, levels and classes that its tables agreed on."""
     columns = {} if study.formula is not None else {"columns": plan.columns}
     classes = {} if study.positive or plan.classes is None else {"classes": plan.classes}
     return replace(study, protected=True, levels=dict(plan.levels), exclude=(), **columns, **classes)
-=======
+
+
 def schema_of(study: Study, frame: Frame, least: int = 1) -> Schema:
     """What a site says of its table: as `describe` has it, or as a protected study has it."""
     return approved_schema(study, frame) if study.protected else describe(study, frame, least)
->>>>>>> h3
 
 
 def approved_schema(study: Study, frame: Frame) -> Schema:
