@@ -97,6 +97,12 @@ def test_a_second_roster_is_refused():
     refused(sites.members["a"], m.Roster(tuple(hellos_of(sites)[::-1])), "another roster")
 
 
+def test_other_shares_than_those_accepted_are_refused():
+    sites = met()
+    refused(sites.members["a"], met().stores["a"].data["agreed"], "other shares")
+    sites.handle("a", sites.stores["a"].data["agreed"])
+
+
 def test_nothing_is_asked_before_the_sites_have_met():
     sites = Sites()
     refused(sites.members["a"], ask_of(sites), "not agreed")
