@@ -177,6 +177,15 @@ def test_a_store_put_back_to_any_earlier_state_is_refused():
     clone(sites, "a").handle(last)
 
 
+def test_the_reason_of_an_end_is_kept():
+    sites = met()
+    refused(sites.members["a"], ask_of(sites, payload=b"elsewhere"), "does not follow from the sums")
+    sites.revive("a")
+    refused(
+        sites.members["a"], ask_of(sites), "over at this site: this request does not follow from the sums"
+    )
+
+
 def test_the_end_of_a_study_cannot_be_put_back():
     sites = met()
     state = dict(sites.stores["a"].data)
