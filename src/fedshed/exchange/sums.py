@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
+from math import ceil, inf, log2
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -20,7 +20,17 @@ from fedshed.protocol.conversation import Conversation, Problem
 from fedshed.protocol.messages import Costs, Message, Undefined, at_trial_point
 from fedshed.protocol.sums import Numbers, Rule, Scaling
 
-__all__ = ["ALL", "Scaling", "blanks", "column_scales", "join", "scaling_of", "split"]
+__all__ = [
+    "ALL",
+    "Scaling",
+    "blanks",
+    "column_scales",
+    "column_sizes",
+    "join",
+    "scaling_of",
+    "slim_fraction",
+    "split",
+]
 
 ALL = "all"  # the agent that stands for all sites
 STEP = 2.0**56  # v = hi STEP + mid + lo / STEP, hi and mid whole: numbers of any size as three
@@ -82,12 +92,16 @@ def blanks(conversation: Conversation, parts: Sequence[Message], n: int) -> list
 
 
 def column_scales(problem: Problem) -> Vector:
-    """Powers of two near the root mean square of each coefficient's column; 1 where it is unknown or 0."""
+    """Powers of two near the root mean square of each coefficient's column."""
+    return np.asarray(np.exp2(np.round(np.log2(column_sizes(problem)))))
+
+
+def column_sizes(problem: Problem) -> Vector:
+    """The root mean square of each coefficient's column over all sites; 1 where it is unknown or 0."""
     squares = problem.sizes[ALL].squares if ALL in problem.sizes else None
     if squares is None:
         return np.ones(problem.n)
-    known = np.isfinite(squares) & (squares > 0)
-    roots = np.where(known, np.exp2(np.round(np.log2(np.where(known, squares, 1.0)) / 2)), 1.0)
+    roots = np.sqrt(np.where(np.isfinite(squares) & (squares > 0), squares, 1.0))
     if problem.columns and plain_name(problem.columns[-1]) == "intercept":
         roots = np.append(roots, 1.0)
     return np.tile(roots, problem.n // len(roots))
@@ -100,6 +114,14 @@ def scaling_of(problem: Problem, weight: float, null: bool = False) -> Scaling:
     total = sum(problem.weights.values())
     columns = None if null else column_scales(problem)
     return Scaling(weight, total, columns, bounded or family.quadratic, not bounded)
+
+
+def slim_fraction(total: float) -> int:
+    """Bits of fraction of the slim numbers: of a total weight W, entries of a Hessian are at most about 2 W.
+
+    So 12 bits are left for 128 sites and for columns far from their root mean square.
+    """
+    return 62 - ceil(log2(max(total, 1.0))) - 12
 
 
 def _fields(
