@@ -18,7 +18,6 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.registry import ENTRIES
 from fedshed.exchange import InProcess, group
-from fedshed.exchange.sums import slim_fraction
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.conduct import problem_of
 from fedshed.fitting.process_sites import TableHost
@@ -30,7 +29,7 @@ from fedshed.solve.site_scores import AskScores
 from fedshed.solve.stages import site_scores
 
 SITES, ROWS = 7, 420
-SLIM_FRACTION = slim_fraction(2.0**11)  # the studies below weigh less
+SLIM_FRACTION = 62 - 11 - 12  # of a total weight up to 2^11
 LEVELS = {"ward": ("x", "y", "z")}
 SLOW = ("heavy-ball",)  # does not converge in as many iterations as a test has
 SUMMABLE = [entry.name for entry in ENTRIES if entry.algorithm.summable and entry.name not in SLOW]
@@ -39,9 +38,9 @@ SUMMABLE = [entry.name for entry in ENTRIES if entry.algorithm.summable and entr
 def fixed(parts):
     """Sums in fixed-point numbers, as masked ones are, of 128 sites at most."""
     raised = np.any([part.raised for part in parts], axis=0)
-    wide = _fixed([(part.wide, part.wide_slots) for part in parts], 64, 2.0**56, raised)
+    wide = _fixed([(part.wide, part.wide_slots) for part in parts], 64, 2.0**54, raised)
     slim = [(part.slim, part.slim_slots) for part in parts]
-    slim = _fixed(slim, SLIM_FRACTION, 2.0 ** (56 - SLIM_FRACTION), raised)
+    slim = _fixed(slim, SLIM_FRACTION, 2.0 ** (55 - SLIM_FRACTION), raised)
     return Totals(wide, slim, raised)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, inf, log2
+from math import inf
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -28,12 +28,11 @@ __all__ = [
     "column_sizes",
     "join",
     "scaling_of",
-    "slim_fraction",
     "split",
 ]
 
 ALL = "all"  # the agent that stands for all sites
-STEP = 2.0**56  # v = hi STEP + mid + lo / STEP, hi and mid whole: numbers of any size as three
+STEP = 2.0**52  # v = hi STEP + mid + lo / STEP, hi and mid whole: each is below 2^54, as 128 sites may add
 
 
 class _Shape(Struct, frozen=True, array_like=True):
@@ -116,14 +115,6 @@ def scaling_of(problem: Problem, weight: float, null: bool = False) -> Scaling:
     return Scaling(weight, total, columns, bounded or family.quadratic, not bounded)
 
 
-def slim_fraction(total: float) -> int:
-    """Bits of fraction of the slim numbers: of a total weight W, entries of a Hessian are at most about 2 W.
-
-    So 12 bits are left for 128 sites and for columns far from their root mean square.
-    """
-    return 62 - ceil(log2(max(total, 1.0))) - 12
-
-
 def _fields(
     kind: type[Message], found: Sequence[tuple[_Shape, Vector]], scaling: Scaling
 ) -> Iterator[tuple[str, Any]]:
@@ -153,7 +144,7 @@ def _blank(kind: type[Message], n: int) -> Message:
 
 
 def _three(values: Vector) -> Vector:
-    """hi, mid and lo of each number v = hi 2^56 + mid + lo 2^-56."""
+    """hi, mid and lo of each number v = hi 2^52 + mid + lo 2^-52."""
     with np.errstate(invalid="ignore"):
         hi = np.rint(values / STEP)
         rest = values - hi * STEP
