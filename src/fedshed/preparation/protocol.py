@@ -15,6 +15,7 @@ from fedshed._utils.errors import DataError
 from fedshed._utils.files import user_secret
 from fedshed._utils.names import printable
 from fedshed.exchange import InProcess, Transport, opened
+from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import answer_checks, formulas, scaling, tallies
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
@@ -106,7 +107,9 @@ class Preparation(Conversation, frozen=True):
         replies = yield from everyone([part], problem)
         for site, (answer,) in replies.items():
             if isinstance(answer, Refused):
-                raise DataError(f"site {site!r}: {printable(answer.reason[:LONGEST_REASON])}")
+                reason = printable(answer.reason[:LONGEST_REASON])
+                named = site == ALL and reason.startswith("site ")  # a group names the one that refuses
+                raise DataError(reason if named else f"site {site!r}: {reason}")
         return answers_of(replies, kind, type(part))
 
 
