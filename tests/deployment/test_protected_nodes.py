@@ -24,6 +24,7 @@ from fedshed.fitting.fit import fit
 from fedshed.fitting.sites import HostedTables
 from fedshed.preparation import Study
 from fedshed.privacy.audit import all_entries
+from fedshed.privacy.private import Privacy
 from fedshed.protected.identity import public_key
 from fedshed.tables import read_table
 
@@ -245,3 +246,30 @@ def test_a_steward_sees_what_leaves_and_pins_the_keys(folder):
 def test_a_protected_study_that_lacks_something_says_what(folder, change, said):
     with pytest.raises(ConfigError, match=said):
         replace(study(folder), **change)
+
+
+def private_sites(folder: Path) -> None:
+    """Enough rows at each site for a private study."""
+    rng = np.random.default_rng(1)
+    for site in SITES:
+        X = rng.normal(size=(1200, 3))
+        y = np.where(X @ [0.5, -0.5, 0.2] + rng.logistic(size=1200) > 0, 1, 0)
+        table = pd.DataFrame(X, columns=list("uvw")).assign(y=y)
+        table.to_csv(folder / site / "table.csv", index=False)
+
+
+def test_a_private_study_is_charged_once_for_each_run_and_refused_above_the_ceiling(folder):
+    private_sites(folder)
+    promise = Privacy(epsilon=8.0, delta=1e-6, clip=3.0)
+    file = study(folder, replace(MODEL, l2=0.0, privacy=promise))
+    model, _ = conduct_study(file, Carrier(approved(folder, file)))
+    assert model.inference.promise is not None
+    path = folder / "a" / "audit.jsonl"
+    assert sum(entry.rho for entry in all_entries(path)) == pytest.approx(promise.rho)
+    assert sum(entry.scalars for entry in all_entries(path) if "Total" in entry.what) == 0
+    # another row does not make another budget: the others are still there
+    with (folder / "a" / "table.csv").open("a") as table:
+        table.write("0.1,0.2,0.3,1\n")
+    again = study(folder, replace(MODEL, l2=1e-6, privacy=promise))
+    with pytest.raises(ProtocolError, match="max_epsilon"):
+        conduct_study(again, Carrier(approved(folder, again)))

@@ -223,20 +223,15 @@ class Host:
         def gate(rows: int) -> Gate | None:
             return self.gate(envelope.run, stage, rows)
 
-        steps = SiteSteps(
-            study_of(terms),
-            TableRows(preparer),
-            terms.most_iterations,
-            MaskedRecord(gate),
-        )
+        record = MaskedRecord(gate, envelope.run[STUDY:].hex())
+        steps = SiteSteps(study_of(terms), TableRows(preparer), terms.fewest, terms.most_iterations, record)
         return ProtectedSite(steps, self._member(envelope.run, terms, steps))
 
     def _member(self, run: bytes, terms: Terms, steps: SiteSteps) -> Member:
         """The site among the others of a protected study."""
-        least = len(terms.sites) if terms.least is None else terms.least
         return Member(
-            self.name, self.identity(), terms.roster, terms.digest, run[STUDY:], least, self.store(run),
-            steps, self.witness(run),
+            self.name, self.identity(), terms.roster, terms.digest, run[STUDY:], terms.fewest,
+            self.store(run), steps, self.witness(run),
         )  # fmt: skip
 
     def _build(self, envelope: Envelope, stage: Play) -> Built:

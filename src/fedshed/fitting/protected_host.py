@@ -43,8 +43,8 @@ class MaskedRecord:
     sums: the rows of all sites count, and numbers are counted as they are opened.
     """
 
-    def __init__(self, gate: Callable[[int], Gate | None]) -> None:
-        self._gate = gate
+    def __init__(self, gate: Callable[[int], Gate | None], run: str) -> None:
+        self._gate, self._run = gate, run
 
     def __call__(
         self, tables: AllTables, label: int, request: Request, parts: Sequence[Any], addends: Addends
@@ -55,6 +55,9 @@ class MaskedRecord:
         gate = self._gate(rows)
         if gate is None:
             return
+        private = None if playing is None else playing.private
+        if private is not None:
+            gate.charge(private.plan.privacy.rho, self._run)
         names = "+".join(type(part).__name__ for part in request.parts)
         answers = "+".join(type(part).__name__ for part in parts)
         objections = [] if playing is None else _objections(gate.policy, rows, playing.problem.n)
@@ -65,9 +68,9 @@ class MaskedRecord:
             columns=() if playing is None else playing.problem.columns,
             parameters=1 if playing is None else playing.problem.n,
             answer=_digest((request.parts, parts)),  # again in another run it tells nothing new
-            curvature=sum(map(curvature, parts)),
+            curvature=0 if private else sum(map(curvature, parts)),
         )
-        count = sum(map(scalars, parts))
+        count = 0 if private else sum(map(scalars, parts))  # what has noise is charged, not counted
         gate.release(f"masked {names} -> {answers}", b"", count, objections, asked)
 
 

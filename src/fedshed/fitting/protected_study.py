@@ -16,8 +16,9 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.exchange import InProcess, Transport
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic
-from fedshed.fitting.all_sites import AllTables, Playing
-from fedshed.fitting.conduct import Conducted, Fitted, conduct, fit_problem
+from fedshed.fitting.all_sites import FEWEST, AllTables, Playing
+from fedshed.fitting.conduct import Fitted, conduct, fit_problem
+from fedshed.fitting.private import Conducted
 from fedshed.fitting.protected_host import ProtectedSite
 from fedshed.fitting.protected_site import ObjectiveRows, Rows, SiteSteps, TableRows
 from fedshed.fitting.stages import PROTOCOL, RUN, Protect, StageSession
@@ -37,7 +38,6 @@ from fedshed.solve.run import Watch
 
 Play: TypeAlias = Callable[[AllTables], Any]  # a study, played with all sites as one
 NO_RUN = bytes(4)  # in place of the name that a wire gives to its run
-FEWEST = 3  # sites of a protected study: of two, each knows the other's numbers from the sum
 
 
 def study_of(terms: Terms, watch: Watch | None = None) -> Callable[[AllTables], Conducted]:
@@ -72,10 +72,9 @@ class MaskedTables(AllTables):
         from fedshed.protected.master import MaskedSums
 
         check_sites(roster)
-        super().__init__(self._summed, most)
-        self._session = session
-        self._meter, least = _Meter(transport), len(roster) if least is None else least
-        self._sums = MaskedSums(self._meter, tuple(sorted(roster)), study, run, least, store)
+        super().__init__(self._summed, most, len(roster) if least is None else least)
+        self._session, self._meter = session, _Meter(transport)
+        self._sums = MaskedSums(self._meter, tuple(sorted(roster)), study, run, self.least, store)
 
     @property
     def carried(self) -> tuple[int, int]:
@@ -186,7 +185,7 @@ def simulated(play: Play, rows: Mapping[str, Rows], about: bytes) -> Iterator[Ma
     roster = {name: public_key(identity) for name, identity in identities.items()}
 
     def site(name: str) -> ProtectedSite:
-        steps, place = SiteSteps(play, rows[name]), (study, run, len(roster), MemoryStore())
+        steps, place = SiteSteps(play, rows[name], len(roster)), (study, run, len(roster), MemoryStore())
         return ProtectedSite(steps, Member(name, identities[name], roster, *place, steps))
 
     sites = {name: site(name) for name in roster}
