@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,19 @@ from fedshed.deployment.approval import approve_study
 from fedshed.deployment.config import StudyFile, read_site
 from fedshed.deployment.master import conduct_study
 from fedshed.deployment.node import Node
+from fedshed.deployment.store import KeptOnDisk
 from fedshed.exchange import InProcess
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.fit import fit
+from fedshed.fitting.host import opened_envelope
 from fedshed.fitting.sites import HostedTables
+from fedshed.fitting.stages import Answer, _read
 from fedshed.preparation import Study
 from fedshed.privacy.audit import all_entries
 from fedshed.privacy.private import Privacy
 from fedshed.protected.identity import public_key
+from fedshed.protected.messages import Begin, Open, read_request
+from fedshed.protocol.codec import encode
 from fedshed.tables import read_table
 
 SITES = ("a", "b", "c", "d")
@@ -273,3 +279,62 @@ def test_a_private_study_is_charged_once_for_each_run_and_refused_above_the_ceil
     again = study(folder, replace(MODEL, l2=1e-6, privacy=promise))
     with pytest.raises(ProtocolError, match="max_epsilon"):
         conduct_study(again, Carrier(approved(folder, again)))
+
+
+def test_a_site_that_answers_any_study_answers_no_protected_one_that_it_has_not_approved(folder):
+    """Whoever names the other sites and their keys would hold all of them, and steer as it likes."""
+    file = study(folder)
+    for site in SITES:
+        path = folder / site / "site.toml"
+        path.write_text("any_study = true\n" + path.read_text())
+    with pytest.raises(ProtocolError, match="has not approved the study"):
+        conduct_study(file, Carrier(nodes(folder)))
+    assert not any(entry.what.startswith("masked") for entry in all_entries(folder / "a" / "audit.jsonl"))
+
+
+class Interleaved(KeptOnDisk):
+    """The store of a process in whose way another one gets, just before one of its records is kept."""
+
+    other = None
+
+    def put(self, name, data):
+        if name == "study-set" and type(self).other is not None:
+            thread, type(self).other = type(self).other, None
+            thread.start()
+            thread.join(timeout=0.3)
+        super().put(name, data)
+
+
+def test_two_processes_of_a_site_open_one_attempt_between_them(folder, monkeypatch):
+    """Else the sums over two sets of sites would tell the numbers of the sites by which they differ."""
+    monkeypatch.setattr("fedshed.deployment.node.KeptOnDisk", Interleaved)
+    file, seen = study(folder, quorum=3), []
+
+    def until_opened(number, site, payload):
+        if number == 5:
+            raise KeyboardInterrupt
+        seen.append((site, payload))
+        return payload
+
+    carrier = Carrier(approved(folder, file), until_opened)
+    with pytest.raises(KeyboardInterrupt):
+        conduct_study(file, carrier)
+    first, last = (opened_envelope([data for site, data in seen if site == "a"][k]) for k in (0, -1))
+    ask, seeds = read_request(last.payload), []
+
+    def asked(node, message):
+        return _read(node.handle(encode(replace(first, payload=encode(message)))))
+
+    other = Node.at(folder / "a" / "site.toml")
+    assert isinstance(asked(other, Begin()), Answer)
+
+    def other_process():
+        asked(other, replace(ask, attempt=2, names=("a", "b", "c")))
+        seeds.append(asked(other, Open(1, 2)))
+
+    Interleaved.other = threading.Thread(target=other_process)
+    running = Interleaved.other
+    seeds.append(asked(carrier.sites["a"], Open(1, 1)))
+    running.join()
+    assert sum(isinstance(seed, Answer) for seed in seeds) == 1
+    assert len(seeds) == 2

@@ -73,7 +73,10 @@ def test_a_point_is_compared_in_the_units_of_the_columns():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda part: replace(part, etas=part.etas * 1e6), "direction"),
+        (lambda part: replace(part, etas=part.etas * 1e6), "search"),
+        # the same points, but an Update without theta is asked for at the full step
+        (lambda part: replace(part, direction=part.direction * 1e9, etas=part.etas / 1e9), "search"),
+        (lambda part: replace(part, direction=part.direction / 1e9, etas=part.etas * 1e9), "search"),
         (lambda part: replace(part, etas=part.etas[:1]), "search"),
         (lambda part: replace(part, direction=part.direction + 1e-6), "direction"),
         (lambda part: replace(part, slopes=not part.slopes), "search"),

@@ -216,6 +216,8 @@ class Host:
     def _protected(self, envelope: Envelope, stage: Protect) -> ProtectedSite:
         """The site in a protected study, in which it computes itself what must be asked."""
         same_protocol("the Master", stage.protocol)
+        if envelope.part:
+            raise ProtocolError("a protected study is one conversation, and has no parts")
         terms = stage.terms
         frame = self.frame(envelope.run, text_columns(terms.study))
         preparer = Preparer(self.name, frame, terms.study, key=self.key())

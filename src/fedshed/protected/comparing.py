@@ -53,14 +53,17 @@ def _difference(own: Any, other: Any, units: Units) -> str | None:
 
 
 def _searches(own: Search, other: Search, units: Units) -> str | None:
-    """Of a search all points on its line are compared, however the direction is scaled."""
-    if len(own.etas) != len(other.etas) or own.slopes != other.slopes:
+    """Of a search its step sizes and all points on its line are compared.
+
+    The full step is one of them whatever the step sizes are: an Update without theta is asked for there.
+    """
+    same_steps = own.etas.shape == other.etas.shape and _same("etas", own.etas, other.etas, units)
+    if not same_steps or own.slopes != other.slopes:
         return "another search does"
     if not same_point(own.theta, other.theta, units):
         return "another theta does"
-    for mine, theirs in zip(own.etas, other.etas, strict=True):
-        ends = own.theta + mine * own.direction, other.theta + theirs * other.direction
-        if not same_point(*ends, units):
+    for eta in (1.0, *own.etas):
+        if not same_point(own.theta + eta * own.direction, other.theta + eta * other.direction, units):
             return "another direction does"
     return None
 
