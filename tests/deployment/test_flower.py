@@ -47,7 +47,7 @@ def _grid(folder: Path):
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-    from fedshed.deployment.flower import replied
+    from fedshed.deployment.flower import Answering
 
     def carried(message: Message) -> Message:
         with no_object_id_recompute():
@@ -81,7 +81,7 @@ def _grid(folder: Path):
                 if SITES[node - 1] in self.broken:
                     reply = Message(Error(code=0, reason="no"), reply_to=arrived)
                 else:
-                    reply = carried(replied(arrived, folder / SITES[node - 1] / "site.toml"))
+                    reply = carried(Answering(folder / SITES[node - 1] / "site.toml").replied(arrived))
                 ids.append(arrived.metadata.message_id)
                 self._replies[ids[-1]] = SITES[node - 1], reply
             return ids

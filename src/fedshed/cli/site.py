@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SiteToml = Annotated[Path, option("The site's TOML.")]
 HERE = Path("site.toml")
 WIDTH = 80
+MASKED = "masked "  # how the record calls what was added to a sum over all sites
 SHORT = 8  # digits of a SHA-256 in a table
 
 
@@ -286,14 +287,16 @@ ANSWERS = {
     "LocalScale": "gradient and diagonal", "LocalWhole": "gradient and Hessian", "Inspected": "inspection",
     "Moments": "sums of the target", "Scattered": "squared scores", "Schema": "columns and levels",
     "Ready": "rows and means", "Deviations": "sums of columns", "Values": "constant columns",
-    "Tallies": "sums and histograms", "Undefined": "no answer at this point",
+    "Tallies": "sums and histograms", "Undefined": "no answer at this point", "Scores": "comparison of sites",
+    "witnessed": "a masked answer is kept",
 }  # fmt: skip
 
 
 def _said(what: str) -> str:
-    """What was answered, in words."""
+    """What was answered, in words; masked is what only a sum over all sites shows."""
     answered = what.rpartition("-> ")[2].split("+")
-    return ", ".join(ANSWERS.get(kind, kind) for kind in answered)
+    said = ", ".join(ANSWERS.get(kind, kind) for kind in answered)
+    return f"masked: {said}" if what.startswith(MASKED) else said
 
 
 def _named(study: str, given: SiteFile) -> Approval:

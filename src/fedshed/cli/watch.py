@@ -86,7 +86,9 @@ class RunLogView:
         """The study, its sites, its last rounds, and how it stands."""
         from rich.console import Group
 
-        return Group(_heading(self.study), _sites(self), _rounds(self.rounds), _standing(self))
+        sums = self.study is not None and self.study.protected is not None
+        sites = [] if sums else [_sites(self)]
+        return Group(_heading(self.study), *sites, _rounds(self.rounds), _standing(self))
 
 
 def _follow(told: RunLogView) -> None:
@@ -111,8 +113,7 @@ def _heading(study: Begin | None) -> Any:
     if study is None:
         return Text("waiting for the run to begin")
     return Text(
-        f"{study.algorithm}: {study.loss}, n = {study.n}, {len(study.sites)} sites, tol = {study.tol:g}",
-        style="bold",
+        f"{study.algorithm}: {study.loss}, n = {study.n}, {study.who}, tol = {study.tol:g}", style="bold"
     )
 
 

@@ -1,7 +1,8 @@
 """Flower carries the bytes: a transport over its Grid at the Master, a ClientApp around the node at a site.
 
-A node keeps its table and cache on the site's disk, since each message makes it anew; Flower's apps, clients'
-state, strategies and aggregation are not used (flower_runtime.py).  A site is known by its key and name.
+A node keeps its table and cache on the site's disk too, where a site that is started again finds them.
+Flower's apps, clients' state, strategies and aggregation are not used (flower_runtime.py).  A site is known
+by its key and name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 try:
     from flwr.app import ConfigRecord, Message, RecordDict
@@ -18,6 +20,9 @@ except ImportError:
     raise ImportError("the Flower transport needs flwr: pip install 'fedshed[flower]'") from None
 
 from fedshed.deployment.backoff import Backoff
+
+if TYPE_CHECKING:
+    from fedshed.deployment.node import Node
 
 log = logging.getLogger("fedshed")
 PAUSE = 0.1  # seconds between two looks for replies
@@ -100,9 +105,18 @@ def payload(message: Message) -> bytes:
     return data if isinstance(data, bytes) else b""
 
 
-def replied(message: Message, site: Path) -> Message:
-    """The reply of a site's node to one message."""
-    from fedshed.deployment.node import Node
+class Answering:
+    """A site's node, made when it is first asked: in a protected study a new one replays all that was."""
 
-    data = Node.at(str(site), keep=True).handle(payload(message))
-    return Message(RecordDict({"fedshed": ConfigRecord({"payload": data})}), reply_to=message)
+    def __init__(self, site: Path) -> None:
+        self._site = site
+        self._node: Node | None = None
+
+    def replied(self, message: Message) -> Message:
+        """The reply to one message."""
+        from fedshed.deployment.node import Node
+
+        if self._node is None:
+            self._node = Node.at(str(self._site), keep=True)
+        data = self._node.handle(payload(message))
+        return Message(RecordDict({"fedshed": ConfigRecord({"payload": data})}), reply_to=message)

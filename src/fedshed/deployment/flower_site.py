@@ -16,7 +16,7 @@ from flwr.common.constant import ErrorCode, SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from fedshed.deployment.flower import replied
+from fedshed.deployment.flower import Answering
 from fedshed.deployment.flower_runtime import Runtime, supervise
 
 log = logging.getLogger("fedshed")
@@ -35,16 +35,17 @@ def main(argv: list[str]) -> int:
 
 def answer_all(runtime: Runtime, site: Path) -> None:
     """Answer message by message."""
+    answering = Answering(site)
     for token in runtime.tasks(TaskType.CLIENT_APP):
         with runtime.task(token) as client:
-            _answer(client, site)
+            _answer(client, answering)
 
 
-def _answer(client: Any, site: Path) -> None:
+def _answer(client: Any, answering: Answering) -> None:
     message, context, _, _ = pull_task_input(client)  # the last is the app
     status, reply = SubStatus.COMPLETED, None
     try:
-        reply = replied(message, site)
+        reply = answering.replied(message)
     except Exception:  # the Master is told nothing of what the site's files say
         log.exception("a message could not be answered")
         status = SubStatus.FAILED

@@ -22,7 +22,7 @@ from fedshed.exchange import Transport
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.model import Model
 from fedshed.fitting.private import Conducted
-from fedshed.fitting.protected_study import MaskedTables, hosted_tables, study_of
+from fedshed.fitting.protected_study import MaskedTables, SumsWatch, hosted_tables, study_of
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import RUN
 from fedshed.inference.result import FewSitesWarning, Robust
@@ -45,6 +45,8 @@ class Report(Struct, frozen=True):
     carried_up: int
     carried_down: int
     seconds: float
+    sites: int = 0  # that took part
+    protected: bool = False  # the Master saw only sums over all of them
 
 
 def conduct_study(
@@ -61,7 +63,7 @@ def conduct_study(
     try:
         if file.study.protected:
             tables = _masked(file, transport, checkpoint)
-            done = study_of(file.terms, watch)(tables)
+            done = study_of(file.terms, watch and SumsWatch(watch, tables))(tables)
         else:
             tables = HostedTables(transport, file.sites, file.terms, _run(checkpoint))
             done = conduct(
@@ -91,7 +93,7 @@ def _masked(file: StudyFile, transport: Transport, checkpoint: Path | None) -> M
     """The sites of a protected study; one that was cut off goes on from the sums on the Master's disk."""
     run = _run(checkpoint)
     store = MemoryStore() if checkpoint is None else FolderStore(_log_of(checkpoint))
-    return hosted_tables(transport, file.terms, run, store)
+    return hosted_tables(transport, file.terms, run, store, file.patience)
 
 
 def _log_of(checkpoint: Path) -> Path:
@@ -131,6 +133,8 @@ def _report(done: Conducted, tables: HostedTables | MaskedTables, took: float) -
         carried_up=up,
         carried_down=down,
         seconds=took,
+        sites=done.model.inference.site_count,
+        protected=done.model.inference.protected is not None,
     )
 
 

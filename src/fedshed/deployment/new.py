@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import secret_file, write_atomically
 from fedshed.deployment.plan import Deployment
-from fedshed.fitting.protected_study import check_sites
+from fedshed.fitting.protected_study import FEWEST, check_sites
 
 if TYPE_CHECKING:
     from fedshed.deployment.join import Joining
@@ -18,20 +18,25 @@ STUDY = """# The study, at the Master; docs/preparation.md has all that can be s
 sites = [{sites}]
 family = "logistic"          # linear, logistic, poisson, gamma, multinomial
 target = "{target}"
-# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all that sites offer
+{columns}
 l2 = 1e-3                    # ridge, not on the intercept
 algorithm = "auto"           # see `fedshed algorithms`
 tolerance = 1e-9             # on the norm of the global gradient
 deadline = {deadline}              # seconds a round may take
-# quorum = {count}                 # sites that must answer in a round; default: all
-# patience = 5               # rounds a site may stay silent
+{faults}
 """
+FAULTS = """# quorum = {count}                 # sites that must answer in a round; default: all
+# patience = 5               # rounds a site may stay silent"""
+PROTECTED_FAULTS = """# quorum = {count}                 # sites that must be left, if some go away before the first sum; default: all
+# patience = 5               # times {deadline} s for which a site may be away"""
+COLUMNS = (
+    """# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all that sites offer"""
+)
 PROTECTED = """
 protected = true             # the Master sees only sums over all sites (docs/protected.md)
-columns = [{columns}]
 standardize = true
 classes = ["no", "yes"]      # of the target, the last is the event
-# levels = {{ ward = ["a", "b"] }}  # of each category: nothing that a table alone knows may leave it
+# levels = { ward = ["a", "b"] }  # of each category: nothing that a table alone knows may leave it
 """
 KEYS = """
 [keys]                       # of the sites, as `fedshed site join` showed them there
@@ -119,15 +124,18 @@ def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
     """The study's file, for the example's tables."""
     from fedshed.datasets.examples import MEASURED, TARGET
 
-    names = ", ".join(f'"{site}"' for site in plan.sites)
+    sites, named = (", ".join(f'"{name}"' for name in names) for names in (plan.sites, MEASURED))
+    deadline, fewest = DEADLINE[plan.engine], 1 if keys is None else FEWEST
+    faults = FAULTS if keys is None else PROTECTED_FAULTS
     text = STUDY.format(
-        sites=names, target=TARGET, deadline=DEADLINE[plan.engine], count=max(1, len(plan.sites) - 1)
-    )
+        sites=sites, target=TARGET, deadline=deadline,
+        columns=COLUMNS.format(target=TARGET) if keys is None else f"columns = [{named}]",
+        faults=faults.format(count=max(fewest, len(plan.sites) - 1), deadline=deadline),
+    )  # fmt: skip
     if keys is None:
         return text
-    columns = ", ".join(f'"{name}"' for name in MEASURED)
     lines = "\n".join(f'{site} = "{key}"' for site, key in keys.items())
-    return text + PROTECTED.format(columns=columns) + KEYS.format(keys=lines)
+    return text + PROTECTED + KEYS.format(keys=lines)
 
 
 def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) -> str:

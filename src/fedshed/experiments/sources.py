@@ -83,8 +83,10 @@ def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command
 def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -> Report:
     """The report of a fit: its coefficients with intervals, its summary, and its one run."""
     inference, study = model.inference, model.plan.study
-    title = f"{study.target}: {study.family}, {inference.site_count} sites"
-    agents = tuple(Agent(name, site.rows) for name, site in inference.sites.items())
+    sums = inference.protected is not None
+    who = f"{'protected: sums over ' * sums}{inference.site_count} sites"
+    title = f"{study.target}: {study.family}, {who}"
+    agents = () if sums else tuple(Agent(name, site.rows) for name, site in inference.sites.items())
     name = model.run.algorithm.partition(":")[0]
     rows = () if model.trace is None else tuple(model.trace)
     run = Run(name, rows, model.run.reason, model.converged, recorder.pairs(), None, recorder.spectra())
@@ -94,7 +96,7 @@ def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -
         for column, (estimate, error, _, p, low, high) in zip(inference.names, table, strict=True)
     )
     fit = Fit(coefficients, str(summary), summary.level)
-    return Report(title, (Problem(title, (run,), len(agents), agents),), rerun, fit)
+    return Report(title, (Problem(title, (run,), max(1, len(agents)), agents),), rerun, fit)
 
 
 def agents_of(federation: Federation) -> tuple[Agent, ...]:

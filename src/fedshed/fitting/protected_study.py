@@ -33,8 +33,10 @@ from fedshed.protected.journal import Store
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Problem, Size
+from fedshed.solve.engine import Progress
 from fedshed.solve.goal import Goal
-from fedshed.solve.run import Watch
+from fedshed.solve.run import Result, Watch
+from fedshed.solve.watching import Begin, Observer
 
 Play: TypeAlias = Callable[[AllTables], Any]  # a study, played with all sites as one
 NO_RUN = bytes(4)  # in place of the name that a wire gives to its run
@@ -67,14 +69,19 @@ class MaskedTables(AllTables):
     def __init__(
         self, transport: Transport, roster: Mapping[str, bytes], study: bytes, run: bytes, least: int | None,
         store: Store, most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None,
-        session: StageSession | None = None,
+        session: StageSession | None = None, patience: int = 20,
     ) -> None:  # fmt: skip
         from fedshed.protected.master import MaskedSums
 
         check_sites(roster)
         super().__init__(self._summed, most, len(roster) if least is None else least)
-        self._session, self._meter = session, _Meter(transport)
-        self._sums = MaskedSums(self._meter, tuple(sorted(roster)), study, run, self.least, store)
+        self._session, self._meter, names = session, _Meter(transport), tuple(sorted(roster))
+        self._sums = MaskedSums(self._meter, names, study, run, self.least, store, patience=patience)
+
+    @property
+    def among(self) -> tuple[str, ...]:
+        """The sites that the sums are over."""
+        return self._sums.names
 
     @property
     def carried(self) -> tuple[int, int]:
@@ -113,12 +120,36 @@ class _Meter:
         return answers
 
 
-def hosted_tables(transport: Transport, terms: Terms, run: bytes, store: Store) -> MaskedTables:
+class SumsWatch(Observer):
+    """An observer who is told over how many sites the sums are, in place of one agent for all of them."""
+
+    def __init__(self, watch: Watch, tables: MaskedTables) -> None:
+        self._watch, self._tables = watch, tables
+
+    def begin(self, study: Begin) -> None:
+        """What is fitted, as sums over the sites that take part."""
+        if isinstance(self._watch, Observer):
+            self._watch.begin(replace(study, protected=len(self._tables.among)))
+
+    def __call__(self, progress: Progress) -> None:
+        """A round."""
+        self._watch(progress)
+
+    def end(self, result: Result) -> None:
+        """How it ended."""
+        if isinstance(self._watch, Observer):
+            self._watch.end(result)
+
+
+def hosted_tables(
+    transport: Transport, terms: Terms, run: bytes, store: Store, patience: int
+) -> MaskedTables:
     """The sites of an approved study, wherever a transport finds their hosts."""
     session = StageSession(transport, terms.digest + run, Protect(PROTOCOL, terms))
     return MaskedTables(
-        session.part(), terms.roster, terms.digest, run, terms.least, store, terms.most_iterations, session
-    )
+        session.part(), terms.roster, terms.digest, run, terms.least, store, terms.most_iterations, session,
+        patience,
+    )  # fmt: skip
 
 
 def fit_protected(
@@ -133,7 +164,7 @@ def fit_protected(
 
     rows = {name: TableRows(preparer) for name, preparer in preparers_of(tables).items()}
     with simulated(play, rows, encode(study)) as masked:
-        return play(masked, watch)
+        return play(masked, watch and SumsWatch(watch, masked))
 
 
 def fit_problem_protected(

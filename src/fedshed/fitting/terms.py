@@ -70,10 +70,11 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Goal(self.tolerance, self.max_iterations)
 
     def in_words(self) -> str:
-        """The model in one line."""
+        """The model in one line, and whether each site's numbers are masked."""
         study = self.study
         terms = "all other columns" if study.columns is None else " + ".join(study.columns) or "1"
-        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}"
+        masked = " (masked: only sums over all sites are seen)" * study.protected
+        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""

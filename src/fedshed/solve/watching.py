@@ -36,6 +36,14 @@ class Begin(Struct, frozen=True, tag_field="kind", tag="begin"):
     max_iterations: int
     least_l2: float
     patience: int
+    protected: int | None = None  # how many sites the sums are over, where only sums are known
+
+    @property
+    def who(self) -> str:
+        """Who takes part, in words."""
+        if self.protected is None:
+            return f"{len(self.sites)} sites"
+        return f"protected: sums over {self.protected} sites"
 
 
 class SiteNews(Struct, frozen=True):

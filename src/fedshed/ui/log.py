@@ -51,6 +51,8 @@ class Log:
         ended, converged = ("", False) if self._end is None else (self._end.reason, self._end.converged)
         runs = (Run(name, rows, ended, converged, self._grid()),) if rows else ()
         title = f"{name} on {self._study.loss}" if self._study else self.path.name
+        if self._study is not None and self._study.protected is not None:
+            title += f", {self._study.who}"
         problem = Problem(title, runs, len(self._study.sites) if self._study else 1)
         return Report(title, (problem,), Rerun(f"fedshed ui --log {self.path.name}", 0, {}, versions()))
 
