@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import secret_file, write_atomically
 from fedshed.deployment.plan import Deployment
-from fedshed.fitting.protected_study import FEWEST, check_sites
+from fedshed.fitting.all_sites import FEWEST
+from fedshed.fitting.protected_study import check_sites
 
 if TYPE_CHECKING:
     from fedshed.deployment.join import Joining
@@ -27,7 +28,7 @@ deadline = {deadline}              # seconds a round may take
 """
 FAULTS = """# quorum = {count}                 # sites that must answer in a round; default: all
 # patience = 5               # rounds a site may stay silent"""
-PROTECTED_FAULTS = """# quorum = {count}                 # sites that must be left, if some go away before the first sum; default: all
+PROTECTED_FAULTS = """# quorum = {count}                 # sites that must be left if some are away at the start; default: all
 # patience = 5               # times {deadline} s for which a site may be away"""
 COLUMNS = (
     """# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all that sites offer"""
