@@ -57,8 +57,8 @@ def _searches(own: Search, other: Search, units: Units) -> str | None:
 
     The full step is one of them whatever the step sizes are: an Update without theta is asked for there.
     """
-    same_steps = own.etas.shape == other.etas.shape and _same("etas", own.etas, other.etas, units)
-    if not same_steps or own.slopes != other.slopes:
+    shapes = [(one.direction.shape, one.etas.shape, one.slopes) for one in (own, other)]
+    if shapes[0] != shapes[1] or not _same("etas", own.etas, other.etas, units):
         return "another search does"
     if not same_point(own.theta, other.theta, units):
         return "another theta does"
