@@ -21,6 +21,7 @@ from fedshed.deployment.master import conduct_study
 from fedshed.deployment.node import Node
 from fedshed.deployment.store import KeptOnDisk
 from fedshed.exchange import InProcess
+from fedshed.experiments.sources import of_model
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.fit import fit
 from fedshed.fitting.host import opened_envelope
@@ -32,7 +33,10 @@ from fedshed.privacy.private import Privacy
 from fedshed.protected.identity import public_key
 from fedshed.protected.messages import Begin, Open, read_request
 from fedshed.protocol.codec import encode
+from fedshed.report import Recorder, Rerun
+from fedshed.solve.watching import RunLog
 from fedshed.tables import read_table
+from fedshed.ui.log import Log
 
 SITES = ("a", "b", "c", "d")
 MODEL = Study(family="logistic", target="y", columns=("u", "v", "w"), classes=(0, 1), l2=1e-2, protected=True)
@@ -151,6 +155,43 @@ def test_a_site_that_is_away_at_the_start_is_left_out_if_the_study_allows_it(fol
         conduct_study(strict, Carrier(approved(folder, strict), gone))
 
 
+def test_a_silent_site_is_asked_as_often_as_the_study_is_patient(folder):
+    file, asked = study(folder), list[int]()
+    made = approved(folder, file)
+
+    def silent(number, site, payload):
+        if site == "c" and number > 8:
+            asked.append(number)
+            return None
+        return payload
+
+    for patience in (1, 3):
+        with pytest.raises(ProtocolError, match="'c' gave no answer"):
+            conduct_study(replace(file, patience=patience), Carrier(made, silent))
+        assert len(asked) == patience
+        asked.clear()
+
+
+def test_what_is_shown_of_a_protected_study_says_so(folder, tmp_path):
+    file = study(folder, quorum=3)
+    gone = lambda number, site, payload: None if site == "a" and number > 3 else payload  # noqa: E731
+    model, report = conduct_study(file, Carrier(approved(folder, file), gone), watch=RunLog(tmp_path))
+    assert (report.protected, report.sites) == (True, 3)
+    sums = "protected: sums over 3 sites"
+    page = of_model(model, Recorder(), Rerun("", 0, {}, {}), model.summary())
+    assert sums in page.title
+    assert page.problems[0].agents == ()
+    assert sums in Log(tmp_path).report().title
+    shown = CliRunner().invoke(app, ["watch", str(tmp_path), "--once"]).output
+    assert sums in shown
+    assert "last seen" not in shown
+    where = ["--site", str(folder / "b" / "site.toml")]
+    assert "masked" in CliRunner().invoke(app, ["site", "studies", *where]).output
+    record = CliRunner().invoke(app, ["site", "audit", *where]).output
+    assert "masked: comparison of sites" in record
+    assert "masked study: record" in record
+
+
 def test_later_runs_of_a_study_are_over_the_same_sites(folder):
     file = study(folder, quorum=3)
     made = approved(folder, file)
@@ -181,6 +222,8 @@ def test_a_state_that_was_put_back_is_refused(folder, tmp_path):
         conduct_study(file, carrier)
     reason = [entry.detail for entry in all_entries(folder / "b" / "audit.jsonl")][-1]
     assert "older than its witness" in reason
+    again = conduct_study(file, Carrier(nodes(folder)))[0]  # a new run
+    assert np.allclose(again.inference.coefficients, pooled(folder), rtol=1e-9)
 
 
 def test_a_protected_study_is_not_answered_in_the_open(folder):

@@ -273,7 +273,7 @@ def _entry(one: Entry) -> dict[str, Any]:
     return {
         "time": one.time[:16].replace("T", " "),
         "study": one.study[:SHORT] or "-",
-        "what": _said(one.what) if not one.rule else f"refused: {one.rule}",
+        "what": _said(one) if not one.rule else f"refused: {one.rule}",
         "numbers": one.scalars,
         "total": one.total,
         "plan": one.plan[:SHORT] or "-",
@@ -288,15 +288,18 @@ ANSWERS = {
     "Moments": "sums of the target", "Scattered": "squared scores", "Schema": "columns and levels",
     "Ready": "rows and means", "Deviations": "sums of columns", "Values": "constant columns",
     "Tallies": "sums and histograms", "Undefined": "no answer at this point", "Scores": "comparison of sites",
-    "witnessed": "a masked answer is kept",
 }  # fmt: skip
 
 
-def _said(what: str) -> str:
-    """What was answered, in words; masked is what only a sum over all sites shows."""
-    answered = what.rpartition("-> ")[2].split("+")
+def _said(one: Entry) -> str:
+    """What was answered, in words; of what is masked, the Master sees only the sum over all sites."""
+    from fedshed.privacy.entry import WITNESSED
+
+    if one.what == WITNESSED:
+        return f"masked study: record {one.record} is on disk"
+    answered = one.what.rpartition("-> ")[2].split("+")
     said = ", ".join(ANSWERS.get(kind, kind) for kind in answered)
-    return f"masked: {said}" if what.startswith(MASKED) else said
+    return f"masked: {said}" if one.what.startswith(MASKED) else said
 
 
 def _named(study: str, given: SiteFile) -> Approval:

@@ -28,7 +28,7 @@ deadline = {deadline}              # seconds a round may take
 """
 FAULTS = """# quorum = {count}                 # sites that must answer in a round; default: all
 # patience = 5               # rounds a site may stay silent"""
-PROTECTED_FAULTS = """# quorum = {count}                 # sites that must be there at the start; default: all
+PROTECTED_FAULTS = """# quorum = {count}                 # sites that the sums must be over; default: all
 # patience = 5               # times {deadline} s for which a site may be away"""
 COLUMNS = (
     """# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all that sites offer"""
