@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,13 @@ from fedshed.exchange import InProcess
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.fit import fit
 from fedshed.fitting.sites import HostedTables
+from fedshed.fitting.stages import PROTOCOL, Protect, StageSession
 from fedshed.preparation import Study
 from fedshed.privacy.audit import all_entries
 from fedshed.privacy.private import Privacy
 from fedshed.protected.identity import public_key
+from fedshed.protected.messages import Begin
+from fedshed.protocol.codec import encode
 from fedshed.tables import read_table
 
 SITES = ("a", "b", "c", "d")
@@ -246,6 +250,36 @@ def test_a_steward_sees_what_leaves_and_pins_the_keys(folder):
 def test_a_protected_study_that_lacks_something_says_what(folder, change, said):
     with pytest.raises(ConfigError, match=said):
         replace(study(folder), **change)
+
+
+def test_a_protected_study_has_one_part_so_that_no_exchange_is_answered_twice(folder):
+    # two members of one run, each with its own memory, would answer the same request with other noise
+    file = study(folder)
+    made, begin = approved(folder, file), encode(Begin())
+    session = StageSession(InProcess(made), file.terms.digest + bytes(8), Protect(PROTOCOL, file.terms))
+    threads = threading.active_count()
+    assert len(session.part(0).exchange(dict.fromkeys(SITES, begin))) == len(SITES)
+    with pytest.raises(ProtocolError, match="refused"):
+        session.part(1).exchange(dict.fromkeys(SITES, begin))
+    assert threading.active_count() == threads + len(SITES)
+    assert "one part only" in [entry.detail for entry in all_entries(folder / "a" / "audit.jsonl")][-1]
+
+
+def test_two_processes_of_a_site_do_not_both_answer_an_exchange(folder):
+    file, late = study(folder), {}
+    made = approved(folder, file)
+
+    def overtake(number, site, payload):
+        if site == "b" and number == 6:  # an Ask, which a process that came before answers first
+            late["b"].handle(payload)
+        elif site == "b" and number < 6:
+            late.setdefault("b", Node.at(folder / "b" / "site.toml")).handle(payload)
+        return payload
+
+    with pytest.raises(ProtocolError, match="site 'b' refused"):
+        conduct_study(file, Carrier(made, overtake))
+    reason = [entry.detail for entry in all_entries(folder / "b" / "audit.jsonl")][-1]
+    assert "another process of this site" in reason
 
 
 def private_sites(folder: Path) -> None:

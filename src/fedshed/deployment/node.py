@@ -19,7 +19,17 @@ from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_
 from fedshed.deployment.config import SiteFile, read_site
 from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
 from fedshed.fitting.host import Host, algorithm_of, opened_envelope
-from fedshed.fitting.stages import STUDY, Envelope, Play, Refusal, Stage, VersionError
+from fedshed.fitting.stages import (
+    STUDY,
+    Answer,
+    Envelope,
+    Play,
+    Protect,
+    Refusal,
+    Stage,
+    Unknown,
+    VersionError,
+)
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.entry import TURNED_AWAY, now
 from fedshed.privacy.gate import Gate, Scope
@@ -105,6 +115,13 @@ class Node(Host):
         except Exception as error:  # of a library, whose text may quote them too: an engine would send it on
             log.exception("a request could not be answered")
             return self._refused(envelope, error, FAILED)
+
+    def answer(self, envelope: Envelope) -> Answer | Unknown:
+        """An answer, or that the stage is unknown; no other process of this site answers meanwhile."""
+        if not isinstance(self._stage(envelope), Protect):
+            return super().answer(envelope)
+        with self._audit.alone():
+            return super().answer(envelope)
 
     def forget(self) -> None:
         """Lose all that is in memory, as a restarted process would."""

@@ -216,6 +216,8 @@ class Host:
     def _protected(self, envelope: Envelope, stage: Protect) -> ProtectedSite:
         """The site in a protected study, in which it computes itself what must be asked."""
         same_protocol("the Master", stage.protocol)
+        if envelope.part != 0:  # or the parts would be several sites that answer for the same rows
+            raise ProtocolError("a protected study has one part only")
         terms = stage.terms
         frame = self.frame(envelope.run, text_columns(terms.study))
         preparer = Preparer(self.name, frame, terms.study, key=self.key())
