@@ -307,3 +307,15 @@ def test_a_private_study_is_charged_once_for_each_run_and_refused_above_the_ceil
     again = study(folder, replace(MODEL, l2=1e-6, privacy=promise))
     with pytest.raises(ProtocolError, match="max_epsilon"):
         conduct_study(again, Carrier(approved(folder, again)))
+
+
+@pytest.mark.parametrize(("away", "present"), [("", 4), ("a", 3)])
+def test_the_errors_of_a_private_study_count_the_noise_of_the_sites_that_take_part(folder, away, present):
+    # three sites would be enough, so with four there is more noise than the three would have added
+    private_sites(folder)
+    promise = Privacy(epsilon=8.0, delta=1e-6, clip=3.0)
+    file = study(folder, replace(MODEL, l2=0.0, privacy=promise), quorum=3)
+    gone = lambda number, site, payload: None if site == away and number > 3 else payload  # noqa: E731
+    found = conduct_study(file, Carrier(approved(folder, file), gone))[0].inference
+    assert found.site_count == present
+    assert found.rows == 1200 * present

@@ -226,7 +226,7 @@ class Host:
             return self.gate(envelope.run, stage, rows)
 
         record = MaskedRecord(gate, envelope.run[STUDY:].hex())
-        steps = SiteSteps(study_of(terms), TableRows(preparer), terms.fewest, terms.most_iterations, record)
+        steps = SiteSteps(study_of(terms), TableRows(preparer), terms.most_iterations, record)
         return ProtectedSite(steps, self._member(envelope.run, terms, steps))
 
     def _member(self, run: bytes, terms: Terms, steps: SiteSteps) -> Member:

@@ -11,7 +11,7 @@ from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.exchange.inprocess import Handler
 from fedshed.exchange.site import Site
-from fedshed.fitting.all_sites import FEWEST, PREPARATION, AllTables, Playing
+from fedshed.fitting.all_sites import PREPARATION, AllTables, Playing
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LinearModel
 from fedshed.objectives.build import local_objective
@@ -97,7 +97,7 @@ class SiteSteps:
     """
 
     def __init__(
-        self, procedure: Callable[[AllTables], Any], rows: Rows, least: int = FEWEST,
+        self, procedure: Callable[[AllTables], Any], rows: Rows,
         most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None,
         record: Record = lambda *_: None,
     ) -> None:  # fmt: skip
@@ -107,7 +107,7 @@ class SiteSteps:
         self._answered: Request
 
         def play(exchange: Exchange) -> Any:
-            self.tables = AllTables(exchange, most, least)
+            self.tables = AllTables(exchange, most)
             return procedure(self.tables)
 
         self._follower = Follower(play)
