@@ -282,6 +282,33 @@ def test_two_processes_of_a_site_do_not_both_answer_an_exchange(folder):
     assert "another process of this site" in reason
 
 
+def test_a_formula_cannot_make_a_column_of_one_person(folder):
+    u = pd.read_csv(folder / "b" / "table.csv").loc[3, "u"]
+    alone = replace(
+        MODEL, columns=None, formula=f"y ~ w + I(v / (1e-10 + (u - {u}) ** 2))".replace("- -", "+ ")
+    )
+    file = study(folder, alone)
+    with pytest.raises(ProtocolError, match="rows that make up the differences within a computed column"):
+        conduct_study(file, Carrier(approved(folder, file)))
+    # what any formula may do
+    usual = replace(MODEL, columns=None, formula="y ~ w + I(u ** 2) + center(v)")
+    file = study(folder, usual)
+    assert conduct_study(file, Carrier(approved(folder, file)))[0].converged
+
+
+@pytest.mark.xfail(strict=True, reason="no rule says that a level must be found at more than one site")
+def test_a_level_that_only_one_site_has_is_refused(folder):
+    # every sum over the rows of this level is that site's alone
+    for site in SITES:
+        table = pd.read_csv(folder / site / "table.csv")
+        table["region"] = np.where(np.arange(len(table)) % 2, "north" if site == "b" else "east", "west")
+        table.to_csv(folder / site / "table.csv", index=False)
+    levels = {"region": ("west", "north", "east")}
+    file = study(folder, replace(MODEL, columns=("u", "region"), levels=levels))
+    with pytest.raises(ProtocolError):
+        conduct_study(file, Carrier(approved(folder, file)))
+
+
 def private_sites(folder: Path) -> None:
     """Enough rows at each site for a private study."""
     rng = np.random.default_rng(1)

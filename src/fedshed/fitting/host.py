@@ -225,7 +225,7 @@ class Host:
         def gate(rows: int) -> Gate | None:
             return self.gate(envelope.run, stage, rows)
 
-        record = MaskedRecord(gate, envelope.run[STUDY:].hex())
+        record = MaskedRecord(gate, envelope.run[STUDY:].hex(), preparer)
         steps = SiteSteps(study_of(terms), TableRows(preparer), terms.most_iterations, record)
         return ProtectedSite(steps, self._member(envelope.run, terms, steps))
 
