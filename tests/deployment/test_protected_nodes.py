@@ -26,7 +26,7 @@ from fedshed.fitting.conduct import conduct
 from fedshed.fitting.fit import fit
 from fedshed.fitting.host import opened_envelope
 from fedshed.fitting.sites import HostedTables
-from fedshed.fitting.stages import Answer, _read
+from fedshed.fitting.stages import PROTOCOL, Answer, Protect, StageSession, _read
 from fedshed.preparation import Study
 from fedshed.privacy.audit import all_entries
 from fedshed.privacy.private import Privacy
@@ -297,6 +297,63 @@ def test_a_protected_study_that_lacks_something_says_what(folder, change, said):
         replace(study(folder), **change)
 
 
+def test_a_protected_study_has_one_part_so_that_no_exchange_is_answered_twice(folder):
+    # two members of one run, each with its own memory, would answer the same request with other noise
+    file = study(folder)
+    made, begin = approved(folder, file), encode(Begin())
+    session = StageSession(InProcess(made), file.terms.digest + bytes(8), Protect(PROTOCOL, file.terms))
+    threads = threading.active_count()
+    assert len(session.part(0).exchange(dict.fromkeys(SITES, begin))) == len(SITES)
+    with pytest.raises(ProtocolError, match="refused"):
+        session.part(1).exchange(dict.fromkeys(SITES, begin))
+    assert threading.active_count() == threads + len(SITES)
+    assert "one part only" in [entry.detail for entry in all_entries(folder / "a" / "audit.jsonl")][-1]
+
+
+def test_two_processes_of_a_site_do_not_both_answer_an_exchange(folder):
+    file, late = study(folder), {}
+    made = approved(folder, file)
+
+    def overtake(number, site, payload):
+        if site == "b" and number == 6:  # an Ask, which a process that came before answers first
+            late["b"].handle(payload)
+        elif site == "b" and number < 6:
+            late.setdefault("b", Node.at(folder / "b" / "site.toml")).handle(payload)
+        return payload
+
+    with pytest.raises(ProtocolError, match="site 'b' refused"):
+        conduct_study(file, Carrier(made, overtake))
+    reason = [entry.detail for entry in all_entries(folder / "b" / "audit.jsonl")][-1]
+    assert "another process of this site" in reason
+
+
+def test_a_formula_cannot_make_a_column_of_one_person(folder):
+    u = pd.read_csv(folder / "b" / "table.csv").loc[3, "u"]
+    alone = replace(
+        MODEL, columns=None, formula=f"y ~ w + I(v / (1e-10 + (u - {u}) ** 2))".replace("- -", "+ ")
+    )
+    file = study(folder, alone)
+    with pytest.raises(ProtocolError, match="rows that make up the differences within a computed column"):
+        conduct_study(file, Carrier(approved(folder, file)))
+    # what any formula may do
+    usual = replace(MODEL, columns=None, formula="y ~ w + I(u ** 2) + center(v)")
+    file = study(folder, usual)
+    assert conduct_study(file, Carrier(approved(folder, file)))[0].converged
+
+
+@pytest.mark.xfail(strict=True, reason="no rule says that a level must be found at more than one site")
+def test_a_level_that_only_one_site_has_is_refused(folder):
+    # every sum over the rows of this level is that site's alone
+    for site in SITES:
+        table = pd.read_csv(folder / site / "table.csv")
+        table["region"] = np.where(np.arange(len(table)) % 2, "north" if site == "b" else "east", "west")
+        table.to_csv(folder / site / "table.csv", index=False)
+    levels = {"region": ("west", "north", "east")}
+    file = study(folder, replace(MODEL, columns=("u", "region"), levels=levels))
+    with pytest.raises(ProtocolError):
+        conduct_study(file, Carrier(approved(folder, file)))
+
+
 def private_sites(folder: Path) -> None:
     """Enough rows at each site for a private study."""
     rng = np.random.default_rng(1)
@@ -381,3 +438,15 @@ def test_two_processes_of_a_site_open_one_attempt_between_them(folder, monkeypat
     running.join()
     assert sum(isinstance(seed, Answer) for seed in seeds) == 1
     assert len(seeds) == 2
+
+
+@pytest.mark.parametrize(("away", "present"), [("", 4), ("a", 3)])
+def test_the_errors_of_a_private_study_count_the_noise_of_the_sites_that_take_part(folder, away, present):
+    # three sites would be enough, so with four there is more noise than the three would have added
+    private_sites(folder)
+    promise = Privacy(epsilon=8.0, delta=1e-6, clip=3.0)
+    file = study(folder, replace(MODEL, l2=0.0, privacy=promise), quorum=3)
+    gone = lambda number, site, payload: None if site == away and number > 3 else payload  # noqa: E731
+    found = conduct_study(file, Carrier(approved(folder, file), gone))[0].inference
+    assert found.site_count == present
+    assert found.rows == 1200 * present

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import fedshed
-from fedshed._utils.errors import ConfigError
+from fedshed._utils.errors import ConfigError, DataError
 from fedshed.fitting.all_sites import PREPARATION, AllTables
 from fedshed.fitting.nested import likelihood_ratio
 from fedshed.privacy.private import Privacy
@@ -133,3 +133,17 @@ def test_a_term_that_needs_moments_is_refused_in_a_private_study(told):
 def test_delta_is_below_one_over_the_rows():
     with pytest.raises(ConfigError, match="below 1 / rows"):
         fedshed.fit(tables(), replace(STUDY, privacy=Privacy(epsilon=4.0, delta=1e-3, clip=3.0)))
+
+
+def test_how_many_rows_miss_a_value_does_not_leave_a_private_study(told):
+    made = tables()
+    made["site1"]["u"][:7] = np.nan
+    with pytest.raises(DataError, match="no row of a private study may"):
+        fedshed.fit(made, STUDY)
+    assert all(set(addends.wide) <= {1500.0, 0.0} for _, _, addends in told)
+
+
+def test_errors_that_would_be_released_without_noise_are_refused(told):
+    with pytest.raises(ConfigError, match="leave errors out"):
+        fedshed.fit(tables(), STUDY, errors="HC3")
+    assert not told

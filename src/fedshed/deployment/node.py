@@ -20,7 +20,15 @@ from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_
 from fedshed.deployment.config import SiteFile, read_site
 from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
 from fedshed.fitting.host import Host, algorithm_of, opened_envelope
-from fedshed.fitting.stages import STUDY, Envelope, Play, Protect, Refusal, Stage, VersionError
+from fedshed.fitting.stages import (
+    STUDY,
+    Envelope,
+    Play,
+    Protect,
+    Refusal,
+    Stage,
+    VersionError,
+)
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.entry import TURNED_AWAY, now
 from fedshed.privacy.gate import Gate, Scope

@@ -75,17 +75,17 @@ class Playing(Struct, frozen=True):
 class AllTables:
     """The tables of a study as those of one site, which `exchange` asks.
 
-    `most` says how many iterations are allowed, `least` how many sites take part at least.
+    `most` says how many iterations are allowed.  `sites` is how many sites the last sums were over: every
+    site knows it from its own set, and the masks of a smaller set would not cancel.
     """
 
     one_process = False
     names: Sequence[str] = (ALL,)
 
     def __init__(
-        self, exchange: Exchange, most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None,
-        least: int = FEWEST,
-    ) -> None:  # fmt: skip
-        self._exchange, self._most, self.least = exchange, most, least
+        self, exchange: Exchange, most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None
+    ) -> None:
+        self._exchange, self._most, self.sites = exchange, most, 0
         self.counted = Traffic()  # bytes of the messages of one agent
         self.playing: Playing | None = None
         self._codecs: dict[int, Codec] = {PREPARATION: CODEC}
@@ -178,6 +178,7 @@ class AllTables:
 
     def reply(self, label: int, payload: bytes, public: bytes, totals: Totals) -> bytes:
         """The reply of all sites to a request, from their sums."""
+        self.sites = totals.sites
         codec = self.codec(label)
         request = codec.decode_request(payload)
         parts = usable(request.parts, join(public, totals, self.scaling(label), self._kinds(label)))

@@ -121,6 +121,11 @@ def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) 
 
 def _possible_errors(study: Study, errors: RowRobust | None) -> None:
     """Refuse errors that a study cannot have, before anything is sent."""
+    if errors is not None and study.privacy is not None:
+        raise ConfigError(
+            f"a private study has no errors by rows or clusters ({errors}), which would be released without "
+            "noise; leave errors out"
+        )
     if errors == "cluster" and study.cluster is None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
     if errors is not None and family_of(study.loss).classes == "many":

@@ -216,8 +216,8 @@ class Host:
     def _protected(self, envelope: Envelope, stage: Protect) -> ProtectedSite:
         """The site in a protected study, in which it computes itself what must be asked."""
         same_protocol("the Master", stage.protocol)
-        if envelope.part:
-            raise ProtocolError("a protected study is one conversation, and has no parts")
+        if envelope.part != 0:  # or the parts would be several sites that answer for the same rows
+            raise ProtocolError("a protected study has one part only")
         terms = stage.terms
         frame = self.frame(envelope.run, text_columns(terms.study))
         preparer = Preparer(self.name, frame, terms.study, key=self.key())
@@ -225,8 +225,8 @@ class Host:
         def gate(rows: int) -> Gate | None:
             return self.gate(envelope.run, stage, rows)
 
-        record = MaskedRecord(gate, envelope.run[STUDY:].hex())
-        steps = SiteSteps(study_of(terms), TableRows(preparer), terms.fewest, terms.most_iterations, record)
+        record = MaskedRecord(gate, envelope.run[STUDY:].hex(), preparer)
+        steps = SiteSteps(study_of(terms), TableRows(preparer), terms.most_iterations, record)
         return ProtectedSite(steps, self._member(envelope.run, terms, steps))
 
     def _member(self, run: bytes, terms: Terms, steps: SiteSteps) -> Member:

@@ -58,7 +58,7 @@ def private_plan(plan: DesignPlan, problem: Problem, tables: TableSites) -> Priv
         raise ConfigError("privacy is for protected studies, in which only sums leave; add protected = true")
     (size,) = problem.sizes.values()
     found = PrivatePlan(
-        rows=size.rows, columns=problem.n - plan.intercept, sites=tables.least, privacy=privacy,
+        rows=size.rows, columns=problem.n - plan.intercept, sites=tables.sites, privacy=privacy,
         intercept=plan.intercept,
     )  # fmt: skip
     expected = predict(

@@ -74,9 +74,10 @@ class MaskedTables(AllTables):
         from fedshed.protected.master import MaskedSums
 
         check_sites(roster)
-        super().__init__(self._summed, most, len(roster) if least is None else least)
+        super().__init__(self._summed, most)
         self._session, self._meter, names = session, _Meter(transport), tuple(sorted(roster))
-        self._sums = MaskedSums(self._meter, names, study, run, self.least, store, patience=patience)
+        fewest = len(roster) if least is None else least
+        self._sums = MaskedSums(self._meter, names, study, run, fewest, store, patience=patience)
 
     @property
     def among(self) -> tuple[str, ...]:
@@ -216,7 +217,7 @@ def simulated(play: Play, rows: Mapping[str, Rows], about: bytes) -> Iterator[Ma
     roster = {name: public_key(identity) for name, identity in identities.items()}
 
     def site(name: str) -> ProtectedSite:
-        steps, place = SiteSteps(play, rows[name], len(roster)), (study, run, len(roster), MemoryStore())
+        steps, place = SiteSteps(play, rows[name]), (study, run, len(roster), MemoryStore())
         return ProtectedSite(steps, Member(name, identities[name], roster, *place, steps))
 
     sites = {name: site(name) for name in roster}
