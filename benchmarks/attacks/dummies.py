@@ -28,7 +28,8 @@ def soft_dummies(mode: Mode, rows: int) -> Found:
     frame = patients(rows)
     with nodes({SITE: frame}, APPROVED, mode, soft_dummies.rules) as site:
         master, found = master_of(mode, site, cover(mode, APPROVED)), []
-        for _, person in frame.head(KNOWN).iterrows():
+        known = KNOWN // 4 if mode == "protected" else KNOWN  # where each costs the sites a run of their own
+        for _, person in frame.head(known).iterrows():
             with suppress(DeniedError):
                 found.append(values_of(master, person))
     return master.ear.found(rows, recovered(found, frame[list(WANTED)].to_numpy(float)))

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 from benchmarks.attacks import ATTACKS
+from benchmarks.attacks.cuts import STEEP
+from benchmarks.attacks.master import DeniedError
+from benchmarks.attacks.overhear import overheard
+from benchmarks.attacks.protected import ProtectedMaster
+from benchmarks.attacks.simulated import patients, with_intercept
+from benchmarks.attacks.target import SITE, nodes
+
+from fedshed.deployment.config import StudyFile
+from fedshed.preparation import Study
+from fedshed.protocol.messages import Update
 
 ALL_ROWS = (
     "saturated cuts",
@@ -15,6 +26,10 @@ ALL_ROWS = (
     "passive reconstruction, n = 5",
     "passive reconstruction, n = 6",
 )
+
+
+def overheard_without_rules(*arguments, kept):
+    return overheard(*arguments)
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +58,28 @@ def test_in_protected_mode_the_attack_fails_without_the_rules_of_plain_mode(name
     outcome = ATTACKS[name]("protected")
     assert outcome.recovered == 0, outcome
     assert outcome.requests > 0, outcome
+
+
+def test_without_the_replay_of_requests_a_point_of_the_masters_own_is_answered(monkeypatch):
+    """So that the tests of protected mode can fail: the sums are those of one site with all rows."""
+    frame, theta = patients(40), STEEP * np.array([1.0, -0.5, 0.1])
+    file = StudyFile(Study(family="logistic", target="disease", columns=("x0", "x1")), (SITE,), "lbfgs")
+    with nodes({SITE: frame}, file, "protected", ()) as sites:
+        master = ProtectedMaster(sites)
+        play = master.play(master.agree(file.study)[0], "lbfgs")
+        with pytest.raises(DeniedError, match="refused"):
+            play.ask(Update(1, theta))
+        monkeypatch.setattr("fedshed.fitting.protected_site.check_request", lambda *_: None)
+        (answer,) = play.ask(Update(1, theta))
+    X = with_intercept(frame, ("x0", "x1"))
+    wrong = (X @ theta > 0) * 1.0 - frame["disease"].to_numpy()
+    assert np.allclose(answer.gradient, wrong @ X / len(X), atol=1e-12)
+
+
+def test_without_rules_on_the_rows_of_all_sites_an_honest_fit_tells_few_rows(monkeypatch):
+    monkeypatch.setattr("benchmarks.attacks.passive.overheard", overheard_without_rules)
+    outcome = ATTACKS["passive reconstruction, n = 5"]("protected")
+    assert outcome.recovered == outcome.rows, outcome
 
 
 def test_every_rule_of_an_attack_has_a_switch():
