@@ -3,8 +3,9 @@
 `python -m benchmarks masked` plays exchanges of n + 1 wide numbers (cost and gradient) and n(n + 1)/2 slim
 ones (packed Hessian) with real sites in this process.  Measured at each site: reading the request, checking
 the sums of the exchange before, encoding, tags, masks, and opening; not its rows, its disk or the line.  The
-error is the largest of the sums, relative to the largest of them.  `--json` prints a list of
-{n, sites, ms_per_site, sum_error, bytes_down, bytes_up}.
+error is the largest of the sums, relative to the largest of them.  Then a logistic model of n coefficients is
+fitted by Newton in both modes, and the largest difference of a coefficient taken, in standard errors.
+`--json` prints a list of {n, sites, ms_per_site, sum_error, theta_error_se, bytes_down, bytes_up}.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from statistics import median
 from time import process_time
 
 import numpy as np
+from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
+import fedshed
+from fedshed.preparation import Study
 from fedshed.privacy import masks
 from fedshed.privacy.addends import Addends, Totals, add
 from fedshed.privacy.fixed_point import fraction_for
@@ -29,6 +33,7 @@ TARGETS = {10: 2.0, 60: 5.0, 300: 25.0}  # ms per site and exchange
 STUDY, RUN = bytes(32), bytes(8)
 EXCHANGES = 8
 WEIGHT = 1000.0  # rows of a site
+ROWS, ROWS_PER_COEFFICIENT = 2000, 10  # of all sites together, in whole fits
 
 
 class Kept:
@@ -116,8 +121,26 @@ def measured(n: int, count: int) -> dict[str, float]:
     return {
         "n": n, "sites": count, "ms_per_site": round(1e3 * median(times), 3),
         "sum_error": max(_error(totals.wide, true.wide), _error(totals.slim, true.slim)),
+        "theta_error_se": theta_error(n, count),
         "bytes_down": sites.down // (EXCHANGES * count), "bytes_up": sites.up // (EXCHANGES * count),
     }  # fmt: skip
+
+
+def theta_error(n: int, count: int) -> float:
+    """The largest |protected - plain| of a coefficient of whole fits, in standard errors."""
+    rng, names = np.random.default_rng((n, count)), [f"x{j}" for j in range(n - 1)]
+    tables = {}
+    for k in range(count):
+        X = rng.normal(size=(max(ROWS, ROWS_PER_COEFFICIENT * n) // count, n - 1))
+        y = (X.sum(axis=1) / np.sqrt(n) + rng.logistic(size=len(X)) > 0).astype(int)
+        tables[f"site-{k:03}"] = {**dict(zip(names, X.T, strict=True)), "y": y}
+    study = Study(family="logistic", target="y", columns=tuple(names), classes=(0, 1))
+    plain, masked = (
+        fedshed.fit(tables, replace(study, protected=protected), algorithm="newton").inference
+        for protected in (False, True)
+    )
+    apart = np.subtract(masked.coefficients, plain.coefficients)
+    return float(np.abs(apart / plain.std_err()).max())
 
 
 def _error(found: np.ndarray, true: np.ndarray) -> float:
@@ -131,10 +154,11 @@ def main() -> None:
     if "--json" in sys.argv:
         print(json.dumps(rows))
         return
-    print("    n  sites  ms per site  at most  error of sums  bytes down      up")
+    print("    n  sites  ms per site  at most  error of sums  of theta / se  bytes down      up")
     for row in rows:
         print(
             f"{row['n']:5} {row['sites']:6} {row['ms_per_site']:12.2f} {TARGETS[int(row['n'])]:8.0f}"
-            f" {row['sum_error']:14.1e} {row['bytes_down']:11} {row['bytes_up']:7}",
+            f" {row['sum_error']:14.1e} {row['theta_error_se']:14.1e}"
+            f" {row['bytes_down']:11} {row['bytes_up']:7}",
             flush=True,
         )

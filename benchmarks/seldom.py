@@ -2,7 +2,7 @@
 
 Targets, on the four problems of docs/beyond.md: at most 1.9 times Newton's exchanges with at most 0.36 of its
 Hessians.  The settings of `newton-seldom` were chosen among about sixty with these four and the next four in
-sight, so that the figures for all eight are in-sample.  The last five were first run with the settings fixed.
+sight, so that the figures for all eight are in-sample.  The last five played no part in the choice.
 `--json` prints a list of objects instead of the table.
 """
 

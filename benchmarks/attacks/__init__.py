@@ -1,4 +1,4 @@
-"""Attacks on our own sites, each with its rules switched off and on: `python -m benchmarks attacks`.
+"""Attacks on our own sites, with their rules off, on, in protected mode: `python -m benchmarks attacks`.
 
 `--json` prints a list of {attack, mode, rows, recovered, requests, numbers}; `--small` runs only the sizes of
 the tests; `--write` puts the table into docs/privacy.md; `--exposure` measures how well honest fits identify
@@ -33,14 +33,15 @@ __all__ = ["ATTACKS", "MODES", "Attack", "Mode", "Outcome", "main"]
 FILES = (cuts, oracles, dummies, rare, hopping, pencil, cells, passive, lies, bombs)  # which register them
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 MARKS = "<!-- attacks -->\n", "<!-- end of attacks -->"
+HEADINGS = "| attack | rows | recovered without its rules | with them | in protected mode |"
 HEAD = f"{'attack':32} {'mode':9} {'rows':>6} {'recovered':>10} {'requests':>9} {'numbers':>8}"
 
 
 def outcomes(small: bool = False) -> Iterator[Outcome]:
-    """Every attack at each of its sizes, with its rules off and on."""
+    """Every attack at each of its sizes, with its rules off and on, and in protected mode."""
     for one in ATTACKS.values():
         for rows in one.sizes[:1] if small else one.sizes:
-            yield from (one(mode, rows) for mode in MODES)
+            yield from (one(mode, rows) for mode in one.modes)
 
 
 def main() -> None:
@@ -66,12 +67,12 @@ def main() -> None:
 
 
 def write(found: list[Outcome]) -> None:
-    """Put a table of both modes into the page on privacy, between its marks."""
+    """Put a table of all modes into the page on privacy, between its marks."""
     cells = {(one.attack, one.rows, one.mode): one for one in found}
-    lines = ["| attack | rows | recovered without its rules | with them |", "|---|---|---|---|"]
+    lines = [HEADINGS, "|---|---|---|---|---|"]
     for attack, rows in dict.fromkeys((one.attack, one.rows) for one in found):
-        said = (cells[attack, rows, mode] for mode in MODES)
-        shown = (f"{one.recovered:,} ({one.requests:,}, {one.numbers:,})" for one in said)
+        said = (cells.get((attack, rows, mode)) for mode in MODES)
+        shown = (f"{one.recovered:,} ({one.requests:,}, {one.numbers:,})" if one else "–" for one in said)
         lines.append(f"| {attack} | {rows:,} | {' | '.join(shown)} |")
     before, _, rest = PAGE.read_text().partition(MARKS[0])
     PAGE.write_text(before + MARKS[0] + "\n".join(lines) + "\n" + MARKS[1] + rest.partition(MARKS[1])[2])

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.attacks.cuts import columns
 from benchmarks.attacks.master import DeniedError, Master
-from benchmarks.attacks.shape import Found, Mode, attack
+from benchmarks.attacks.shape import PLAIN, Found, Mode, attack
 from benchmarks.attacks.simulated import patients
 from benchmarks.attacks.target import SITE, cover, nodes, unchecked
 from fedshed._utils.errors import Error
@@ -46,7 +46,7 @@ def too_much(peak: int, message: int) -> int:
     return int(peak > MOST + 4 * message)
 
 
-@attack("bomb, entropy coder", "decoder", rows=4000)
+@attack("bomb, entropy coder", "decoder", rows=4000, modes=PLAIN)
 def entropy_coder(mode: Mode, rows: int) -> Found:
     """A reply of a few bytes that stands for n - 1 eigenvectors of zeros; `rows` are the coefficients."""
     codec = codec_of(build("qn-shed"), rows)
@@ -60,7 +60,7 @@ def entropy_coder(mode: Mode, rows: int) -> Found:
         return Found(0, too_much(peak(), len(data)), 1, 0)
 
 
-@attack("bomb, step sizes", "decoder", "budget", rows=1000)
+@attack("bomb, step sizes", "decoder", "budget", rows=1000, modes=PLAIN)
 def step_sizes(mode: Mode, rows: int) -> Found:
     """A search with 8,000 step sizes, each of which costs the site as many numbers as it has rows."""
     with unchecked("rule off", "decoder"):  # the Master's own end does not stop it
@@ -84,7 +84,7 @@ class Unbounded(Giant, frozen=True, tag="Done"):
         return x
 
 
-@attack("bomb, iterations", "decoder", "approval", rows=60)
+@attack("bomb, iterations", "decoder", "approval", rows=60, modes=PLAIN)
 def iterations(mode: Mode, rows: int) -> Found:
     """An algorithm whose local solve takes 30,000 iterations; 1 if the site carried them out."""
     solve = Solve(np.zeros(4), np.ones(4), np.array([1e-3]))

@@ -9,7 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.attacks.master import DeniedError, Master, Played
+from benchmarks.attacks.master import DeniedError, Played
+from benchmarks.attacks.protected import master_of
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import patients, recovered, with_intercept
 from benchmarks.attacks.target import SITE, nodes, study_file
@@ -35,7 +36,7 @@ def saturated_cuts(mode: Mode, rows: int) -> Found:
     study = Study(family="logistic", target="disease", columns=names)
     file = study_file(study, "lbfgs", mode)
     with nodes({SITE: frame}, file, mode, saturated_cuts.rules) as site:
-        master, sums = Master(site, file), list[Vector]()
+        master, sums = master_of(mode, site, file), list[Vector]()
         with suppress(DeniedError):
             plan, ready = master.agree(study)
             play = master.play(plan, "lbfgs")

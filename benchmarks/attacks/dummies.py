@@ -9,6 +9,7 @@ import pandas as pd
 
 from benchmarks.attacks.master import DeniedError, Master
 from benchmarks.attacks.oracles import APPROVED
+from benchmarks.attacks.protected import master_of
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import Rows, patients, recovered
 from benchmarks.attacks.target import SITE, cover, nodes
@@ -26,7 +27,7 @@ def soft_dummies(mode: Mode, rows: int) -> Found:
     """Twenty patients whose age and bmi the Master knows: sums for standardising give their other values."""
     frame = patients(rows)
     with nodes({SITE: frame}, APPROVED, mode, soft_dummies.rules) as site:
-        master, found = Master(site, cover(mode, APPROVED)), []
+        master, found = master_of(mode, site, cover(mode, APPROVED)), []
         for _, person in frame.head(KNOWN).iterrows():
             with suppress(DeniedError):
                 found.append(values_of(master, person))

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.attacks.cuts import columns
-from benchmarks.attacks.master import DeniedError, Ear, Master
+from benchmarks.attacks.master import DeniedError, Ear
+from benchmarks.attacks.protected import master_of
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import Rows, patients, recovered, with_intercept
 from benchmarks.attacks.target import SITE, cover, nodes
@@ -29,9 +30,9 @@ def with_gaps(rows: int) -> pd.DataFrame:
     return frame
 
 
-def total_gradient(site: Transport, study: Study, name: StudyFile | None, ear: Ear) -> Rows:
+def total_gradient(mode: Mode, site: Transport, study: Study, name: StudyFile | None, ear: Ear) -> Rows:
     """The sum of gradients over the rows of a study, at theta = 0."""
-    master = Master(site, name, ear)
+    master = master_of(mode, site, name, ear)
     plan, ready = master.agree(study)
     (answer,) = master.play(plan, "lbfgs").ask(Update(2, np.zeros(len(plan.coefficients))))
     return np.asarray(ready.rows * answer.gradient)
@@ -50,8 +51,8 @@ def one_row_less(mode: Mode, rows: int) -> Found:
     with nodes({SITE: frame}, file, mode, one_row_less.rules) as site:
         ear, found, name = Ear(), [], cover(mode, file)
         with suppress(DeniedError):
-            whole = total_gradient(site, study, name, ear)
+            whole = total_gradient(mode, site, study, name, ear)
             for other in others:
-                row = whole - total_gradient(site, other, name, ear)
+                row = whole - total_gradient(mode, site, other, name, ear)
                 found.append(row / row[-1])
     return ear.found(rows, recovered(found, with_intercept(frame, names)))

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from benchmarks.attacks.cuts import columns
 from benchmarks.attacks.master import Ear, Tables, Twist
-from benchmarks.attacks.overhear import SITES, three_sites
-from benchmarks.attacks.shape import Found, Mode, attack
+from benchmarks.attacks.overhear import three_sites
+from benchmarks.attacks.shape import PLAIN, Found, Mode, attack
 from benchmarks.attacks.simulated import patients
-from benchmarks.attacks.target import SITE, SWITCHES, nodes, unchecked
+from benchmarks.attacks.target import SITE, SITES, SWITCHES, nodes, unchecked
 from fedshed._utils.errors import Error
 from fedshed.deployment.config import StudyFile
 from fedshed.fitting.conduct import conduct
@@ -96,4 +96,4 @@ LIES: dict[str, Callable[[Any], Any]] = {
     "Moments too long": longer,
 }
 for _name, _lie in LIES.items():
-    attack(f"lying site, {_name}", "answers", rows=60)(partial(believed, lie=_lie))
+    attack(f"lying site, {_name}", "answers", rows=60, modes=PLAIN)(partial(believed, lie=_lie))

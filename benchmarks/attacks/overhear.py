@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.attacks.master import Ear, Tables
+from benchmarks.attacks.protected import Sums
 from benchmarks.attacks.sensitivity import Array, Told
 from benchmarks.attacks.shape import Mode
-from benchmarks.attacks.target import SITE, nodes
+from benchmarks.attacks.target import SITE, SITES, Protected, nodes
 from fedshed._utils.errors import Error
 from fedshed.deployment.config import StudyFile
 from fedshed.fitting.conduct import conduct
@@ -21,16 +22,17 @@ from fedshed.preparation.messages import Ready
 from fedshed.protocol.messages import Costs, Update
 from fedshed.solve.stages import FIT, INSPECT
 
-SITES = (SITE, "other", "third")
-
 
 def overheard(
     frames: Mapping[str, pd.DataFrame], file: StudyFile, mode: Mode, rules: Collection[str],
-    base: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | None = None, kept: Collection[str] = (),
 ) -> Ear:  # fmt: skip
-    """All that was said in a fit, however it ended."""
+    """All that was said in a fit, however it ended; in protected mode the sums, as if they were a site's."""
     ear = Ear()
-    with nodes(frames, file, mode, rules, base) as transport, suppress(Error):
+    with nodes(frames, file, mode, rules, base, kept) as transport, suppress(Error):
+        if isinstance(transport, Protected):
+            Sums(transport, ear).fit_all()
+            return ear
         tables = Tables(transport, file.sites, ear, file)
         conduct(file.study, tables, file.goal, algorithm=file.algorithm, fused=True)
     return ear

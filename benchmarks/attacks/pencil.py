@@ -8,7 +8,8 @@ import numpy as np
 import scipy.linalg
 
 from benchmarks.attacks.cuts import RULES, Vector, columns, separating_cuts
-from benchmarks.attacks.master import DeniedError, Master, Played
+from benchmarks.attacks.master import DeniedError, Played
+from benchmarks.attacks.protected import master_of
 from benchmarks.attacks.shape import Found, Mode, attack
 from benchmarks.attacks.simulated import Rows, patients, recovered, with_intercept
 from benchmarks.attacks.target import SITE, nodes, study_file
@@ -27,7 +28,7 @@ def matrix_pencil(mode: Mode, rows: int) -> Found:
     study = Study(family="logistic", target="disease", columns=names)
     file = study_file(study, "newton", mode)
     with nodes({SITE: frame}, file, mode, matrix_pencil.rules) as site:
-        master, found = Master(site, file), list[Rows]()
+        master, found = master_of(mode, site, file), list[Rows]()
         with suppress(DeniedError):
             plan, ready = master.agree(study)
             play = master.play(plan, "newton")

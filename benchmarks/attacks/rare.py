@@ -35,8 +35,10 @@ def overheard_fit(family: str, mode: Mode, rows: int, rules: tuple[str, ...]) ->
 def rare_linear(mode: Mode, rows: int) -> Found:
     """The linear family: -N g(0) = sum of y x is that patient's row, and g(0) = g - H theta."""
     ear, truth = overheard_fit("linear", mode, rows, rare_linear.rules)
+    ready = ready_of(ear)
     cases = [
-        -rows * (answer.gradient - unpack(answer.hessian, 6) @ theta) for theta, answer in first_update(ear)
+        -ready.rows * (answer.gradient - unpack(answer.hessian, 6) @ theta)
+        for theta, answer in (first_update(ear) if ready else ())
     ]
     return ear.found(rows, recovered(cases, truth))
 
@@ -48,6 +50,6 @@ def rare_poisson(mode: Mode, rows: int) -> Found:
     ready = ready_of(ear)
     if ready is None or ready.means is None:
         return ear.found(rows, 0)
-    totals = rows * np.append(ready.means, 1.0)
-    cases = [np.exp(theta[-1]) * totals - rows * answer.gradient for theta, answer in first_update(ear)]
+    N, means = ready.rows, np.append(ready.means, 1.0)
+    cases = [N * (np.exp(theta[-1]) * means - answer.gradient) for theta, answer in first_update(ear)]
     return ear.found(rows, recovered(cases, truth))

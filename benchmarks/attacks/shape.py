@@ -7,8 +7,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-Mode: TypeAlias = Literal["rule off", "rule on"]
-MODES: tuple[Mode, ...] = ("rule off", "rule on")
+Mode: TypeAlias = Literal["rule off", "rule on", "protected"]
+MODES: tuple[Mode, ...] = ("rule off", "rule on", "protected")
+
+PLAIN: tuple[Mode, ...] = MODES[:2]  # of lies and bombs, which are not after rows: masks change nothing there
 
 
 class Outcome(Struct, frozen=True):
@@ -35,7 +37,8 @@ class Attack(Struct, frozen=True):
     """An attack, the rules that stop it (names of `target.SWITCHES`), and the sizes at which it is run.
 
     `rows` is the size of the tests; `sizes` are those of the benchmark.  One that no rule stops at a large
-    site (`bounded`) fails at the size of the tests and is reported with what it recovers at the others.
+    site (`bounded`) fails at the size of the tests and is reported with what it recovers at the others.  It
+    is run in these `modes`.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Attack(Struct, frozen=True):
     rows: int
     sizes: tuple[int, ...]
     bounded: bool
+    modes: tuple[Mode, ...]
     run: Callable[[Mode, int], Found]
 
     def __call__(self, mode: Mode, rows: int | None = None) -> Outcome:
@@ -55,12 +59,17 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(
-    name: str, *rules: str, rows: int, sizes: tuple[int, ...] = (), bounded: bool = False
+    name: str,
+    *rules: str,
+    rows: int,
+    sizes: tuple[int, ...] = (),
+    bounded: bool = False,
+    modes: tuple[Mode, ...] = MODES,
 ) -> Callable[[Callable[[Mode, int], Found]], Attack]:
     """Register a function as an attack that these rules stop."""
 
     def registered(run: Callable[[Mode, int], Found]) -> Attack:
-        ATTACKS[name] = Attack(name, rules, rows, (rows, *sizes), bounded, run)
+        ATTACKS[name] = Attack(name, rules, rows, (rows, *sizes), bounded, modes, run)
         return ATTACKS[name]
 
     return registered

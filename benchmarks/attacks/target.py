@@ -14,6 +14,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from benchmarks.attacks.shape import Mode
+from fedshed._utils.files import secret_file
 from fedshed.deployment.approval import new_approval
 from fedshed.deployment.config import SiteFile, Source, StudyFile
 from fedshed.deployment.node import Node
@@ -22,8 +23,10 @@ from fedshed.fitting.terms import Terms
 from fedshed.objectives import family_of
 from fedshed.preparation import Study
 from fedshed.privacy.policy import Policy
+from fedshed.protected.identity import public_key
 
 SITE = "site"
+SITES = (SITE, "other", "third")
 NEVER = 1e300
 # For each rule, the fields of the policy that switch it off.  Approval is a field of the site's file, and
 # the checks in `patches` have no switch in the product.
@@ -44,7 +47,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
 
 def policy(mode: Mode, rules: Collection[str], base: Mapping[str, Any] | None = None) -> Policy:
     """The default policy, with these rules switched off in that mode."""
-    off = [SWITCHES[rule] for rule in rules] if mode == "rule off" else []
+    off = [SWITCHES[rule] for rule in rules] if mode != "rule on" else []
     fields = {**(base or {}), **{name: value for fields in off for name, value in fields.items()}}
     return Policy(**fields)
 
@@ -58,6 +61,7 @@ def site_file(mode: Mode, rules: Collection[str], name: str, base: Mapping[str, 
         state=f"{name}-state",
         audit=f"{name}.jsonl",
         any_study=mode == "rule off" and "approval" in rules,
+        identity=f"{name}.key",
     )
 
 
@@ -69,7 +73,7 @@ def approved(file: SiteFile, study: StudyFile) -> SiteFile:
 
 def study_file(study: Study, algorithm: str, mode: Mode) -> StudyFile:
     """A study of one site; with its rules off, one that may ask about any number of points."""
-    return StudyFile(study, (SITE,), algorithm, points=1_000_000 if mode == "rule off" else None)
+    return StudyFile(study, (SITE,), algorithm, points=None if mode == "rule on" else 1_000_000)
 
 
 def named(file: StudyFile | None) -> Terms | None:
@@ -79,7 +83,7 @@ def named(file: StudyFile | None) -> Terms | None:
 
 def cover(mode: Mode, file: StudyFile) -> StudyFile | None:
     """Under which name a Master asks for another study: that of the approved one, if it must be approved."""
-    return file if mode == "rule on" else None
+    return None if mode == "rule off" else file
 
 
 # Checks that have no switch in the product: module, name, and what replaces it while the rule is off.
@@ -120,14 +124,50 @@ def unchecked(mode: Mode, rule: str) -> Iterator[None]:
 @contextmanager
 def nodes(
     frames: Mapping[str, pd.DataFrame], study: StudyFile, mode: Mode, rules: Collection[str],
-    base: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | None = None, kept: Collection[str] = (),
 ) -> Iterator[InProcess]:  # fmt: skip
-    """Nodes with these rows, in this process; they have approved `study`, or answer any."""
+    """Nodes with these rows, in this process; they have approved `study`, or answer any.
+
+    In protected mode all rules are off but those `kept`: masks, replay and approval must do.
+    """
     with TemporaryDirectory() as place:
         folder = Path(place)
         found = {}
+        if mode == "protected":
+            frames = frames if len(frames) > 1 else split(frames[SITE])
+            study, rules, base = protected_file(study, folder), SWITCHES.keys() - set(kept), None
         for name, frame in frames.items():
             frame.to_parquet(folder / f"{name}.parquet")
             file = site_file(mode, rules, name, base)
             found[name] = Node(approved(file, study), folder)
-        yield InProcess(found)
+        yield Protected(found, study) if mode == "protected" else InProcess(found)
+
+
+# --- protected mode ------------------------------------------------------------------------------
+
+
+class Protected(InProcess):
+    """The nodes of a protected study, and the study."""
+
+    def __init__(self, sites: Mapping[str, Node], file: StudyFile) -> None:
+        super().__init__(sites)
+        self.file = file
+
+
+def split(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of one site as those of three; yes and no are numbers, which needs no list of levels."""
+    numbers = frame.astype(dict.fromkeys(frame.select_dtypes(bool).columns, float))
+    ends = [0, len(frame) // 3, 2 * len(frame) // 3, len(frame)]
+    return {site: numbers[ends[k] : ends[k + 1]] for k, site in enumerate(SITES)}
+
+
+def as_protected(study: Study) -> Study:
+    """A study of a disease as a protected one."""
+    listed = study.classified and not study.positive
+    return replace(study, protected=True, classes=(0, 1) if listed else study.classes)
+
+
+def protected_file(file: StudyFile, folder: Path) -> StudyFile:
+    """A study as the protected one of three sites, whose keys are made here; any number of points."""
+    keys = {site: public_key(secret_file(folder / f"{site}.key")).hex() for site in SITES}
+    return replace(file, study=as_protected(file.study), sites=SITES, keys=keys, points=1_000_000)

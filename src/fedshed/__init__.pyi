@@ -64,6 +64,7 @@ from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
 from .preparation import Study as Study
+from .privacy.private import Privacy as Privacy
 from .protocol.precision import Bits as Bits
 from .protocol.precision import EntropyCoded as EntropyCoded
 from .protocol.precision import Exact as Exact

@@ -145,17 +145,19 @@ def test_a_rejected_step_is_followed_by_a_hessian():
     assert rejected > 0
 
 
-def test_while_the_decrement_falls_fast_no_hessian_is_asked_for():
+def test_while_the_decrement_falls_fast_and_faster_no_hessian_is_asked_for():
+    """To 0.3 of what it was three iterations after the last Hessian, to 0.3^2 after four."""
     algorithm = NewtonSeldom(least=3, paying=0.3)
     problem = Problem(np.ones(2), {"a": 1.0}, "logistic")
-    theta = np.zeros(2)
-    state = replace(algorithm.start(problem, theta), t=6, k=2, decrements=(1.0, 0.3))
-    assert not algorithm.due(state)
-    assert algorithm.due(replace(state, decrements=(1.0, 0.31)))
-    assert not algorithm.due(replace(state, decrements=(1.0, 0.31), t=4))
-    assert algorithm.due(replace(state, damped=True))
-    assert not algorithm.due(replace(state, damped=True, k=6))
-    assert algorithm.due(algorithm.start(problem, theta))
+    start = algorithm.start(problem, np.zeros(2))
+    assert algorithm.due(start)
+    for age in range(1, 8):
+        state = replace(start, t=2 + age, k=2)
+        limit = 0.3 ** max(age - 2, 0)
+        assert not algorithm.due(replace(state, decrements=(1.0, limit)))
+        assert algorithm.due(replace(state, decrements=(1.0, 1.01 * limit))) == (age >= 3)
+        assert algorithm.due(replace(state, damped=True))
+    assert not algorithm.due(replace(start, t=2, k=2, damped=True))
 
 
 def test_an_answer_of_the_other_kind_is_refused():

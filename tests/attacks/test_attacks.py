@@ -37,6 +37,14 @@ def test_with_its_rule_the_attack_fails(name):
     assert outcome.recovered == 0, outcome
 
 
+@pytest.mark.parametrize("name", [name for name, one in ATTACKS.items() if "protected" in one.modes])
+def test_in_protected_mode_the_attack_fails_without_the_rules_of_plain_mode(name):
+    """The Master alone asks in the open, or in place of an honest request, or listens to the sums."""
+    outcome = ATTACKS[name]("protected")
+    assert outcome.recovered == 0, outcome
+    assert outcome.requests > 0, outcome
+
+
 def test_every_rule_of_an_attack_has_a_switch():
     from benchmarks.attacks.target import SWITCHES
 

@@ -34,7 +34,7 @@ def test_a_study_says_the_promise_and_the_options_change_it(tmp_path):
     file = tmp_path / "study.toml"
     file.write_text(
         'family = "logistic"\ntarget = "y"\ncolumns = ["u", "v"]\n'
-        "privacy = {epsilon = 2.0, delta = 1e-7, clip = 2.5}\n"
+        "protected = true\nprivacy = {epsilon = 2.0, delta = 1e-7, clip = 2.5}\n"
     )
     facts = strict_json(call("plan", file, "--rows", 100_000, "--json").stdout)
     assert [facts[name] for name in ("columns", "epsilon", "delta", "clip")] == [2, 2.0, 1e-7, 2.5]

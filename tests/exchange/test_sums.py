@@ -169,3 +169,10 @@ def test_column_scales_are_powers_of_two_near_the_root_mean_squares():
     assert np.all(np.abs(np.log2(scales[:2] / np.sqrt(squares[:2]))) <= 0.5)
     np.testing.assert_array_equal(scales[2:5], 1.0)
     np.testing.assert_array_equal(column_scales(Problem(np.zeros(2), {"all": 5.0}, "logistic")), np.ones(2))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(-1e30, 1e30))
+def test_each_of_the_three_numbers_is_small_enough_for_128_sites(value):
+    _, addends = split([Moments(np.array([value]))], Scaling())
+    assert (np.abs(addends.wide) < 2.0**54).all()

@@ -135,7 +135,7 @@ def test_a_class_that_is_not_listed_is_refused(protected):
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_at_its_site(columns, words):
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=f"^site 'y': .*{words}"):
         agreed({"x": table(0), "y": table(1, **columns)}, STUDY)
 
 

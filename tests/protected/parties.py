@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 import numpy as np
+import pytest
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.privacy import masks
@@ -205,3 +206,31 @@ def clone(sites, name):
     return Member(
         name, identity(name), sites.pinned, *sites.place, sites.least, store, Replay(name, sites.of), audit
     )
+
+
+def refused(member, data, match=None):
+    with pytest.raises(ProtocolError, match=match):
+        member.handle(data if isinstance(data, bytes) else encode(data))
+
+
+def hellos_of(sites):
+    return [m.read_reply(sites.handle(name, encode(m.Begin()))) for name in sites.names]
+
+
+def over_after(sites, ask, right):
+    """A site that is asked this ends the study for good: it refuses the right request too, in any process."""
+    member = clone(sites, "a")
+    refused(member, ask, "over at this site")
+    refused(member, right, "over at this site")
+    store = member._journal._store
+    sites.stores["a"].data, kept = store.data, sites.stores["a"].data
+    refused(clone(sites, "a"), right, "over at this site")
+    sites.stores["a"].data = kept
+
+
+def words_of(sums):
+    return np.frombuffer(sums.words, dtype=np.uint64).copy()
+
+
+def broken(label, payload):
+    raise OSError("the disk is away")

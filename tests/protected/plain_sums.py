@@ -80,15 +80,18 @@ class Ready:
 @contextmanager
 def played(
     federation: Federation, algorithm: str = "newton", loss: str = "logistic",
-    deviate: Deviate = lambda number, request: None,
+    deviate: Deviate = lambda number, request: None, **settings: Any,
 ) -> Iterator[Ready]:  # fmt: skip
-    """A study that is ready to be played; its sites' replays end with the context."""
+    """A study that is ready to be played; its sites' replays end with the context.
+
+    `settings` are more of those of `fit_problem`.
+    """
     objectives, problem = build_problem(federation, loss, 1e-3, True)
     together, chosen = _together(problem, objectives), build(algorithm)
 
     def play(tables: AllTables) -> Fitted:
         sites = tables.start(Playing(together, chosen, None, 1))
-        return fit_problem(together, chosen, sites, Goal(), why=algorithm, intercept=True)
+        return fit_problem(together, chosen, sites, Goal(), why=algorithm, intercept=True, **settings)
 
     assert set(together.weights) == {ALL}
     steps = {i: SiteSteps(play, ObjectiveRows(i, model)) for i, model in objectives.items()}

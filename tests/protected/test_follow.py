@@ -18,9 +18,11 @@ from threadpoolctl import threadpool_info
 import fedshed
 from fedshed._utils.errors import Error, ProtocolError
 from fedshed.algorithms import linesearch
+from fedshed.protected.comparing import check_request
 from fedshed.protected.follow import Follower, same_point
+from fedshed.protocol.codec import Request
 from fedshed.protocol.conversation import LEAD
-from fedshed.protocol.messages import Search
+from fedshed.protocol.messages import Search, Update
 from fedshed.solve.stages import INSPECT
 
 
@@ -73,7 +75,11 @@ def test_a_point_is_compared_in_the_units_of_the_columns():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda part: replace(part, etas=part.etas * 1e6), "direction"),
+        (lambda part: replace(part, etas=part.etas * 1e6), "step size"),
+        # the same points, but an Update without theta is asked for at the full step
+        (lambda part: replace(part, direction=part.direction * 1e9, etas=part.etas / 1e9), "step size"),
+        (lambda part: replace(part, direction=part.direction / 1e9, etas=part.etas * 1e9), "step size"),
+        (lambda part: replace(part, etas=part.etas * 2, direction=part.direction / 2), "step size"),
         (lambda part: replace(part, etas=part.etas[:1]), "search"),
         (lambda part: replace(part, direction=part.direction + 1e-6), "direction"),
         (lambda part: replace(part, slopes=not part.slopes), "search"),
@@ -86,6 +92,41 @@ def test_another_search_is_refused(change, why):
 
     with played(rows_of(), deviate=deviate) as play, pytest.raises(ProtocolError, match=why):
         play()
+
+
+def test_the_full_step_of_a_search_is_a_point_that_must_follow():
+    # the part after a search asks about theta + direction, whatever the step sizes of the search are
+    search = Search(np.zeros(2), np.ones(2), np.array([0.5]))
+    own = Request(b"", 1, [search, Update(1, None)], None)
+    check_request(own, own)
+    stretched = replace(search, direction=search.direction * (1 + 5e-7), etas=search.etas / (1 + 5e-7))
+    with pytest.raises(ProtocolError, match="trial point"):
+        check_request(own, Request(b"", 1, [stretched, Update(1, None)], None))
+
+
+@pytest.mark.parametrize("settings", [{"errors": "HC3"}, {"protected": True}])
+def test_the_master_cannot_choose_a_matrix_by_which_rows_are_weighed(settings):
+    # one column is 10^4 times larger than the others, so the variance of its coefficient is far smaller: 1e-6
+    # of the largest entry of the inverse is more than that whole variance
+    federation, last = rows_of(units=(1e4, 1.0, 1.0)), []
+
+    def deviate(number, request):
+        part = request.parts[0]
+        if getattr(part, "inverse", None) is None:
+            return None
+        inverse = np.array(part.inverse)
+        inverse[0] += 9e-7 * np.abs(inverse).max()
+        last.append((part.inverse[0], inverse[0]))
+        return [replace(part, inverse=inverse)]
+
+    with played(federation, **settings) as play:
+        honest = play()[1].log
+    with played(federation, deviate=deviate, **settings) as play:
+        log = play()[1].log
+    assert last[0][1] > 2 * last[0][0]
+    for one, other in zip(honest, log, strict=True):
+        assert np.array_equal(one[3].wide, other[3].wide)
+        assert np.array_equal(one[3].slim, other[3].slim)
 
 
 def test_more_or_fewer_parts_are_refused():
@@ -124,10 +165,11 @@ def test_replays_leave_no_thread_and_give_the_libraries_their_threads_back():
     assert [lib["num_threads"] for lib in threadpool_info()] == limits
 
 
-def test_an_error_of_the_procedure_is_the_end_of_the_replay():
+@pytest.mark.parametrize("error", [ProtocolError, MemoryError, SystemExit, KeyboardInterrupt])
+def test_an_error_of_the_procedure_is_the_end_of_the_replay(error):
     def procedure(exchange):
         exchange(1, b"first")
-        raise ProtocolError("collinear columns")
+        raise error("collinear columns")
 
     follower = Follower(procedure)
     assert follower.asked.payload == b"first"

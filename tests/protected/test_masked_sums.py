@@ -281,6 +281,14 @@ def test_a_site_of_another_run_is_named():
         play(master)
 
 
+def test_a_site_that_answers_under_another_name_is_named():
+    sites = Sites()
+    swapped, exchange = {"a": "b", "b": "a", "c": "c"}, sites.exchange
+    sites.exchange = lambda payloads: [(swapped[n], r) for n, r in exchange(payloads)]
+    with pytest.raises(ProtocolError, match="site 'b' says that it is 'a'"):
+        play(master_of(sites))
+
+
 def test_garbage_counts_as_silence_and_is_told():
     sites = Sites()
     exchange = sites.exchange

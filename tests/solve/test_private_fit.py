@@ -73,6 +73,15 @@ def test_replacing_one_row_moves_no_total_by_more_than_its_noise_is_charged_for(
         assert np.sum((moved / noise) ** 2) / 2 <= rho
 
 
+def test_sensitivities_cover_the_rounding_of_sums_of_any_length():
+    """N numbers of size 1 that are added one after the other can be off by N^2 / 2 units of rounding."""
+    for rows in (10**3, 10**5, 10**7):
+        plan = plan_of(rows, 1, Privacy(4.0, 1e-9, 1.0), intercept=False)
+        largest = plan.gradient_sensitivity(np.array([100.0]))
+        assert largest - 2.0 >= 2 * rows**2 * 2.0**-53
+    assert plan_of(10**4, 10).rounded < 1.00001  # and cost nothing where sums are short
+
+
 @pytest.mark.parametrize("clip", [0.5, 3.0])
 def test_the_sensitivity_of_the_gradient_is_attained(clip):
     """Two rows close to each other, far on the wrong sides of a steep theta: no smaller noise is enough."""
@@ -204,9 +213,8 @@ def test_what_is_said_to_be_needed_is_enough():
 
 
 def test_a_private_study_is_read_as_it_is_written():
-    study = study_of(
-        {"family": "logistic", "target": "y", "privacy": {"epsilon": 4, "delta": 1e-6, "clip": 3}}
-    )
+    promise = {"epsilon": 4, "delta": 1e-6, "clip": 3}
+    study = study_of({"family": "logistic", "target": "y", "protected": True, "privacy": promise})
     assert study.privacy == Privacy(4.0, 1e-6, 3.0)
     assert Study(family="logistic", target="y").privacy is None
 
@@ -238,11 +246,11 @@ def test_a_promise_that_cannot_be_is_refused_with_the_field(privacy, said):
 )
 def test_a_study_that_cannot_be_private_is_refused_with_the_reason(fields, said):
     with pytest.raises(ConfigError, match=said):
-        Study(**{"family": "logistic", "target": "y", "privacy": PRIVACY, **fields})
+        Study(**{"family": "logistic", "target": "y", "protected": True, "privacy": PRIVACY, **fields})
 
 
 def test_a_weak_promise_is_noted_and_a_delta_above_one_row_is_refused(caplog):
-    Study(family="logistic", target="y", privacy=Privacy(20.0, 1e-6, 3.0))
+    Study(family="logistic", target="y", protected=True, privacy=Privacy(20.0, 1e-6, 3.0))
     assert "promises little" in caplog.text
     with pytest.raises(ConfigError, match="below 1 / rows"):
         plan_of(rows=2_000_000)

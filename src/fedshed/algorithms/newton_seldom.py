@@ -56,8 +56,8 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
     """theta^{t+1} = theta^t - eta_t B_t g_t, B_t = L-BFGS from H_k^-1 with the secants since k.
 
     A Hessian is asked for at the start; after a full step was rejected; and from `least` iterations after the
-    last one on, unless the last step lowered the decrement -g'd to `paying` times what it was or less: while
-    convergence is that fast, no fresh Hessian is needed.
+    last one on, unless convergence is fast: unless the last step lowered the decrement -g'd to `paying` times
+    what it was or less, an iteration later to `paying`^2 times, and so on.
     """
 
     line_search: LineSearch = TwoExchange()
@@ -89,11 +89,13 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
         """Whether the update at theta^t brings a Hessian: the first, or when the secants stop paying."""
         if state.k in (0, state.t):
             return state.k == 0
-        return state.damped or (state.t - state.k >= self.least and not self._pays(state))
+        overdue = state.t - state.k - self.least + 1
+        return state.damped or (overdue > 0 and not self._pays(state, overdue))
 
-    def _pays(self, state: SeldomState) -> bool:
-        """Whether the last step lowered the decrement fast enough."""
-        return len(state.decrements) > 1 and state.decrements[1] <= self.paying * state.decrements[0]
+    def _pays(self, state: SeldomState, overdue: int) -> bool:
+        """Whether the last step lowered the decrement fast enough; with every iteration it must be faster."""
+        factor = self.paying**overdue
+        return len(state.decrements) > 1 and state.decrements[1] <= factor * state.decrements[0]
 
     def absorb(self, problem: Problem, state: SeldomState, replies: Replies) -> SeldomState:
         """Costs and gradients move to theta^t; the Hessian of a silent agent stays the last that it sent."""

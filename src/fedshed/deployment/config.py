@@ -13,7 +13,8 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment.approval import Approval, Peer, Revocation
-from fedshed.fitting.protected_study import FEWEST, check_sites
+from fedshed.fitting.all_sites import FEWEST
+from fedshed.fitting.protected_study import check_sites
 from fedshed.fitting.stages import PROTOCOL
 from fedshed.fitting.terms import Terms, check_points
 from fedshed.inference.result import Robust, RowRobust

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import secret_file, write_atomically
 from fedshed.deployment.plan import Deployment
-from fedshed.fitting.protected_study import FEWEST, check_sites
+from fedshed.fitting.all_sites import FEWEST
+from fedshed.fitting.protected_study import check_sites
 
 if TYPE_CHECKING:
     from fedshed.deployment.join import Joining

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,15 @@ from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_
 from fedshed.deployment.config import SiteFile, read_site
 from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
 from fedshed.fitting.host import Host, algorithm_of, opened_envelope
-from fedshed.fitting.stages import STUDY, Envelope, Play, Refusal, Stage, VersionError
+from fedshed.fitting.stages import (
+    STUDY,
+    Envelope,
+    Play,
+    Protect,
+    Refusal,
+    Stage,
+    VersionError,
+)
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.entry import TURNED_AWAY, now
 from fedshed.privacy.gate import Gate, Scope
@@ -87,7 +96,8 @@ class Node(Host):
     def _handled(self, envelope: Envelope) -> bytes:
         try:
             self._admit(envelope)
-            return encode(self.answer(envelope))
+            with self._alone(envelope):
+                return encode(self.answer(envelope))
         except TurnedAwayError as error:
             return self._turned_away(self._study(envelope.run), error, str(error))
         except DisclosureError as error:  # which is on record, and names the rule
@@ -181,6 +191,15 @@ class Node(Host):
         stage = self._stage(envelope)
         if stage is not None and stage.terms is None and not self._file.any_study:
             raise TurnedAwayError(NOT_APPROVED)
+        if isinstance(stage, Protect) and self._approval(envelope.run) is None:
+            raise TurnedAwayError(NOT_APPROVED)  # its sites are trusted because a steward knows their keys
+
+    def _alone(self, envelope: Envelope) -> AbstractContextManager[Any]:
+        """In a protected study no other process of the site answers meanwhile.
+
+        Each could find that the other has not opened an exchange yet, and open it in another attempt.
+        """
+        return self._marks.alone() if isinstance(self._stage(envelope), Protect) else nullcontext()
 
     def _refresh(self) -> None:
         """Take in what has changed in the site's file: an approval, or one that was revoked."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+
+from filelock import FileLock
 
 from fedshed._utils.files import secret_file, write_atomically
 from fedshed.fitting.stages import STUDY
@@ -52,6 +56,13 @@ class Disk:
 
     def _mark(self, place: bytes, name: str) -> Path:
         return self._folder / "marks" / sha256(place + name.encode()).hexdigest()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While no other process holds it."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(self._folder / "protected.lock", mode=0o600):
+            yield
 
     def secret(self, name: str) -> bytes:
         """32 random bytes, made when they are asked for first; of two processes that make them one wins."""

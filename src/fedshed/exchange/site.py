@@ -160,7 +160,7 @@ class _HessianCounter:
     """
 
     def __init__(self, objective: Objective) -> None:
-        self._objective = objective
+        self._objective = self.counted = objective
         self.weight, self.dim = objective.weight, objective.dim
         self.start(None)
 

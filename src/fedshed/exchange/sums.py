@@ -20,10 +20,19 @@ from fedshed.protocol.conversation import Conversation, Problem
 from fedshed.protocol.messages import Costs, Message, Undefined, at_trial_point
 from fedshed.protocol.sums import Numbers, Rule, Scaling
 
-__all__ = ["ALL", "Scaling", "blanks", "column_scales", "join", "scaling_of", "split"]
+__all__ = [
+    "ALL",
+    "Scaling",
+    "blanks",
+    "column_scales",
+    "column_sizes",
+    "join",
+    "scaling_of",
+    "split",
+]
 
 ALL = "all"  # the agent that stands for all sites
-STEP = 2.0**56  # v = hi STEP + mid + lo / STEP, hi and mid whole: numbers of any size as three
+STEP = 2.0**52  # v = hi STEP + mid + lo / STEP, hi and mid whole: each is below 2^54, as 128 sites may add
 
 
 class _Shape(Struct, frozen=True, array_like=True):
@@ -82,12 +91,16 @@ def blanks(conversation: Conversation, parts: Sequence[Message], n: int) -> list
 
 
 def column_scales(problem: Problem) -> Vector:
-    """Powers of two near the root mean square of each coefficient's column; 1 where it is unknown or 0."""
+    """Powers of two near the root mean square of each coefficient's column."""
+    return np.asarray(np.exp2(np.round(np.log2(column_sizes(problem)))))
+
+
+def column_sizes(problem: Problem) -> Vector:
+    """The root mean square of each coefficient's column over all sites; 1 where it is unknown or 0."""
     squares = problem.sizes[ALL].squares if ALL in problem.sizes else None
     if squares is None:
         return np.ones(problem.n)
-    known = np.isfinite(squares) & (squares > 0)
-    roots = np.where(known, np.exp2(np.round(np.log2(np.where(known, squares, 1.0)) / 2)), 1.0)
+    roots = np.sqrt(np.where(np.isfinite(squares) & (squares > 0), squares, 1.0))
     if problem.columns and plain_name(problem.columns[-1]) == "intercept":
         roots = np.append(roots, 1.0)
     return np.tile(roots, problem.n // len(roots))
@@ -131,7 +144,7 @@ def _blank(kind: type[Message], n: int) -> Message:
 
 
 def _three(values: Vector) -> Vector:
-    """hi, mid and lo of each number v = hi 2^56 + mid + lo 2^-56."""
+    """hi, mid and lo of each number v = hi 2^52 + mid + lo 2^-52."""
     with np.errstate(invalid="ignore"):
         hi = np.rint(values / STEP)
         rest = values - hi * STEP

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import Transport
 from fedshed.exchange.group import usable
@@ -27,6 +28,7 @@ from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.messages import CODEC, MESSAGES
 from fedshed.privacy.addends import Addends, Totals
+from fedshed.privacy.discrete_gaussian import noise
 from fedshed.privacy.fixed_point import fraction_for
 from fedshed.privacy.policy import curvature
 from fedshed.protected.follow import Exchange
@@ -34,8 +36,11 @@ from fedshed.protocol.codec import Codec, Reply, Request, codec_of
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Declined, Message
 from fedshed.protocol.sums import Scaling
-from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage
+from fedshed.solve.private_fit import PrivateFit
+from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage, private_stage
 
+FEWEST = 3  # sites of a protected study: of two, each knows the other's numbers from the sum
+PRIVATE_ALGORITHM = Newton()  # stands for none: a private fit is a conversation of its own
 PREPARATION = -1  # the label of the preparation's exchanges; others have their stage's number
 
 
@@ -46,9 +51,12 @@ class Playing(Struct, frozen=True):
     algorithm: Algorithm[Any]
     plan: DesignPlan | None = None
     contrasts: int = 1
+    private: PrivateFit | None = None  # in place of the algorithm, where the study is private
 
     def stage(self, label: int) -> Stage:
         """The conversation of a label."""
+        if self.private is not None:
+            return private_stage(self.private, label)
         if label == FIT:
             return fit_stage(self.algorithm)
         if label not in BESIDE_THE_FIT:
@@ -67,7 +75,8 @@ class Playing(Struct, frozen=True):
 class AllTables:
     """The tables of a study as those of one site, which `exchange` asks.
 
-    `most` says how many iterations are allowed.
+    `most` says how many iterations are allowed.  `sites` is how many sites the last sums were over: every
+    site knows it from its own set, and the masks of a smaller set would not cancel.
     """
 
     one_process = False
@@ -76,7 +85,7 @@ class AllTables:
     def __init__(
         self, exchange: Exchange, most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None
     ) -> None:
-        self._exchange, self._most = exchange, most
+        self._exchange, self._most, self.sites = exchange, most, 0
         self.counted = Traffic()  # bytes of the messages of one agent
         self.playing: Playing | None = None
         self._codecs: dict[int, Codec] = {PREPARATION: CODEC}
@@ -89,6 +98,10 @@ class AllTables:
         """The fit, whose algorithm must need no more than sums."""
         contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
         return self.start(Playing(problem, algorithm, plan, contrasts))
+
+    def play_private(self, plan: DesignPlan, problem: Problem, private: PrivateFit) -> Sites:
+        """The private fit, of which every answer has noise."""
+        return self.start(Playing(problem, PRIVATE_ALGORITHM, plan, 1, private))
 
     def start(self, playing: Playing) -> Sites:
         """The fit of a problem, wherever it comes from."""
@@ -139,21 +152,33 @@ class AllTables:
     def scaling(self, label: int, weight: float = 1.0) -> Scaling:
         """How a conversation's numbers are weighed and scaled on their way."""
         if label == PREPARATION:
+            return Scaling(units=True)
+        if self.fit.private is not None:
             return Scaling()
-        return replace(scaling_of(self.fit.problem, weight), columns=self.fit.units(label))
+        return scaling_of(self.fit.problem, weight, self.fit.stage(label).null)
 
     def addends(
         self, label: int, request: Request, parts: Sequence[Any], weight: float = 1.0
     ) -> tuple[bytes, Addends, int]:
-        """A site's answers: what all sites have in common, the numbers to be added, and their bits."""
+        """A site's answers: what all sites have in common, the numbers to be added, and their bits.
+
+        Those of a private fit get this site's part of the noise.
+        """
+        if label != PREPARATION and self.fit.private is not None:
+            public, exact = split(parts, Scaling())
+            drawn = [z for part in request.parts for z in noise(self.fit.private.noise_of(part).tolist())]
+            if len(drawn) != len(exact.wide) or len(exact.slim):
+                raise ProtocolError("a number of a private fit has no noise")
+            return public, replace(exact, noise=tuple(drawn)), fraction_for(1.0)
         if label == PREPARATION:
-            return *split(parts, Scaling()), fraction_for(1.0)
+            return *split(parts, self.scaling(label)), fraction_for(1.0)
         empty = blanks(self.fit.stage(label).conversation, request.parts, self.fit.dim(label))
         total = self.fit.problem.weights[ALL]
         return *split(parts, self.scaling(label, weight), empty), fraction_for(total)
 
     def reply(self, label: int, payload: bytes, public: bytes, totals: Totals) -> bytes:
         """The reply of all sites to a request, from their sums."""
+        self.sites = totals.sites
         codec = self.codec(label)
         request = codec.decode_request(payload)
         parts = usable(request.parts, join(public, totals, self.scaling(label), self._kinds(label)))

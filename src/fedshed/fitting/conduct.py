@@ -23,6 +23,7 @@ from fedshed.algorithms.registry import with_one_exchange
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Model, Run
+from fedshed.fitting.private import Conducted, conduct_private
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
@@ -56,13 +57,6 @@ MANY_HESSIANS = 12  # as many as Newton and the inspection may take
 UNEVEN = 1e3  # between the curvatures' roots of two columns, by which a run can fail
 
 
-class Conducted(Struct, frozen=True):
-    """The model, and the run it comes from."""
-
-    model: Model
-    result: Result
-
-
 class Fitted(Struct, frozen=True):
     """A run whose end has been checked, what was inferred there, and what that cost."""
 
@@ -87,6 +81,12 @@ def conduct(
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
         problem = problem_of(plan, ready, stateless)
+        counts = {
+            site: RowCount(each.rows, each.dropped, dict(each.missing), each.digest)
+            for site, each in sorted(ready.items())
+        }
+        if study.privacy is not None:
+            return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
         if study.protected and algorithm == "auto":
             chosen, why = choose_summable(problem.n)
@@ -107,10 +107,6 @@ def conduct(
             weight_type=weight_type_of(study), errors=errors, protected=study.protected, progress=progress,
             saver=saver, watch=watch,
         )  # fmt: skip
-    counts = {
-        site: RowCount(ready[site].rows, ready[site].dropped, dict(ready[site].missing), ready[site].digest)
-        for site in sorted(ready)
-    }
     return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
 
 
@@ -125,6 +121,11 @@ def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) 
 
 def _possible_errors(study: Study, errors: RowRobust | None) -> None:
     """Refuse errors that a study cannot have, before anything is sent."""
+    if errors is not None and study.privacy is not None:
+        raise ConfigError(
+            f"a private study has no errors by rows or clusters ({errors}), which would be released without "
+            "noise; leave errors out"
+        )
     if errors == "cluster" and study.cluster is None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
     if errors is not None and family_of(study.loss).classes == "many":

@@ -52,7 +52,7 @@ class FederatedLinearRegression(_FederatedRegressor):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -102,7 +102,7 @@ class FederatedPoissonRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -125,7 +125,7 @@ class FederatedGammaRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -166,6 +166,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
         weight, as in R's `glm(weights=)` and statsmodels' `var_weights`), which leaves it one observation.
         The estimates are the same; degrees of freedom, dispersion and errors are not. "auto": precisions if
         some are no whole numbers, else frequencies.
+    protected : bool
+        Fit by masked sums that every site verifies (docs/protected.md), simulated in this process: the same
+        model from three sites or more, with algorithms that need no more than sums.
 
     Attributes
     ----------

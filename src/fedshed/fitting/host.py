@@ -216,6 +216,8 @@ class Host:
     def _protected(self, envelope: Envelope, stage: Protect) -> ProtectedSite:
         """The site in a protected study, in which it computes itself what must be asked."""
         same_protocol("the Master", stage.protocol)
+        if envelope.part != 0:  # or the parts would be several sites that answer for the same rows
+            raise ProtocolError("a protected study has one part only")
         terms = stage.terms
         frame = self.frame(envelope.run, text_columns(terms.study))
         preparer = Preparer(self.name, frame, terms.study, key=self.key())
@@ -223,20 +225,15 @@ class Host:
         def gate(rows: int) -> Gate | None:
             return self.gate(envelope.run, stage, rows)
 
-        steps = SiteSteps(
-            study_of(terms),
-            TableRows(preparer),
-            terms.most_iterations,
-            MaskedRecord(gate),
-        )
+        record = MaskedRecord(gate, envelope.run[STUDY:].hex(), preparer)
+        steps = SiteSteps(study_of(terms), TableRows(preparer), terms.most_iterations, record)
         return ProtectedSite(steps, self._member(envelope.run, terms, steps))
 
     def _member(self, run: bytes, terms: Terms, steps: SiteSteps) -> Member:
         """The site among the others of a protected study."""
-        least = len(terms.sites) if terms.least is None else terms.least
         return Member(
-            self.name, self.identity(), terms.roster, terms.digest, run[STUDY:], least, self.store(run),
-            steps, self.witness(run),
+            self.name, self.identity(), terms.roster, terms.digest, run[STUDY:], terms.fewest,
+            self.store(run), steps, self.witness(run),
         )  # fmt: skip
 
     def _build(self, envelope: Envelope, stage: Play) -> Built:

@@ -52,6 +52,8 @@ def likelihood_ratio(small: Model, large: Model) -> Test:
     phi = b.dispersion if family_of(b.loss).dispersed else 1.0
     if not phi:
         raise ConfigError("the larger model leaves nothing to estimate the dispersion from")
+    if a.deviance is None or b.deviance is None:
+        raise ConfigError("a private model has no deviance, so models cannot be compared by it")
     if a.deviance < b.deviance * (1 - 1e-9):
         raise ConfigError(
             "the smaller model fits better than the larger one: their predictors are not the same"

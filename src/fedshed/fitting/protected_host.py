@@ -9,6 +9,9 @@ from typing import Any
 from fedshed.exchange.sums import ALL
 from fedshed.fitting.all_sites import PREPARATION, AllTables
 from fedshed.fitting.protected_site import SiteSteps
+from fedshed.preparation.cells import computed_column_objections
+from fedshed.preparation.messages import Tally
+from fedshed.preparation.site import Preparer
 from fedshed.privacy.addends import Addends
 from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, Gate
@@ -40,11 +43,12 @@ class MaskedRecord:
     """Puts on record what is about to be added to a sum, which the Master will see over all sites.
 
     The rules of a site's policy are for what leaves it.  Here that is random numbers, so they hold for the
-    sums: the rows of all sites count, and numbers are counted as they are opened.
+    sums: the rows of all sites count, and numbers are counted as they are opened.  A column that a formula
+    computes must not be about a few rows of this site, for a sum over all sites would then be theirs.
     """
 
-    def __init__(self, gate: Callable[[int], Gate | None]) -> None:
-        self._gate = gate
+    def __init__(self, gate: Callable[[int], Gate | None], run: str, preparer: Preparer) -> None:
+        self._gate, self._run, self._preparer = gate, run, preparer
 
     def __call__(
         self, tables: AllTables, label: int, request: Request, parts: Sequence[Any], addends: Addends
@@ -55,9 +59,15 @@ class MaskedRecord:
         gate = self._gate(rows)
         if gate is None:
             return
+        private = None if playing is None else playing.private
+        if private is not None:
+            gate.charge(private.plan.privacy.rho, self._run)
         names = "+".join(type(part).__name__ for part in request.parts)
         answers = "+".join(type(part).__name__ for part in parts)
-        objections = [] if playing is None else _objections(gate.policy, rows, playing.problem.n)
+        if playing is None:
+            objections = self._about_few(gate.policy, request)
+        else:
+            objections = _objections(gate.policy, rows, playing.problem.n)
         asked = Asked(
             request=_digest(request.parts),
             points=digests([theta.tobytes() for theta in points_of(request)]),
@@ -65,10 +75,20 @@ class MaskedRecord:
             columns=() if playing is None else playing.problem.columns,
             parameters=1 if playing is None else playing.problem.n,
             answer=_digest((request.parts, parts)),  # again in another run it tells nothing new
-            curvature=sum(map(curvature, parts)),
+            curvature=0 if private else sum(map(curvature, parts)),
         )
-        count = sum(map(scalars, parts))
+        count = 0 if private else sum(map(scalars, parts))  # what has noise is charged, not counted
         gate.release(f"masked {names} -> {answers}", b"", count, objections, asked)
+
+    def _about_few(self, policy: Policy, request: Request) -> list[Objection]:
+        """What the policy has against the columns that a plan computes; noise hides rows of a private study."""
+        found = list[Objection]()
+        for part in request.parts:
+            plan = getattr(part, "plan", None)
+            if plan is not None and plan.study.privacy is None:
+                made = self._preparer.stand_in if isinstance(part, Tally) else self._preparer.built
+                found += computed_column_objections(policy, plan, self._preparer.frame, made(plan)[1])
+        return found
 
 
 def _digest(value: Any) -> str:

@@ -18,7 +18,7 @@ from fedshed.objectives.build import local_objective
 from fedshed.preparation.messages import Refused
 from fedshed.preparation.site import Preparer
 from fedshed.privacy.addends import Addends, Totals
-from fedshed.protected.comparing import check_request, points_of
+from fedshed.protected.comparing import check_request, points_of, with_own_matrices
 from fedshed.protected.follow import Asked, Exchange, Follower, ended
 from fedshed.protocol.codec import Request
 from fedshed.protocol.messages import Declined
@@ -104,6 +104,7 @@ class SiteSteps:
         self._rows, self._record = rows, record
         self._answering: dict[int, Handler] = {}
         self._taken: Taken | None = None
+        self._answered: Request
 
         def play(exchange: Exchange) -> Any:
             self.tables = AllTables(exchange, most)
@@ -120,23 +121,27 @@ class SiteSteps:
                 f"the Master asks in conversation {label}, and {own.label} follows from the sums"
             )
         codec = self.tables.codec(label)
-        mine = codec.decode_request(own.payload)
-        check_request(mine, codec.decode_request(payload), self.tables.units(label))
+        mine, asked = codec.decode_request(own.payload), codec.decode_request(payload)
+        check_request(mine, asked, self.tables.units(label))
+        self._answered = with_own_matrices(mine, asked)
 
     def addends(self, label: int, payload: bytes) -> tuple[bytes, Addends, int]:
-        """The site's own numbers; what it cannot compute at all is an error, and stays here."""
-        playing = self.tables.playing
+        """The site's own numbers for the request that was checked last.
+
+        What it cannot compute at all is an error, and stays here.
+        """
+        playing, request, codec = self.tables.playing, self._answered, self.tables.codec(label)
         if label not in self._answering:
             self._answering[label] = self._rows.answering(label, playing)
-        codec = self.tables.codec(label)
-        parts = codec.decode_reply(self._answering[label].handle(payload)).parts
+        common = codec.encode_common(request.run, request.number, request.parts)
+        asked = codec.encode_request(common, request.mine)
+        parts = codec.decode_reply(self._answering[label].handle(asked)).parts
         for part in parts:
             if isinstance(part, Refused):
                 raise DataError(part.reason)
             if isinstance(part, Declined):
                 raise DataError(part.why)
-        request, weight = codec.decode_request(payload), self._rows.weight(playing)
-        public, addends, fraction = self.tables.addends(label, request, parts, weight)
+        public, addends, fraction = self.tables.addends(label, request, parts, self._rows.weight(playing))
         self._record(self.tables, label, request, parts, addends)
         return public, addends, fraction
 

@@ -16,8 +16,9 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.exchange import InProcess, Transport
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic
-from fedshed.fitting.all_sites import AllTables, Playing
-from fedshed.fitting.conduct import Conducted, Fitted, conduct, fit_problem
+from fedshed.fitting.all_sites import FEWEST, AllTables, Playing
+from fedshed.fitting.conduct import Fitted, conduct, fit_problem
+from fedshed.fitting.private import Conducted
 from fedshed.fitting.protected_host import ProtectedSite
 from fedshed.fitting.protected_site import ObjectiveRows, Rows, SiteSteps, TableRows
 from fedshed.fitting.stages import PROTOCOL, RUN, Protect, StageSession
@@ -39,7 +40,6 @@ from fedshed.solve.watching import Begin, Observer
 
 Play: TypeAlias = Callable[[AllTables], Any]  # a study, played with all sites as one
 NO_RUN = bytes(4)  # in place of the name that a wire gives to its run
-FEWEST = 3  # sites of a protected study: of two, each knows the other's numbers from the sum
 
 
 def study_of(terms: Terms, watch: Watch | None = None) -> Callable[[AllTables], Conducted]:
@@ -75,10 +75,9 @@ class MaskedTables(AllTables):
 
         check_sites(roster)
         super().__init__(self._summed, most)
-        self._session = session
-        self._meter, least = _Meter(transport), len(roster) if least is None else least
-        names = tuple(sorted(roster))
-        self._sums = MaskedSums(self._meter, names, study, run, least, store, patience=patience)
+        self._session, self._meter, names = session, _Meter(transport), tuple(sorted(roster))
+        fewest = len(roster) if least is None else least
+        self._sums = MaskedSums(self._meter, names, study, run, fewest, store, patience=patience)
 
     @property
     def among(self) -> tuple[str, ...]:
@@ -182,7 +181,7 @@ def fit_problem_protected(
 
     def play(tables: AllTables) -> Fitted:
         sites = tables.start(Playing(together, algorithm, None, contrasts))
-        return fit_problem(together, algorithm, sites, goal, **settings)
+        return fit_problem(together, algorithm, sites, goal, protected=True, **settings)
 
     rows = {name: ObjectiveRows(name, model) for name, model in objectives.items()}
     with simulated(play, rows, encode((problem.l2, problem.loss, problem.columns))) as masked:

@@ -60,6 +60,11 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {site: bytes.fromhex(self.keys[site]) for site in self.sites}
 
     @property
+    def fewest(self) -> int:
+        """The sites of a protected study that must take part."""
+        return len(self.sites) if self.least is None else self.least
+
+    @property
     def goal(self) -> Goal:
         """When the fit ends, as the Master and every site know it."""
         return Goal(self.tolerance, self.max_iterations)

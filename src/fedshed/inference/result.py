@@ -51,6 +51,18 @@ class SiteReport(Struct, frozen=True):
     score: Score
 
 
+class Promise(Struct, frozen=True):
+    """Differential privacy of each row: (epsilon, delta), for predictors of at most the norm `clip`.
+
+    `noise` is the standard deviation that the noise adds to each coefficient; errors include it.
+    """
+
+    epsilon: float
+    delta: float
+    clip: float
+    noise: Numbers
+
+
 class Inference(Struct, frozen=True):
     """Estimates with their covariances, measures of fit, and reports of the sites.
 
@@ -71,11 +83,11 @@ class Inference(Struct, frozen=True):
     rows: int
     weight: float
     parameters: float
-    deviance: float
+    deviance: float | None  # None where no cost was released
     null_deviance: float | None
     pearson: float | None
     log_likelihood: float | None
-    certificate: Certificate
+    certificate: Certificate | None
     heterogeneity: Score
     sites: dict[str, SiteReport]
     traffic: Traffic = Traffic()
@@ -88,6 +100,7 @@ class Inference(Struct, frozen=True):
     row_groups: Numbers | None = None  # the effective number of them behind each coefficient
     intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
     protected: int | None = None  # how many sites, of which only sums are known
+    promise: Promise | None = None  # differential privacy, if the study has it
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -198,20 +211,23 @@ class Inference(Struct, frozen=True):
     @property
     def deviance_explained(self) -> float | None:
         """1 - D / D_null: R^2 for least squares."""
-        return None if not self.null_deviance else 1 - self.deviance / self.null_deviance
+        if not self.null_deviance or self.deviance is None:
+            return None
+        return 1 - self.deviance / self.null_deviance
 
     @property
     def mcfadden(self) -> float | None:
         """1 - log L / log L_null, for families without a dispersion."""
         if family_of(self.loss).dispersed or self.null_deviance is None or not self.log_likelihood:
             return None
+        assert self.deviance is not None
         null = self.log_likelihood + (self.deviance - self.null_deviance) / 2
         return 1 - self.log_likelihood / null if null else None
 
     @property
     def distance(self) -> float | None:
         """How far the optimum may still be, in standard errors: (W g'H^-1 g / phi)^(1/2)."""
-        estimate = self.certificate.estimate
+        estimate = None if self.certificate is None else self.certificate.estimate
         return (
             None if estimate is None or not self.dispersion else sqrt(self._gain(estimate) / self.dispersion)
         )
@@ -224,7 +240,7 @@ class Inference(Struct, frozen=True):
     @property
     def shortfall(self) -> str | None:
         """Why a gradient below tol is not enough here: in small units a gradient is small everywhere."""
-        if self.distance is None or not self.null_deviance:
+        if self.distance is None or not self.null_deviance or self.certificate is None:
             return None
         share = self._gain(self.certificate.estimate or 0.0) / self.null_deviance
         excess = max(self.distance / FAR, sqrt(share / MISSED))

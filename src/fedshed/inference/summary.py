@@ -21,6 +21,7 @@ from fedshed.inference.result import (
     Distribution,
     FewSitesWarning,
     Inference,
+    Promise,
     Robust,
     by_site,
     few_sites,
@@ -100,10 +101,15 @@ class Summary(Struct, frozen=True):
             [line.center(width).rstrip() for line in (printable(self.title), *self._about(width))] + [double],
             [*self._header(width), double],
             [table[0], single, *table[1:], double],
-            [*([] if self.inference.protected is not None else self._sites()), self._heterogeneity(), double],
+            *([] if self.inference.promise is not None else [self._compared(double)]),
             [self._certificate(), *self._notes()],
         ]
         return "\n".join(line for block in blocks for line in block)
+
+    def _compared(self, double: str) -> list[str]:
+        """The sites, as far as anything is known of them."""
+        sites = [] if self.inference.protected is not None else self._sites()
+        return [*sites, self._heterogeneity(), double]
 
     def __repr__(self) -> str:
         with warnings.catch_warnings():
@@ -119,6 +125,12 @@ class Summary(Struct, frozen=True):
     def _header(self, width: int) -> list[str]:
         it = self.inference
         family = family_of(it.loss)
+        if it.promise is not None:
+            facts = [
+                ("Family", family.title), ("Link", family.link), ("No. sites", it.site_count),
+                ("No. rows", it.rows), ("l2", _ridge(it.l2)),
+            ]  # fmt: skip
+            return _two_columns(facts, [("Covariance", "model and noise"), *self._run()], width)
         left = [
             ("Family", family.title), ("Link", family.link),
             ("No. sites", it.site_count), ("No. rows", it.rows),
@@ -196,7 +208,9 @@ class Summary(Struct, frozen=True):
         )
 
     def _certificate(self) -> str:
-        c = self.inference.certificate
+        c, promise = self.inference.certificate, self.inference.promise
+        if promise is not None or c is None:
+            return _promised(promise)
         bound = "" if c.bound is None else f", f - f* <= {c.bound:.2g}"
         estimate = "" if c.estimate is None else f", f - f* about {c.estimate:.2g} (estimate)"
         return f"Certificate: gradient norm {c.grad_norm:.2g}{bound}{estimate}"
@@ -215,6 +229,14 @@ class Summary(Struct, frozen=True):
             for k, note in enumerate(notes, 1)
         )
         return [line for text in lines for line in text.splitlines()]
+
+
+def _promised(promise: Promise | None) -> str:
+    """What each row is promised."""
+    if promise is None:
+        return "Certificate: none"
+    said = f"epsilon = {promise.epsilon:g}, delta = {promise.delta:g}, clip = {promise.clip:g}"
+    return f"Differential privacy: {said}"
 
 
 def _covariance(robust: Robust) -> str:
@@ -239,6 +261,13 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             "Protected: only sums over all sites left them, so there are no tables of single sites, no "
             "checks of each site's answers for convexity, and no models that stand for silent sites."
         )
+    if it.promise is not None:
+        share = max(z**2 / c for z, c in zip(it.promise.noise, np.diag(it.covariance()), strict=True))
+        yield (
+            "Private: each number that left had noise, so there are no measures of fit, and no test of the "
+            f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
+        )
+        yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
     if any(it.l2):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if by_site(robust):

@@ -76,6 +76,8 @@ def approved_schema(study: Study, frame: Frame) -> Schema:
         raise DataError(
             "no row is complete; leave out columns that are always missing, or leave out the site"
         )
+    if study.privacy is not None and complete < frame.rows:  # how many has no noise, so it stays here
+        raise DataError("rows miss a value, which no row of a private study may; complete the table")
     fields = tuple(_field(study, name, column, used[name]) for name, column in read.items())
     positive = tuple(range(len(study.positive)))
     return Schema(frame.rows, complete, fields, _classes(study, used[study.target]), (), positive)

@@ -33,9 +33,16 @@ def design_objections(policy: Policy, plan: DesignPlan, frame: Any, design: Desi
     list of Objection
         Empty where each cell has enough rows and no computed column is about a few.
     """
-    read = plan.used(frame)
-    found = cell_objections(policy, smallest_cells(plan, read, design.terms))
-    return found + computed_objections(policy, design.X, computed(plan, read, design), design.names)
+    found = cell_objections(policy, smallest_cells(plan, plan.used(frame), design.terms))
+    return found + computed_column_objections(policy, plan, frame, design)
+
+
+def computed_column_objections(
+    policy: Policy, plan: DesignPlan, frame: Any, design: Design
+) -> list[Objection]:
+    """The rule on columns that a formula computes, none of which may be about a few rows."""
+    columns = computed(plan, plan.used(frame), design)
+    return computed_objections(policy, design.X, columns, design.names)
 
 
 def smallest_cells(plan: DesignPlan, read: Mapping[str, Column], terms: tuple[str, ...]) -> dict[str, int]:

@@ -18,6 +18,8 @@ def check_private(study: Study) -> None:
     """ConfigError for a private study that would release more than noise covers, in words that say why."""
     if study.privacy is None:
         return
+    if not study.protected:
+        raise ConfigError("privacy is for protected studies, in which only sums leave; add protected = true")
     if study.family != "logistic":
         raise ConfigError(
             f"privacy is for the logistic family, whose rows have bounded scores, not for {study.family}"

@@ -11,10 +11,11 @@ import numpy as np
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import DataError
+from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.files import user_secret
 from fedshed._utils.names import printable
 from fedshed.exchange import InProcess, Transport, opened
+from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import answer_checks, formulas, scaling, tallies
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
@@ -68,7 +69,7 @@ class Preparation(Conversation, frozen=True):
         notes = (*of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
         same = set[int]() if study.protected else (yield from self._constants(plan, ready, problem))
-        if not (study.standardize or study.protected):
+        if not study.needs_moments:
             return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
@@ -88,6 +89,11 @@ class Preparation(Conversation, frozen=True):
     def _tallied(self, plan: DesignPlan, schemas: Mapping[str, Schema], problem: Problem) -> Flow[DesignPlan]:
         """The plan with the numbers of all rows that the formula's transforms need: means, knots, ..."""
         rows = {site: schema.complete for site, schema in schemas.items()}
+        if plan.study.privacy is not None and (waiting := tallies.pending(plan)):
+            raise ConfigError(
+                f"term {waiting[0][0].term!r} needs moments of the rows, which a private study does not "
+                "release; use public numbers instead, such as I((age - 60) / 15)"
+            )
         while tallies.pending(plan):
             found = yield from self._answers(Tally(plan), Tallies, problem)
             plan = tallies.with_tallies(plan, found, rows)
@@ -106,7 +112,9 @@ class Preparation(Conversation, frozen=True):
         replies = yield from everyone([part], problem)
         for site, (answer,) in replies.items():
             if isinstance(answer, Refused):
-                raise DataError(f"site {site!r}: {printable(answer.reason[:LONGEST_REASON])}")
+                reason = printable(answer.reason[:LONGEST_REASON])
+                named = site == ALL and reason.startswith("site ")  # a group names the one that refuses
+                raise DataError(reason if named else f"site {site!r}: {reason}")
         return answers_of(replies, kind, type(part))
 
 

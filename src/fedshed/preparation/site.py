@@ -151,7 +151,7 @@ class Preparer:
             design.names,
             design.terms,
             () if protected else scaling.constant(table),
-            scaling.sums(table) if first and (plan.study.standardize or protected) else None,
+            scaling.sums(table) if first and plan.study.needs_moments else None,
             self._missing(plan) if protected or self.frame.rows > rows else (),
             "" if protected else self._digest(plan, table),
             *measured,

@@ -94,6 +94,11 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         return tuple(map(level_text, self.levels[column]))
 
     @property
+    def needs_moments(self) -> bool:
+        """Whether sums of the design's columns are asked for: of a private study they would need noise."""
+        return self.privacy is None and (self.standardize or self.protected)
+
+    @property
     def classified(self) -> bool:
         """Whether the target is a class."""
         return family_of(self.loss).classified

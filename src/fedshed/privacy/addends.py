@@ -38,6 +38,7 @@ class Totals(Struct, frozen=True):
     wide: Vector
     slim: Vector
     raised: NDArray[np.bool_]
+    sites: int = 0  # how many were added
 
 
 def add(parts: Sequence[Addends]) -> Totals:
@@ -49,7 +50,8 @@ def add(parts: Sequence[Addends]) -> Totals:
         raised |= part.raised
         raised[part.wide_slots[bad_wide]] = True
         raised[part.slim_slots[bad_slim]] = True
-    return Totals(_sums(wide, [part.noise for part in parts if part.noise]), _sums(slim, []), raised)
+    noises = [part.noise for part in parts if part.noise]
+    return Totals(_sums(wide, noises), _sums(slim, []), raised, len(parts))
 
 
 def _cleared(numbers: Sequence[Vector]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

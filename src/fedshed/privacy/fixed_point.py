@@ -188,13 +188,13 @@ def check_sums(words: Words, shape: Shape, sites: int) -> None:
 
 
 def decode(words: Words, shape: Shape) -> Totals:
-    """The sums as the nearest float64, without the constant, and the slots that some site raised."""
+    """The sums as the nearest float64, the slots that some site raised, and the constant: how many sites."""
     low, high, slim, flags = parts_of(words, shape)
     minus = high[1:].view(SIGNED) < 0
     size = _nearest(*negated(low[1:], high[1:], minus))
     wide = np.ldexp(np.where(minus, -size, size), -POINT)
     entries = slim.view(SIGNED).astype(np.float64) * 2.0**-shape.fraction
-    return Totals(wide, entries, flags != NONE)
+    return Totals(wide, entries, flags != NONE, int(high[0]))
 
 
 def _nearest(low: Words, high: Words) -> Vector:

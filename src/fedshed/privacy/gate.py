@@ -120,7 +120,7 @@ class Gate:
         with self._audit.alone():  # or two studies could each spend what is left
             if run in self._audit.ledger.study(self.scope.study).asked.get(CHARGED, ()):
                 return
-            broken = self.policy.overspent(self._table.rho, rho)
+            broken = self.policy.overspent(self._spent, rho)
             facts = {"kind": CHARGED, "request": run, "table": self.scope.table}
             rules, details = "; ".join(one.rule for one in broken), "; ".join(one.detail for one in broken)
             spent = 0.0 if broken else rho
@@ -131,7 +131,12 @@ class Gate:
     def spent(self) -> float:
         """What private studies have cost of the table's privacy so far, in zCDP's rho."""
         with self._audit.alone():
-            return self._table.rho
+            return self._spent
+
+    @property
+    def _spent(self) -> float:
+        """Of all tables of the site: one that has changed in a row still holds the others."""
+        return sum(table.rho for table in self._audit.ledger.tables.values())
 
     def refuse(self, what: str, rule: str, detail: str = "") -> None:
         """Put on record that something was refused."""

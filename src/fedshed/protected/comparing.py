@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
@@ -15,8 +16,8 @@ from fedshed.protocol.codec import Request
 from fedshed.protocol.messages import Search, with_trial_points
 
 POINTS = ("theta", "direction", "excess")  # fields that are parameters, or differences of parameters
-MATRICES = ("inverse",)  # an inverse, which rounding touches more
-LOOSE = 1e-6  # of the largest entry of one
+MATRICES = ("inverse",)  # an inverse, which rounding touches more: a site answers with its own
+LOOSE = 1e-6  # of the largest entry of one; and of a step size
 DIGITS = 1e-9  # of any other number: scales and means follow from the sums without any library
 
 
@@ -27,6 +28,22 @@ def check_request(own: Request, other: Request, units: Units = 1.0) -> None:
     for mine, theirs in zip(own.parts, other.parts, strict=True):
         if why := _difference(mine, theirs, units):
             raise ProtocolError(f"the Master's {type(theirs).__name__} does not follow from the sums: {why}")
+    for mine, theirs in zip(points_of(own), points_of(other), strict=True):  # full steps of a search too
+        if not same_point(mine, theirs, units):
+            raise ProtocolError("the Master's trial point does not follow from the sums")
+
+
+def with_own_matrices(own: Request, other: Request) -> Request:
+    """The Master's request with the matrices that a site computed itself.
+
+    What rounding explains of an inverse is too much to leave to the Master: where units differ, or columns
+    are almost collinear, it could choose the leverage of each row.
+    """
+    parts = []
+    for mine, theirs in zip(own.parts, other.parts, strict=True):
+        found = {name: getattr(mine, name) for name in MATRICES if hasattr(mine, name)}
+        parts.append(replace(theirs, **found) if found else theirs)
+    return replace(other, parts=parts)
 
 
 def points_of(request: Request) -> list[Vector]:
@@ -53,12 +70,18 @@ def _difference(own: Any, other: Any, units: Units) -> str | None:
 
 
 def _searches(own: Search, other: Search, units: Units) -> str | None:
-    """Of a search all points on its line are compared, however the direction is scaled."""
-    if len(own.etas) != len(other.etas) or own.slopes != other.slopes:
+    """All points of a search are compared, and its step sizes, by which Armijo's test is weighed.
+
+    The full step is one of them whatever the step sizes are: an Update without theta is asked for there.
+    """
+    shapes = [(one.direction.shape, one.etas.shape, one.slopes) for one in (own, other)]
+    if shapes[0] != shapes[1]:
         return "another search does"
+    if not (np.abs(own.etas - other.etas) <= LOOSE * np.abs(own.etas)).all():
+        return "another step size does"
     if not same_point(own.theta, other.theta, units):
         return "another theta does"
-    for mine, theirs in zip(own.etas, other.etas, strict=True):
+    for mine, theirs in zip((1.0, *own.etas), (1.0, *other.etas), strict=True):
         ends = own.theta + mine * own.direction, other.theta + theirs * other.direction
         if not same_point(*ends, units):
             return "another direction does"

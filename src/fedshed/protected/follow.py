@@ -51,7 +51,7 @@ class Follower:
         self._requests: SimpleQueue[Asked | None] = SimpleQueue()
         self._replies: SimpleQueue[bytes | None] = SimpleQueue()
         self.result: Any = None
-        self.failed: Exception | None = None  # why the procedure ended, if it did not come to its end
+        self.failed: BaseException | None = None  # why the procedure ended, if it did not come to its end
         self._thread = threading.Thread(target=self._run, name="fedshed-follower", daemon=True)
         self._thread.start()
         self.asked: Asked | None = self._requests.get()
@@ -78,7 +78,7 @@ class Follower:
             self.result = self._procedure(self._exchange)
         except _Closed:
             return
-        except Exception as error:  # whatever it is, the Master's own procedure ended by it too
+        except BaseException as error:  # whatever it is, whoever waits for the next request must hear of it
             self.failed = error
         self._requests.put(None)
 

@@ -103,7 +103,12 @@ class Journal:
         return record
 
     def keep_asked(self, exchange: int, attempt: int, ask: bytes, seed: bytes, reply: bytes) -> Asked:
-        """Keep a request and its answer, before the answer is sent."""
+        """Keep a request and its answer, before the answer is sent; ProtocolError if there is one already.
+
+        A process that missed it would answer twice, each time with other noise in a private study.
+        """
+        if self.asked(exchange, attempt) is not None:
+            raise ProtocolError("another process of this site has answered in this attempt")
         record = Asked(self._number + 1, ask, seed, reply)
         self._keep(f"asked-{exchange}-{attempt}", record)
         return record

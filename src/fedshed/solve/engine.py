@@ -13,8 +13,10 @@ from msgspec.structs import asdict, replace
 from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm, Info, State, cost, gradient
 from fedshed.exchange import Transport
+from fedshed.exchange.sums import ALL, column_sizes
 from fedshed.exchange.wire import Contact, Refusal, SilenceError, Traffic, Wire
 from fedshed.linalg.arrays import Vector
+from fedshed.objectives import family_of
 from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.goal import Goal
 from fedshed.solve.trace import Row
@@ -131,7 +133,7 @@ class _Run:
     def _seen(self, state: Any, progress: Progress, exact: bool) -> Seen:
         g = gradient(self._problem, state)
         row = _row(self._problem, state, progress, g, self._goal.f_star)
-        self._last = Seen(state, g, exact, row, _reason(self._problem, state, row, self._goal, exact))
+        self._last = Seen(state, g, exact, row, _reason(self._problem, state, g, row, self._goal, exact))
         return self._last
 
     def _stepped(self, seen: Seen) -> tuple[Any, Info]:
@@ -170,13 +172,13 @@ ROUNDING = "the gradient is at rounding level, above tol: no algorithm can do be
 CLOSE_ENOUGH = "f - f_star is at most gap_tol"
 
 
-def _reason(problem: Problem, state: State[Any], row: Row, goal: Goal, exact: bool) -> str | None:
+def _reason(problem: Problem, state: State[Any], g: Vector, row: Row, goal: Goal, exact: bool) -> str | None:
     """Why the run ends here, if it does."""
     everyone = not state.silent(problem)
     if row.grad_norm <= goal.tol and exact and everyone:
         return CONVERGED
     rounding = 32 * np.finfo(float).eps * _cancelled(problem, state)
-    if row.grad_norm <= rounding and exact and everyone:
+    if (row.grad_norm <= rounding or _rounded(problem, state.theta, g, row.f)) and exact and everyone:
         return ROUNDING
     if goal.gap_tol is not None and row.gap is not None and row.gap <= goal.gap_tol and everyone:
         return CLOSE_ENOUGH
@@ -190,6 +192,7 @@ def settled(converged: bool, reason: str) -> bool:
     return converged or reason == ROUNDING
 
 
+FLOOR = 8  # times eps: what rounding makes of a mean that is 0
 STALL = 100  # iterations without progress, of a gradient that has long become small
 
 
@@ -210,6 +213,20 @@ def _stalled(rows: Sequence[Row], row: Row) -> bool:
 def _cancelled(problem: Problem, state: State[Any]) -> float:
     """Size of what cancels in the global gradient, sum_i p_i ||g_i||: its rounding error is eps times it."""
     return sum(problem.p[i] * float(np.linalg.norm(state.known[i].g)) for i in problem.agents)
+
+
+def _rounded(problem: Problem, theta: Vector, g: Vector, f: float) -> bool:
+    """Whether the gradient of a group, of which only the sum is known, is that of rounding inside its sums.
+
+    g_j is a mean of l' x_j.  With m_j the root mean square of x_j it is rounded by about eps m_j times |l'|
+    and the margins, |x'theta| <= sum_j |theta_j| m_j.  |l'| is of the size of 1, of sqrt(2 f) for squares.
+    """
+    if problem.agents != (ALL,) or ALL not in problem.sizes:
+        return False
+    sizes = column_sizes(problem)
+    slope = np.sqrt(2 * max(f, 0.0)) if family_of(problem.loss).quadratic else 1.0
+    floor = FLOOR * np.finfo(float).eps * sizes * (slope + np.abs(theta) @ sizes)
+    return bool((np.abs(g) <= floor).all())
 
 
 def _row(problem: Problem, state: State[Any], progress: Progress, g: Vector, f_star: float | None) -> Row:

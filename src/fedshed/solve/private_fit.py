@@ -15,7 +15,7 @@ iterate alone has 2.0 times this variance, and an unweighted mean 1.5 times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import Annotated, Any, ClassVar
 
@@ -30,6 +30,7 @@ from fedshed.objectives import Objective
 from fedshed.objectives.logistic import Logistic
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
+from fedshed.protocol.sums import TOTAL, Rule
 from fedshed.solve.private_plan import BOUND_SHARE, CURVATURE_SHARE, PrivatePlan
 
 FLOOR = 0.6  # of the noise's spectral norm: eigenvalues below it are raised to it
@@ -58,11 +59,15 @@ class SquareTotal(Message, frozen=True):
 
     total: Packed
 
+    adds: ClassVar[Mapping[str, Rule] | None] = {"total": TOTAL}
+
 
 class SlopeTotal(Message, frozen=True):
     """A total of scores over a site's clipped rows, to which noise is added where it becomes integers."""
 
     total: Gradient
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {"total": TOTAL}
 
 
 class PrivateResult(Struct, frozen=True):
@@ -119,6 +124,7 @@ class PrivateFit(Conversation, frozen=True, tag=True, kw_only=True):
 
     def _clipped(self, objective: Objective, site: AgentId) -> Logistic:
         """The site's cost over clipped rows; each row counts once."""
+        objective = getattr(objective, "counted", objective)  # behind what counts its Hessians
         if not isinstance(objective, Logistic):
             raise ConfigError(f"site {site!r}: a private fit is of a logistic model, and this is another")
         if objective.weights is not None or objective.offset is not None:

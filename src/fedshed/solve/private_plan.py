@@ -30,7 +30,8 @@ BOUND_SHARE, CURVATURE_SHARE = 0.03, 0.07  # of the budget; the gradients have t
 GROWTH = 1.8  # of the budget from one gradient to the next: far away, a rough one does
 LAST = 4  # gradients at and after the Hessian, of which the estimate is made
 STEPS, FEW_ROWS = 14, 1e5  # gradients, and the rows up to which these are enough
-ROUNDING = 1e-6  # by which sensitivities are enlarged, for sums that are rounded
+ROUNDING = 1e-6  # by which sensitivities are enlarged at least, for numbers that are rounded
+UNIT = 2.0**-53  # by which one operation rounds
 FEWEST_SITES = 3
 CURVED, SPREAD = 0.19, 0.5  # assumed by a prediction: mean p(1-p), and the mean of |u|^2 / C^2
 EXCESS = 1.04  # of simulated deviations over those of the formula
@@ -80,9 +81,19 @@ class PrivatePlan(Struct, frozen=True, kw_only=True):
         return tuple(whole * one / sum(growing) for one in growing)
 
     @property
+    def rounded(self) -> float:
+        """By how much sums that are rounded may differ more between neighbours than exact ones.
+
+        A sum of N numbers, in whatever order, is off by at most N UNIT times the sum of their sizes (Higham
+        2002, "Accuracy and stability of numerical algorithms", Section 4.2), and so by N^2 UNIT times the
+        largest; this holds for each of at most n^2 numbers and for both neighbours.
+        """
+        return 1 + ROUNDING + 2 * self.n * self.rows**2 * UNIT
+
+    @property
     def matrix_sensitivity(self) -> float:
         """sqrt(2) R^2 / 4, in the Frobenius norm."""
-        return sqrt(2) * self.norm**2 / 4 * (1 + ROUNDING)
+        return sqrt(2) * self.norm**2 / 4 * self.rounded
 
     def reach(self, theta: Vector) -> float:
         """The largest margin that a row can have: |theta_0| + C |theta_1|."""
@@ -92,7 +103,7 @@ class PrivatePlan(Struct, frozen=True, kw_only=True):
 
     def gradient_sensitivity(self, theta: Vector) -> float:
         """2 R P at this theta."""
-        return 2 * self.norm * float(expit(self.reach(theta))) * (1 + ROUNDING)
+        return 2 * self.norm * float(expit(self.reach(theta))) * self.rounded
 
     def matrix_noise(self, share: float) -> Vector:
         """The noise of each number of a packed matrix: beside the diagonal each counts twice in the norm."""
@@ -192,7 +203,7 @@ def _deviation(plan: PrivatePlan, rows: float, rho: float) -> float:
     tail = sum(plan.gradient_rhos[plan.turn :]) / plan.privacy.rho
     information = rows * CURVED * SPREAD * plan.privacy.clip**2 / max(plan.columns, 1)
     relative = sigma_of(plan.matrix_sensitivity, rho * CURVATURE_SHARE) * sqrt(plan.n / 2) / information
-    largest = 2 * plan.norm  # P = 1: nothing is known of theta
+    largest = 2 * plan.norm * plan.rounded  # P = 1: nothing is known of theta
     ideal = sigma_of(largest, rho * tail) * sqrt(plan.surplus / information)
     return EXCESS * ideal * sqrt(1 + relative**2)
 

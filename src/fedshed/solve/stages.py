@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
@@ -18,13 +19,14 @@ from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
 from fedshed.solve.site_scores import AskScores, Scores, SiteScores
 
 NO_TRAFFIC = Traffic()
-FIT = 1
+FIT, PRIVATE = 1, 7
 NULL = Newton(line_search=Fused())  # fits the model without columns
 START = Stage(0, NullStart())
 INSPECT = Stage(2, Inspection())
@@ -36,6 +38,13 @@ BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPAR
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
+
+
+def private_stage(fit: PrivateFit, number: int = PRIVATE) -> Stage:
+    """The one stage of a private fit; ProtocolError for another number."""
+    if number != PRIVATE:
+        raise ProtocolError("a private study has no other conversation than its fit")
+    return Stage(PRIVATE, fit)
 
 
 def fit_stage(algorithm: Algorithm[Any]) -> Stage:
