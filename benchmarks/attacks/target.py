@@ -22,8 +22,8 @@ from fedshed.exchange import InProcess
 from fedshed.fitting.terms import Terms
 from fedshed.objectives import family_of
 from fedshed.preparation import Study
+from fedshed.privacy.masks import identity_public
 from fedshed.privacy.policy import Policy
-from fedshed.protected.identity import public_key
 
 SITE = "site"
 SITES = (SITE, "other", "third")
@@ -169,5 +169,5 @@ def as_protected(study: Study) -> Study:
 
 def protected_file(file: StudyFile, folder: Path) -> StudyFile:
     """A study as the protected one of three sites, whose keys are made here; any number of points."""
-    keys = {site: public_key(secret_file(folder / f"{site}.key")).hex() for site in SITES}
+    keys = {site: identity_public(secret_file(folder / f"{site}.key")).hex() for site in SITES}
     return replace(file, study=as_protected(file.study), sites=SITES, keys=keys, points=1_000_000)

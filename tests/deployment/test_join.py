@@ -31,7 +31,7 @@ from fedshed.deployment.join import MOST_BYTES, Joining, Request, _joined, join,
 from fedshed.deployment.new import commands, write
 from fedshed.deployment.plan import Deployment
 from fedshed.deployment.renew import renew, warnings
-from fedshed.protected.identity import public_key, sign
+from fedshed.privacy.masks import identity_public, signed
 
 pytestmark = pytest.mark.deployment  # it needs what the engines' extras install
 
@@ -150,7 +150,9 @@ def test_commands_lead_from_join_to_a_study(tmp_path):
 
 def asking(site, engine, csr, identity=b"k" * 32):
     """A request that is signed with a key for protected studies."""
-    return Request(site, engine, csr, public_key(identity).hex(), sign(identity, _joined(site, csr)).hex())
+    return Request(
+        site, engine, csr, identity_public(identity).hex(), signed(identity, _joined(site, csr)).hex()
+    )
 
 
 WRONG = {

@@ -29,8 +29,8 @@ from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import PROTOCOL, Answer, Protect, StageSession, _read
 from fedshed.preparation import Study
 from fedshed.privacy.audit import all_entries
+from fedshed.privacy.masks import identity_public
 from fedshed.privacy.private import Privacy
-from fedshed.protected.identity import public_key
 from fedshed.protected.messages import Begin, Open, read_request
 from fedshed.protocol.codec import encode
 from fedshed.report import Recorder, Rerun
@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def study(folder: Path, model: Study = MODEL, **more) -> StudyFile:
-    keys = {site: public_key((folder / site / "protected.key").read_bytes()).hex() for site in SITES}
+    keys = {site: identity_public((folder / site / "protected.key").read_bytes()).hex() for site in SITES}
     return StudyFile(model, SITES, keys=keys, patience=2, **more)
 
 
@@ -236,7 +236,7 @@ def test_a_protected_study_is_not_answered_in_the_open(folder):
 
 def test_keys_are_part_of_what_is_approved_and_pinned(folder):
     file = study(folder)
-    other = replace(file, keys={**file.keys, "b": public_key(bytes(32)).hex()})
+    other = replace(file, keys={**file.keys, "b": identity_public(bytes(32)).hex()})
     assert other.terms.digest != file.terms.digest
     made = approved(folder, file)
     with pytest.raises(ProtocolError, match="has not approved the study"):
@@ -274,7 +274,7 @@ def test_a_steward_sees_what_leaves_and_pins_the_keys(folder):
     assert {peer.name: peer.key for peer in read_site(where).peers} == {
         site: key for site, key in file.keys.items() if site != "a"
     }
-    path.write_text(text_of(replace(file, keys={**file.keys, "b": public_key(bytes(32)).hex()})))
+    path.write_text(text_of(replace(file, keys={**file.keys, "b": identity_public(bytes(32)).hex()})))
     refused = CliRunner().invoke(app, ["site", "approve", str(path), "--site", where])
     assert isinstance(refused.exception, ConfigError | SystemExit)
     assert "ask b by telephone" in f"{refused.output}{refused.exception}"

@@ -238,13 +238,13 @@ def _protected(found: Decision) -> Iterator[str]:
 def _own_key(file: Path, asked: StudyFile) -> tuple[str, str]:
     """The name and the public key of a site, which a protected study must name."""
     from fedshed.deployment.config import read_site
-    from fedshed.protected.identity import public_key
+    from fedshed.privacy.masks import identity_public
 
     given = read_site(file)
     path = file.resolve().parent / given.identity
     if asked.keys and not path.is_file():
         raise ConfigError(f"{path} does not exist; `fedshed site join` makes it, once and for all")
-    return given.name, public_key(path.read_bytes()).hex() if asked.keys else ""
+    return given.name, identity_public(path.read_bytes()).hex() if asked.keys else ""
 
 
 def _part(title: str, lines: list[str]) -> Iterator[str]:

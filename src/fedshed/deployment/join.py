@@ -27,7 +27,7 @@ from fedshed._utils.files import secret_file, write_atomically, write_secret
 from fedshed.deployment.certificates import private_pem, private_ssh
 from fedshed.deployment.config import check_name
 from fedshed.deployment.plan import Engine
-from fedshed.protected.identity import public_key, sign, verify
+from fedshed.privacy.masks import identity_public, signed, verified
 
 SUFFIX = ".join"
 MOST_BYTES = 8192  # of a request
@@ -94,7 +94,7 @@ def join(site: str, engine: Engine, folder: Path) -> Joining:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, site)])
     csr = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     pem, own = csr.public_bytes(Encoding.PEM).decode(), secret_file(folder / IDENTITY)
-    identity, proof = public_key(own).hex(), sign(own, _joined(site, pem)).hex()
+    identity, proof = identity_public(own).hex(), signed(own, _joined(site, pem)).hex()
     data = msgspec.json.encode(Request(site, engine, pem, identity, proof))
     write_secret(path, encoded)
     write_atomically(folder / f"{site}{SUFFIX}", data)
@@ -198,7 +198,7 @@ def _public_key(request: Request) -> Any:
 def _check_identity(request: Request) -> None:
     """The key for protected studies, which has signed the request."""
     try:
-        proved = verify(
+        proved = verified(
             bytes.fromhex(request.identity), bytes.fromhex(request.proof), _joined(request.site, request.csr)
         )
     except ValueError:

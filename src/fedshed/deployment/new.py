@@ -70,7 +70,7 @@ max_scalars = 1_000_000      # numbers released in one study
 max_curvature = 0.2          # entries of Hessians per row and column, over all studies of this table
 max_numbers = 1.0            # the same of all numbers
 max_refusals = 3             # in one study, which then ends
-max_epsilon = 10.0           # of all private studies of the table together, with max_delta
+max_epsilon = 10.0           # of all private studies of the site together, with max_delta
 max_delta = 1e-5
 
 # `fedshed site approve study.toml` writes below this line which studies the site answers.
@@ -114,11 +114,11 @@ def write(
 def _identities(root: Path, plan: Deployment, requests: Mapping[str, Joining]) -> dict[str, str]:
     """The public keys of the sites; in a trial they are made here."""
     from fedshed.deployment.join import IDENTITY
-    from fedshed.protected.identity import public_key
+    from fedshed.privacy.masks import identity_public
 
     if requests:
         return {site: requests[site].identity for site in plan.sites}
-    return {site: public_key(secret_file(root / "sites" / site / IDENTITY)).hex() for site in plan.sites}
+    return {site: identity_public(secret_file(root / "sites" / site / IDENTITY)).hex() for site in plan.sites}
 
 
 def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:

@@ -208,13 +208,13 @@ def _squares(model: LinearModel) -> Vector:
 @contextmanager
 def simulated(play: Play, rows: Mapping[str, Rows], about: bytes) -> Iterator[MaskedTables]:
     """Sites in this process with real masks, each of which replays the study; `about` tells studies apart."""
-    from fedshed.protected.identity import new_identity, public_key
+    from fedshed.privacy.masks import KEY, identity_public
     from fedshed.protected.stores import MemoryStore
 
     check_sites(rows)
     study, run = sha256(about).digest(), token_bytes(RUN)
-    identities = {name: new_identity() for name in sorted(rows)}
-    roster = {name: public_key(identity) for name, identity in identities.items()}
+    identities = {name: token_bytes(KEY) for name in sorted(rows)}
+    roster = {name: identity_public(identity) for name, identity in identities.items()}
 
     def site(name: str) -> ProtectedSite:
         steps, place = SiteSteps(play, rows[name]), (study, run, len(roster), MemoryStore())
