@@ -100,7 +100,7 @@ def test_the_full_step_of_a_search_is_a_point_that_must_follow():
     own = Request(b"", 1, [search, Update(1, None)], None)
     check_request(own, own)
     stretched = replace(search, direction=search.direction * (1 + 5e-7), etas=search.etas / (1 + 5e-7))
-    with pytest.raises(ProtocolError, match="trial point"):
+    with pytest.raises(ProtocolError, match="direction"):
         check_request(own, Request(b"", 1, [stretched, Update(1, None)], None))
 
 
