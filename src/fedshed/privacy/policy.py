@@ -36,7 +36,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     max_curvature: float = 0.2  # entries of Hessians per row and column of the design, over all studies
     max_numbers: float = 1.0  # the same of all numbers
     max_refusals: int = 3  # in one study, which then ends
-    max_epsilon: float = 10.0  # of all private studies of a table together, with max_delta
+    max_epsilon: float = 10.0  # of all private studies of a site together, with max_delta
     max_delta: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
             return []
         most = (
             f"at most epsilon = {self.max_epsilon:g} with delta = {self.max_delta:g} over all private "
-            "studies of a table (max_epsilon): ask for a smaller epsilon, or ask the site to raise it"
+            "studies of a site (max_epsilon): ask for a smaller epsilon, or ask the site to raise it"
         )
         gone, wanted = (epsilon_of(rho, self.max_delta) for rho in (spent, spent + more))
         return [Objection(most, f"{gone:.3g} is spent, and it would be {wanted:.3g}")]
