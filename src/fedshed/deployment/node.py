@@ -198,6 +198,8 @@ class Node(Host):
         stage = self._stage(envelope)
         if stage is not None and stage.terms is None and not self._file.any_study:
             raise TurnedAwayError(NOT_APPROVED)
+        if isinstance(stage, Protect) and self._approval(envelope.run) is None:
+            raise TurnedAwayError(NOT_APPROVED)  # nobody knows whether its other sites are more than names
 
     def _refresh(self) -> None:
         """Take in what has changed in the site's file: an approval, or one that was revoked."""

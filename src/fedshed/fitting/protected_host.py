@@ -81,7 +81,7 @@ class MaskedRecord:
         gate.release(f"masked {names} -> {answers}", b"", count, objections, asked)
 
     def _about_few(self, policy: Policy, request: Request) -> list[Objection]:
-        """What the policy has against the columns that a plan computes; in a private study noise hides rows."""
+        """What the policy has against the columns that a plan computes; where noise is added, nothing."""
         found = list[Objection]()
         for part in request.parts:
             plan = getattr(part, "plan", None)
