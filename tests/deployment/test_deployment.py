@@ -954,12 +954,13 @@ class Elderly(Node):
 
 def test_another_version_of_the_protocol_is_refused_in_one_sentence_by_either_end(folder):
     mixed = nodes(folder) | {"b": Elderly(sitefile("b"), folder)}
-    with pytest.raises(ProtocolError, match=r"site 'b' speaks version 0 .* version 2; install the same"):
+    said = rf"site 'b' speaks version 0 .* version {PROTOCOL}; install the same"
+    with pytest.raises(ProtocolError, match=said):
         conduct_study(STUDY, InProcess(mixed))
     opening = encode(Prepare())
     letter = Envelope(NAME + digest(opening), 0, opening, b"")
     reply = nodes(folder)["b"].handle(encode(letter))
-    assert b"the Master speaks version 0 of the protocol, and this end version 2" in reply
+    assert f"the Master speaks version 0 of the protocol, and this end version {PROTOCOL}".encode() in reply
     older = nodes(folder)["b"].handle(encode(Envelope(b"12345678", 0, opening, b"")))
     assert b"another version of the protocol; install the same" in older
 
