@@ -234,6 +234,15 @@ def test_a_protected_study_is_not_answered_in_the_open(folder):
     assert all(entry.scalars <= 1 for entry in all_entries(folder / "a" / "audit.jsonl"))
 
 
+def test_a_site_that_answers_any_study_answers_no_protected_one_that_nobody_approved(folder):
+    # its other sites may be names with keys of the Master's, whose rows would count for the site's policy
+    for site in SITES:
+        path = folder / site / "site.toml"
+        path.write_text(f"any_study = true\n{path.read_text()}")
+    with pytest.raises(ProtocolError, match="has not approved the study"):
+        conduct_study(study(folder), Carrier(nodes(folder)))
+
+
 def test_keys_are_part_of_what_is_approved_and_pinned(folder):
     file = study(folder)
     other = replace(file, keys={**file.keys, "b": identity_public(bytes(32)).hex()})

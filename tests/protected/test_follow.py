@@ -203,6 +203,7 @@ def test_points_of_other_lengths_are_other_points():
     assert same_point(np.ones(2), np.ones(2) + 1e-12)
     assert not same_point(np.ones(2), np.ones(3))
     assert not same_point(np.ones(2), np.array([1.0, np.inf]))
+    assert not same_point(np.array([1.0, np.inf]), np.ones(2))
 
 
 def elsewhere(kernels, *arguments):

@@ -266,3 +266,13 @@ def test_a_replay_that_comes_out_differently_ends_the_study():
         member = clone(sites, "a")
         member._steps = Other("a")
         refused(member, m.Begin(), "^the study is over at this site: the table has changed$")
+
+
+def test_a_site_that_could_not_read_all_that_it_keeps_does_not_go_on_from_half_of_it():
+    sites = Sites()
+    play(master_of(sites), exchanges=3)
+    member = clone(sites, "a")
+    member._journal.opening = lambda exchange: broken(0, b"")
+    with pytest.raises(OSError, match="disk"):
+        member.handle(encode(m.Begin()))
+    refused(member, m.Begin(), "start the site's process again")

@@ -40,7 +40,7 @@ from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage, private_stage
 
 FEWEST = 3  # sites of a protected study: of two, each knows the other's numbers from the sum
-PRIVATE_ALGORITHM = Newton()  # stands for none: a private fit is a conversation of its own
+PRIVATE_ALGORITHM = Newton()  # a placeholder: a private fit is a separate conversation
 PREPARATION = -1  # the label of the preparation's exchanges; others have their stage's number
 
 

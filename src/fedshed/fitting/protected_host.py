@@ -35,7 +35,7 @@ class ProtectedSite:
         """Nothing here is only a cache."""
 
     def close(self) -> None:
-        """End the replay, which has a thread of its own."""
+        """End the replay and its thread."""
         self._steps.close()
 
 
@@ -81,7 +81,7 @@ class MaskedRecord:
         gate.release(f"masked {names} -> {answers}", b"", count, objections, asked)
 
     def _about_few(self, policy: Policy, request: Request) -> list[Objection]:
-        """What the policy has against columns that a plan computes; noise hides rows of a private study."""
+        """What the policy has against the columns that a plan computes; where noise is added, nothing."""
         found = list[Objection]()
         for part in request.parts:
             plan = getattr(part, "plan", None)
@@ -96,7 +96,7 @@ def _digest(value: Any) -> str:
 
 
 def _objections(policy: Policy, rows: int, n: int) -> list[Objection]:
-    """What the policy has against a fit of so many rows of all sites."""
+    """What the policy has against a fit of n parameters to the rows of all sites."""
     found = []
     if rows < policy.min_rows:
         found.append(

@@ -27,6 +27,8 @@ from fedshed.protocol.messages import Declined
 class Rows(Protocol):
     """A site's own rows, and what answers for them."""
 
+    name: str
+
     def answering(self, label: int, playing: Playing | None) -> Handler:
         """What answers a conversation."""
         ...
@@ -40,7 +42,7 @@ class ObjectiveRows:
     """Rows that are at hand as a local cost."""
 
     def __init__(self, name: str, objective: LinearModel) -> None:
-        self._name, self._objective = name, objective
+        self.name, self._objective = name, objective
 
     def answering(self, label: int, playing: Playing | None) -> Handler:
         """The site of a stage."""
@@ -48,7 +50,7 @@ class ObjectiveRows:
             raise ProtocolError("the fit was asked for before the preparation has ended")
         stage = playing.stage(label)
         model = self.objective(playing)
-        return Site(self._name, model.null() if stage.null else model, stage.conversation)
+        return Site(self.name, model.null() if stage.null else model, stage.conversation)
 
     def weight(self, playing: Playing | None) -> float:
         """The weight of the rows."""
@@ -63,7 +65,7 @@ class TableRows(ObjectiveRows):
     """The rows of a table, which become a local cost once the plan of the design is known."""
 
     def __init__(self, preparer: Preparer) -> None:
-        self._name, self._preparer = preparer.name, preparer
+        self.name, self._preparer = preparer.name, preparer
         self._built: LinearModel | None = None
 
     def answering(self, label: int, playing: Playing | None) -> Handler:
@@ -75,7 +77,7 @@ class TableRows(ObjectiveRows):
         assert playing.plan is not None
         if self._built is None:
             plan, table = playing.plan, self._preparer.table(playing.plan)
-            self._built = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
+            self._built = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
         return self._built
 
 
@@ -138,7 +140,7 @@ class SiteSteps:
         parts = codec.decode_reply(self._answering[label].handle(asked)).parts
         for part in parts:
             if isinstance(part, Refused):
-                raise DataError(part.reason)
+                raise DataError(f"site {self._rows.name!r}: {part.reason}")
             if isinstance(part, Declined):
                 raise DataError(part.why)
         public, addends, fraction = self.tables.addends(label, request, parts, self._rows.weight(playing))

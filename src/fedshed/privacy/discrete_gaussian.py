@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from fedshed._utils.errors import ConfigError
 
-Bits: TypeAlias = Callable[[int], int]  # so many uniform bits, as a whole number
+Bits: TypeAlias = Callable[[int], int]  # a number of bits: a whole number of that many uniform bits
 FRACTION = 64  # bits of the fraction of a wide number: one unit is 2^-64
 
 
@@ -68,7 +68,8 @@ def discrete_gaussian(variance: int, bits: Bits = secrets.randbits) -> int:
     variance : int
         sigma^2, a whole number above 0.
     bits : callable
-        Gives so many uniform bits as a whole number; the system's secure source unless a test has its own.
+        Gives a whole number of as many uniform bits as it is asked for; the system's secure source unless a
+        test has another.
 
     Examples
     --------

@@ -29,7 +29,7 @@ def sigma_of(sensitivity: float, rho: float) -> float:
 
 
 def summed_rho(sensitivity: float, sigma: float, parties: int, numbers: int) -> float:
-    """The cost where each of so many parties adds discrete Gaussian noise of scale `sigma`, in whole units.
+    """The cost where each of `parties` sites adds discrete Gaussian noise of scale `sigma`, in whole units.
 
     A sum of discrete Gaussians is none, but is close to one: it costs eps^2 / 2 with
 

@@ -1,4 +1,4 @@
-"""A procedure that is replayed: it runs in a thread of its own and stops at each of its requests.
+"""A procedure that is replayed: it runs in a separate thread and stops at each of its requests.
 
 So a site computes from the sums what the Master must ask next, with the Master's own code, and answers
 nothing else.
@@ -90,7 +90,7 @@ class Follower:
         return reply
 
     def adopt(self, parts: Sequence[Message]) -> None:
-        """Overwrite the arrays of a request of one's own with the bits of the Master's."""
+        """Overwrite the arrays of the site's own request with the bits of the Master's."""
         for own, other in zip(parts, self._asked, strict=False):
             for name in own.__struct_fields__:
                 mine, theirs = getattr(own, name), getattr(other, name)
@@ -112,7 +112,7 @@ def same_point(own: Vector, other: Vector, units: Units = 1.0) -> bool:
     scale = units if own.shape == np.shape(units) else 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         size = max(1.0, float(np.abs(scale * own).max(initial=0.0)))
-        return bool(np.abs(scale * (own - other)).max(initial=0.0) <= NEAR * size)
+        return bool(np.abs(scale * (own - other)).max(initial=0.0) <= NEAR * size < np.inf)
 
 
 def _overwrite(array: Vector, other: Vector) -> None:

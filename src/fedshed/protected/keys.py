@@ -50,7 +50,7 @@ class Site(Struct, frozen=True):
         if self.pinned.get(self.name) != masks.identity_public(self.identity):
             raise ConfigError(f"site {self.name!r}: its own key is not the one that the roster names for it")
         if len(set(self.pinned.values())) < len(self.pinned):
-            raise ConfigError("two sites of the roster have the same key; each needs a key of its own")
+            raise ConfigError("two sites of the roster have the same key; each needs a different key")
         if not LEAST <= least <= len(self.pinned) <= MOST_SITES:
             raise ConfigError(
                 f"protected mode needs {LEAST} to {MOST_SITES} sites, and a minimum between {LEAST} and all "

@@ -25,6 +25,7 @@ from fedshed.protected.keys import Group, Site, first_transcript, next_transcrip
 from fedshed.protocol.codec import encode
 
 __all__ = ["Member", "Steps", "Store", "Witness"]
+FAILED = "its procedure failed here; start the site's process again"
 
 
 class Steps(Protocol):
@@ -281,8 +282,7 @@ class Member:
 
     def _follow(self, step: Callable[..., None], *request: Any) -> None:
         """A step of the replayed procedure; what does not follow ends the study at this site."""
-        failed = "its procedure failed here; start the site's process again"
-        self._over, before = failed, self._over
+        self._over, before = FAILED, self._over
         try:
             step(*request)
         except Error as error:
@@ -298,14 +298,14 @@ class Member:
         """What the site knew before its process ended; every exchange so far is replayed."""
         if self._recovered:
             return
-        self._recovered = True
+        self._recovered, self._over = True, FAILED  # so that half of what it knew is not gone on from
         try:
             exchanges, ended = self._journal.recovered()
-            self._over = "" if ended is None else ended.reason
-            if not self._over:
+            if ended is None:
                 self._replay(exchanges)
+            self._over = "" if ended is None else ended.reason
         except ProtocolError as error:
-            self._over = self._over or str(error)
+            self._over = str(error) if self._over == FAILED else self._over
 
     def _replay(self, exchanges: Sequence[tuple[dict[int, Asked], Opening | None]]) -> None:
         for name in ("roster", "agreed"):

@@ -91,7 +91,7 @@ class Lead(Protocol):
     """The Master, as a site knows it that replays what the Master does (fedshed.protected.follow)."""
 
     def adopt(self, parts: Sequence[Message]) -> None:
-        """Overwrite the arrays of a request of one's own with the bits of the Master's."""
+        """Overwrite the arrays of the site's own request with the bits of the Master's."""
         ...
 
     def agrees(self, theta: Vector) -> bool:

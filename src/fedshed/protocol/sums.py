@@ -42,7 +42,7 @@ class Numbers(Struct, frozen=True):
     values: Vector  # one that is not finite raises the flag of its slot
     packed: bool = False  # entries of a Hessian, for which 64 bits may do
     fine: bool = False  # numbers of any size, from 1e-30 to 1e30
-    apart: bool = False  # each has a slot of its own, else they share that of their message
+    apart: bool = False  # each number has a separate slot; otherwise all share that of their message
 
 
 class Rule(Protocol):
@@ -124,7 +124,7 @@ class Maybe(Struct, frozen=True):
     """A total that is None where it is at any site."""
 
     def split(self, message: Any, name: str, scaling: Scaling) -> tuple[Any, Numbers | None]:
-        """The number in a slot of its own, whose flag is raised where there is none."""
+        """The number in a separate slot, whose flag is raised where there is none."""
         value = getattr(message, name)
         return None, Numbers(np.array([inf if value is None else value]), apart=True)
 
