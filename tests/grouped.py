@@ -22,7 +22,7 @@ class GroupedTables(LocalTables):
     one_process = False
 
     def __init__(self, tables):
-        self._preparers = preparers_of(tables)
+        self._preparers, self.sites = preparers_of(tables), len(tables)
 
     def prepare(self):
         scalings = dict.fromkeys(self._preparers, Scaling(units=True))

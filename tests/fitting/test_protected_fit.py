@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 import fedshed
 from fedshed._utils.errors import ConfigError
 from fedshed.cli import app
+from fedshed.inference import FewSitesWarning
+from fedshed.solve.site_scores import SiteScores
 
 ESTIMATORS = {
     "linear": fedshed.FederatedLinearRegression,
@@ -44,6 +46,28 @@ def test_a_protected_estimator_is_the_plain_one(family):
     assert np.abs(far / errors).max() < 1e-10
     assert masked.inference_.heterogeneity.df == plain.inference_.heterogeneity.df
     assert masked.inference_.site_count == 3
+
+
+def test_few_sites_do_not_add_up_their_squared_scores(monkeypatch):
+    """Scores of three sites that sum to 0 follow from the sum of their squares, but for one angle."""
+    asked, whole = [], SiteScores.respond
+
+    def respond(self, agent, cache, part, own_part):
+        asked.append(part.inverse)
+        return whole(self, agent, cache, part, own_part)
+
+    monkeypatch.setattr(SiteScores, "respond", respond)
+    X, y, sites = rows("logistic")
+    model = fedshed.FederatedLogisticRegression(protected=True).fit(X, y, sites=sites)
+    assert asked == [None] * 3
+    assert model.inference_.heterogeneity.p_value is not None
+    with pytest.warns(FewSitesWarning):
+        said = " ".join(str(model.summary(robust=True)).split())
+    assert "No robust error is given: fewer than 5 sites" in said
+    asked.clear()
+    fedshed.FederatedLogisticRegression(protected=True).fit(X, y, sites=np.arange(90) % 6)
+    assert len(asked) == 6
+    assert all(inverse is not None for inverse in asked)
 
 
 def test_a_protected_estimator_needs_three_sites_and_a_summable_algorithm(tmp_path):

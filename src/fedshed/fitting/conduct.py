@@ -104,7 +104,7 @@ def conduct(
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
         fitted = fit_problem(
             problem, chosen, sites, goal, why=why, intercept=plan.intercept,
-            weight_type=weight_type_of(study), errors=errors, protected=study.protected, progress=progress,
+            weight_type=weight_type_of(study), errors=errors, count=tables.sites, progress=progress,
             saver=saver, watch=watch,
         )  # fmt: skip
     return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
@@ -135,7 +135,7 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
 def fit_problem(
     problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal, *, why: str, intercept: bool,
     weight_type: WeightType = "auto", inference: bool = True, errors: RowRobust | None = None,
-    protected: bool = False, progress: Progress | None = None, saver: Checkpoint | None = None,
+    count: int = 0, progress: Progress | None = None, saver: Checkpoint | None = None,
     watch: Watch | None = None,
 ) -> Fitted:  # fmt: skip
     """The run, from the model without columns or from `progress`, the inference, and checks of its end."""
@@ -154,10 +154,10 @@ def fit_problem(
                 result, evidence, found = _polished(
                     problem, result, evidence, found, sites, goal, weight_type
                 )
-            if evidence and found and protected:
-                evidence = compared(sites, problem, result.theta, evidence, goal.patience)
+            if evidence and found and count:
+                evidence = compared(sites, problem, result.theta, evidence, count, goal.patience)
                 found = infer_from(problem, result.theta, evidence, weight_type)
-                found = replace(found, protected=found.protected or 0)
+                found = replace(found, protected=count)
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
                     sites, problem, result.theta, evidence, found, errors, goal.patience

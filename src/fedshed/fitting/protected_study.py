@@ -181,7 +181,7 @@ def fit_problem_protected(
 
     def play(tables: AllTables) -> Fitted:
         sites = tables.start(Playing(together, algorithm, None, contrasts))
-        return fit_problem(together, algorithm, sites, goal, protected=True, **settings)
+        return fit_problem(together, algorithm, sites, goal, count=len(objectives), **settings)
 
     rows = {name: ObjectiveRows(name, model) for name, model in objectives.items()}
     with simulated(play, rows, encode((problem.l2, problem.loss, problem.columns))) as masked:

@@ -50,6 +50,11 @@ class TableSites(Protocol):
         """Whether all are in this process, where messages cost nothing."""
         ...
 
+    @property
+    def sites(self) -> int:
+        """How many sites sums are over, where nobody sees more than sums; 0 elsewhere."""
+        ...
+
     def prepare(self) -> AbstractContextManager[Transport]:
         """A transport to sites that take part in the preparation."""
         ...
@@ -77,6 +82,8 @@ class TableSites(Protocol):
 
 class LocalTables:
     """Tables in this process; `connect` makes a transport from what answers for the sites."""
+
+    sites = 0
 
     def __init__(self, tables: Mapping[str, Any], connect: Connect = InProcess) -> None:
         self._preparers, self._connect = preparers_of(tables), connect
@@ -125,6 +132,7 @@ class HostedTables:
     """
 
     one_process = False
+    sites = 0
 
     def __init__(
         self, transport: Transport, names: Sequence[str], terms: Terms | None = None, run: bytes | None = None

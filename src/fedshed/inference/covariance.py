@@ -69,6 +69,8 @@ def cluster_covariance(
     ridge this is statsmodels' cov_type="cluster" (Liang and Zeger 1986).  None for one site or N <= k.
     """
     N, M = observations, scores.sites
+    if scores.squares is None:
+        return None
     if M < 2 or k >= N:
         return None
     return _sandwich(curvatures, scores.squares) * (M / (M - 1) * (N - 1) / (N - k))

@@ -15,7 +15,17 @@ from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance, effective_clusters, row_covariance
 from fedshed.inference.heterogeneity import excess, score_test, site_tests
-from fedshed.inference.result import Inference, RowRobust, Score, SiteReport, WeightType, numbers, packed
+from fedshed.inference.result import (
+    ENOUGH_CLUSTERS,
+    Inference,
+    Numbers,
+    RowRobust,
+    Score,
+    SiteReport,
+    WeightType,
+    numbers,
+    packed,
+)
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import family_of
@@ -118,7 +128,7 @@ def infer_from(
         bare,
         model_covariance=packed(None if phi is None else phi * curvatures.covariance(bread)),
         cluster_covariance=packed(cluster_covariance(scores, curvatures, k, fit.observations)),
-        clusters=numbers(effective_clusters(scores.shares, scores.squared_shares)),
+        clusters=_clusters(scores),
         dispersion=phi,
         parameters=k,
         log_likelihood=family.log_likelihood(fit, phi),
@@ -131,9 +141,9 @@ def infer_from(
 
 
 def compared(
-    sites: Sites, problem: Problem, theta: Vector, evidence: Evidence, patience: int = 20
+    sites: Sites, problem: Problem, theta: Vector, evidence: Evidence, count: int, patience: int = 20
 ) -> Evidence:
-    """The evidence with what the sites find when they compare their scores, for one more exchange."""
+    """The evidence with what so many sites find when they compare their scores, for one more exchange."""
     curvatures = Curvatures(problem, evidence.sites)
     try:
         bread = curvatures.bread(curvatures.information)
@@ -141,6 +151,8 @@ def compared(
         return evidence
     root = inverse_root(curvatures.information)
     asked = _asked(problem, theta, evidence.sites, root, bread)
+    if count < ENOUGH_CLUSTERS:
+        asked = replace(asked, inverse=None)
     scores, traffic = site_scores(sites, problem, asked, evidence.traffic, patience)
     return replace(evidence, scores=scores, traffic=traffic)
 
@@ -149,6 +161,13 @@ def _asked(
     problem: Problem, theta: Vector, sites: Mapping[str, Inspected], root: Matrix, bread: Matrix
 ) -> AskScores:
     return AskScores(theta, excess(sites, root), problem.l2 * theta, pack(bread))
+
+
+def _clusters(scores: Scores) -> Numbers | None:
+    """The effective number of sites behind each coefficient, where they have told."""
+    if scores.shares is None or scores.squared_shares is None:
+        return None
+    return numbers(effective_clusters(scores.shares, scores.squared_shares))
 
 
 def _dispersion(fit: Totals, df_resid: float) -> float | None:

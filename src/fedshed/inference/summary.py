@@ -300,7 +300,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
 
 def _robust_caveats(it: Inference) -> Iterable[str]:
     """What robust errors rest on."""
-    few = _too_few(it, it.clusters)
+    few = list(it.names) if it.cluster_covariance is None else _too_few(it, it.clusters)
     if few:
         shown = "No robust error is given" + ("" if len(few) == len(it.names) else f" for {_listed(few)}")
         yield (

@@ -27,13 +27,14 @@ class AskScores(Message, frozen=True):
     """Asks how a site's score at theta differs from what all sites together say.
 
     `excess` is I^+ sum_j s_j, `ridge` is l2 theta, and `inverse` the inverse information of all sites, ridge
-    included.
+    included.  Without it only the test of heterogeneity is asked for: of few sites, errors by site mean
+    nothing, and u_i u_i' summed over three that add up to 0 gives all three away but for one angle.
     """
 
     theta: Vector
     excess: Vector
     ridge: Vector
-    inverse: Packed
+    inverse: Packed | None
 
 
 class Scores(Message, frozen=True):
@@ -43,11 +44,11 @@ class Scores(Message, frozen=True):
     freedom; `shares` is the diagonal of A I_i A with the inverse A, and `squared_shares` its squares.
     """
 
-    squares: Packed
+    squares: Packed | None
     statistic: float
     rank: Count
-    shares: Vector
-    squared_shares: Vector
+    shares: Vector | None
+    squared_shares: Vector | None
     sites: Count = 1
 
     adds: ClassVar[Mapping[str, Rule] | None] = {
@@ -56,7 +57,9 @@ class Scores(Message, frozen=True):
     }  # fmt: skip
 
     def __add__(self, other: Scores) -> Scores:
-        return Scores(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
+        sums: list[Any] = [None if a is None or b is None else a + b for a, b in pairs]
+        return Scores(*sums)
 
 
 class Whitened(Struct, frozen=True):
@@ -81,6 +84,8 @@ def whitened(site: Inspected, excess: Vector) -> Whitened:
 
 def scores_of(site: Inspected, asked: AskScores, own: Whitened) -> Scores:
     """What one site adds to the statistics of all."""
+    if asked.inverse is None:
+        return Scores(None, own.statistic, len(own.u), None, None)
     u = site.weight * (site.gradient + asked.ridge)
     A = unpack(asked.inverse, len(u))
     variances = np.maximum(((A @ own.information) * A).sum(axis=1), 0.0)
