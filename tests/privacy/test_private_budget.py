@@ -46,12 +46,13 @@ def test_a_refusal_names_the_rule_and_spends_nothing(tmp_path):
     assert "is spent" in refused.detail  # which stays at the site
 
 
-def test_a_run_is_charged_once_and_each_table_has_its_own_budget(tmp_path):
+def test_a_run_is_charged_once_and_a_changed_table_has_no_new_budget(tmp_path):
     audit = Audit(tmp_path / "audit.jsonl")
     for _ in range(3):
         gate(audit).charge(CEILING, "run")
-    gate(audit, table="other rows").charge(CEILING, "another run")
-    assert [one.rho for one in entries(audit._path)] == [CEILING, CEILING]
+    with pytest.raises(DisclosureError, match="max_epsilon"):
+        gate(audit, table="the same rows but one").charge(0.01 * CEILING, "another run")
+    assert [one.rho for one in entries(audit._path)] == [CEILING, 0.0]
 
 
 def test_the_ceiling_is_a_rule_of_the_site(tmp_path):
