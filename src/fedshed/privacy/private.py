@@ -35,7 +35,8 @@ class Privacy(Struct, frozen=True, forbid_unknown_fields=True):
 
     Examples
     --------
-    >>> Privacy(epsilon=4.0, delta=1e-6, clip=3.0).rho > 0.3
+    >>> import fedshed
+    >>> fedshed.Privacy(epsilon=4.0, delta=1e-6, clip=3.0).rho > 0.3
     True
     """
 
