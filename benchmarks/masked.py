@@ -27,6 +27,7 @@ from fedshed.privacy import masks
 from fedshed.privacy.addends import Addends, Totals, add
 from fedshed.privacy.fixed_point import fraction_for
 from fedshed.protected import MaskedSums, Member
+from fedshed.protected.stores import MemoryStore
 
 SIZES, SITES = (10, 60, 300), (3, 10, 30)
 TARGETS = {10: 2.0, 60: 5.0, 300: 25.0}  # ms per site and exchange
@@ -34,21 +35,6 @@ STUDY, RUN = bytes(32), bytes(8)
 EXCHANGES = 8
 WEIGHT = 1000.0  # rows of a site
 ROWS, ROWS_PER_COEFFICIENT = 2000, 10  # of all sites together, in whole fits
-
-
-class Kept:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self._data: dict[str, bytes] = {}
-
-    def get(self, name: str) -> bytes | None:
-        """What was put."""
-        return self._data.get(name)
-
-    def put(self, name: str, data: bytes) -> None:
-        """Keep it."""
-        self._data[name] = data
 
 
 class Newton:
@@ -84,7 +70,8 @@ class Timed:
         roster = {name: masks.identity_public(key) for name, key in keys.items()}
         self.steps = {name: Newton(n, i, count) for i, name in enumerate(names)}
         self._members = {
-            name: Member(name, keys[name], roster, STUDY, RUN, 3, Kept(), self.steps[name]) for name in names
+            name: Member(name, keys[name], roster, STUDY, RUN, 3, MemoryStore(), self.steps[name])
+            for name in names
         }
         self.spent = dict.fromkeys(names, 0.0)
         self.down = self.up = 0
@@ -108,7 +95,7 @@ class Timed:
 def measured(n: int, count: int) -> dict[str, float]:
     """One row: medians over exchanges of the mean over sites."""
     sites = Timed(n, count)
-    master = MaskedSums(sites, sites.agents(), STUDY, RUN, 3, Kept())
+    master = MaskedSums(sites, sites.agents(), STUDY, RUN, 3, MemoryStore())
     theta = np.random.default_rng(0).bytes(8 * n)
     master.exchange(0, theta)  # with the set-up, and without sums to check
     times = []

@@ -350,7 +350,6 @@ def test_a_formula_cannot_make_a_column_of_one_person(folder):
     assert conduct_study(file, Carrier(approved(folder, file)))[0].converged
 
 
-@pytest.mark.xfail(strict=True, reason="no rule says that a level must be found at more than one site")
 def test_a_level_that_only_one_site_has_is_refused(folder):
     # every sum over the rows of this level is that site's alone
     for site in SITES:

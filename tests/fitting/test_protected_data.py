@@ -40,6 +40,8 @@ def test_a_protected_fit_of_real_tables_is_the_plain_fit(name, algorithm):
     tables, study = real(name)
     largest = sorted(tables, key=lambda site: len(tables[site]))[-MOST:]
     few = {site: tables[site] for site in largest}
+    if name in ("fremtpl2", "severities"):  # one site alone has this level, which a protected study refuses
+        few = {site: table[table["Area"] != "F"] for site, table in few.items()}
     assert furthest(few, replace(study, standardize=algorithm != "newton"), algorithm) < 1e-10
 
 

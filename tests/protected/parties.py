@@ -220,11 +220,11 @@ def hellos_of(sites):
 def over_after(sites, ask, right):
     """A site that is asked this ends the study for good: it refuses the right request too, in any process."""
     member = clone(sites, "a")
-    refused(member, ask, "over at this site")
-    refused(member, right, "over at this site")
+    refused(member, ask, "over at site 'a'")
+    refused(member, right, "over at site 'a'")
     store = member._journal._store
     sites.stores["a"].data, kept = store.data, sites.stores["a"].data
-    refused(clone(sites, "a"), right, "over at this site")
+    refused(clone(sites, "a"), right, "over at site 'a'")
     sites.stores["a"].data = kept
 
 

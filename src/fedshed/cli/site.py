@@ -215,7 +215,9 @@ def _protected(found: Decision) -> Iterator[str]:
     from fedshed.deployment.decision import leaving
 
     few = len(found.sites) - found.least
-    who = f"all {len(found.sites)} sites" + (f", or all but {few} that are away at the start" * bool(few))
+    who = f"all {len(found.sites)} sites" + (
+        f", or all but {few} that go away before the first sum" * bool(few)
+    )
     yield from _part(
         "What leaves",
         [

@@ -86,6 +86,8 @@ def conduct(
             for site, each in sorted(ready.items())
         }
         if study.privacy is not None:
+            if algorithm != "auto":
+                raise ConfigError("a private study has a fit of its own; leave algorithm out")
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
         if study.protected and algorithm == "auto":

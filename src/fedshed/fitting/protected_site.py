@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 from msgspec import Struct
 
 from fedshed._utils.errors import DataError, ProtocolError
@@ -15,7 +16,7 @@ from fedshed.fitting.all_sites import PREPARATION, AllTables, Playing
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LinearModel
 from fedshed.objectives.build import local_objective
-from fedshed.preparation.messages import Refused
+from fedshed.preparation.messages import Ready, Refused
 from fedshed.preparation.site import Preparer
 from fedshed.privacy.addends import Addends, Totals
 from fedshed.protected.comparing import check_request, points_of, with_own_matrices
@@ -81,6 +82,9 @@ class TableRows(ObjectiveRows):
         return self._built
 
 
+ALONE = 1e-12  # of a site's sum: less is rounding
+
+
 class Taken(Struct, frozen=True):
     """The sums of an exchange, before the replay has gone on from them."""
 
@@ -107,6 +111,7 @@ class SiteSteps:
         self._answering: dict[int, Handler] = {}
         self._taken: Taken | None = None
         self._answered: Request
+        self._own: Sequence[Any] = ()  # the site's answers to the request that was checked last
 
         def play(exchange: Exchange) -> Any:
             self.tables = AllTables(exchange, most)
@@ -143,6 +148,7 @@ class SiteSteps:
                 raise DataError(f"site {self._rows.name!r}: {part.reason}")
             if isinstance(part, Declined):
                 raise DataError(part.why)
+        self._own = parts
         public, addends, fraction = self.tables.addends(label, request, parts, self._rows.weight(playing))
         self._record(self.tables, label, request, parts, addends)
         return public, addends, fraction
@@ -150,8 +156,12 @@ class SiteSteps:
     def take(self, label: int, payload: bytes, public: bytes, totals: Totals) -> None:
         """Take the sums of an exchange; the replay goes on from them when the next request is known."""
         self._advance(label, payload)
-        asked = self.tables.codec(label).decode_request(payload).parts
-        self._taken = Taken(asked, public, totals)
+        codec = self.tables.codec(label)
+        asked = codec.decode_request(payload).parts
+        if label == PREPARATION and self._own:
+            all_sites = codec.decode_reply(self.tables.reply(label, payload, public, totals)).parts
+            _check_company(self._own, all_sites)
+        self._taken, self._own = Taken(asked, public, totals), ()
 
     def close(self) -> None:
         """End the replay."""
@@ -176,3 +186,17 @@ class SiteSteps:
         if self._follower.asked is None:
             raise ended(self._follower)
         return self._follower.asked
+
+
+def _check_company(own: Sequence[Any], all_sites: Sequence[Any]) -> None:
+    """Refuse to go on with a column to which no other site adds: its sums would be this site's alone."""
+    for mine, total in zip(own, all_sites, strict=True):
+        if not isinstance(mine, Ready) or mine.sums is None or total.sums is None:
+            continue
+        alone = (mine.sums != 0) & (np.abs(total.sums - mine.sums) <= ALONE * np.abs(mine.sums))
+        if alone.any():
+            name = mine.names[int(np.flatnonzero(alone)[0])]
+            raise DataError(
+                f"column {name!r} of the design is 0 in all rows of other sites, so its sums would be this "
+                "site's own; group the level with others, or leave the column out"
+            )

@@ -156,7 +156,7 @@ class Summary(Struct, frozen=True):
         return name, _plain(it.mcfadden if "McFadden" in name else it.deviance_explained)
 
     def _run(self) -> Iterable[tuple[str, Any]]:
-        if self.converged is not None:
+        if self.converged is not None and self.inference.promise is None:
             yield "Converged", "yes" if self.converged else "NO"
         if self.exchanges is not None:
             yield "Exchanges", self.exchanges

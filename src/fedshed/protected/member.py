@@ -100,7 +100,7 @@ class Member:
         with self._lock:
             self._recover()
             if self._over:
-                raise ProtocolError(f"the study is over at this site: {self._over}")
+                raise ProtocolError(f"the study is over at site {self._site.name!r}: {self._over}")
             request = m.read_request(payload)
             if isinstance(request, m.Begin):
                 return encode(self._site.hello(self._journal.secrets()))
@@ -292,7 +292,7 @@ class Member:
     def _end(self, reason: str) -> NoReturn:
         """The study is over at this site, for good."""
         self._over = self._journal.keep_end(reason).reason
-        raise ProtocolError(f"the study is over at this site: {reason}")
+        raise ProtocolError(f"the study is over at site {self._site.name!r}: {reason}")
 
     def _recover(self) -> None:
         """What the site knew before its process ended; every exchange so far is replayed."""
