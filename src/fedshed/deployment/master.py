@@ -20,8 +20,7 @@ from fedshed.deployment.approval import NOT_APPROVED
 from fedshed.deployment.config import StudyFile, read_study
 from fedshed.exchange import Transport
 from fedshed.fitting.conduct import conduct
-from fedshed.fitting.model import Model
-from fedshed.fitting.private import Conducted
+from fedshed.fitting.model import Conducted, Model
 from fedshed.fitting.protected_study import MaskedTables, SumsWatch, hosted_tables, study_of
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import RUN

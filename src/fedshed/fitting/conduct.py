@@ -22,8 +22,8 @@ from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
-from fedshed.fitting.model import Model, Run
-from fedshed.fitting.private import Conducted, conduct_private
+from fedshed.fitting.model import Conducted, Model, Run
+from fedshed.fitting.private import conduct_private
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared

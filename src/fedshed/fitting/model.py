@@ -27,6 +27,7 @@ from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.counts import RowCount
+from fedshed.solve.run import Result
 from fedshed.solve.trace import Trace
 
 COLUMNS = (
@@ -246,3 +247,10 @@ class Model:
         plan = msgspec.structs.replace(self.plan, centres=None, scales=None)
         X = plan.design(frame)
         return np.column_stack([X, np.ones(len(X))]) if plan.intercept else X, plan.offset(frame)
+
+
+class Conducted(Struct, frozen=True):
+    """The model of a study, and the run it comes from."""
+
+    model: Model
+    result: Result

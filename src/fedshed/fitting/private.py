@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.all_sites import AllTables
-from fedshed.fitting.model import Model, Run
+from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference
 from fedshed.inference.result import Promise, Score, numbers, packed
@@ -26,13 +25,6 @@ from fedshed.solve.trace import Trace
 
 log = logging.getLogger("fedshed")
 REASON = "a private fit has a fixed number of steps"
-
-
-class Conducted(Struct, frozen=True):
-    """The model, and the run it comes from."""
-
-    model: Model
-    result: Result
 
 
 def conduct_private(

@@ -18,7 +18,7 @@ from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.all_sites import FEWEST, AllTables, Playing
 from fedshed.fitting.conduct import Fitted, conduct, fit_problem
-from fedshed.fitting.private import Conducted
+from fedshed.fitting.model import Conducted
 from fedshed.fitting.protected_host import ProtectedSite
 from fedshed.fitting.protected_site import ObjectiveRows, Rows, SiteSteps, TableRows
 from fedshed.fitting.stages import PROTOCOL, RUN, Protect, StageSession
