@@ -27,7 +27,16 @@ from fedshed import ConfigError
 from fedshed.cli import app
 from fedshed.deployment import certificates, local
 from fedshed.deployment.certificates import Authority, ending_soon, ends
-from fedshed.deployment.join import MOST_BYTES, Joining, Request, _joined, join, read_request, read_requests
+from fedshed.deployment.join import (
+    IDENTITY,
+    MOST_BYTES,
+    Joining,
+    Request,
+    _joined,
+    join,
+    read_request,
+    read_requests,
+)
 from fedshed.deployment.new import commands, write
 from fedshed.deployment.plan import Deployment
 from fedshed.deployment.renew import renew, warnings
@@ -80,8 +89,11 @@ def asked(folder: Path, sites: tuple[str, ...] = SITES) -> dict[str, Joining]:
 @pytest.mark.parametrize(("engine", "key"), [("flower", "node.key"), ("nvflare", "startup/client.key")])
 def test_a_site_makes_a_key_that_only_its_owner_reads_and_a_request_without_it(tmp_path, engine, key):
     made = join("paris", engine, tmp_path)
-    assert (tmp_path / key).stat().st_mode & 0o077 == 0
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == sorted([Path(key).name, "paris.join"])
+    for private in (key, IDENTITY):
+        assert (tmp_path / private).stat().st_mode & 0o077 == 0
+        assert (tmp_path / private).read_bytes() not in (tmp_path / "paris.join").read_bytes()
+    names = [Path(key).name, IDENTITY, "paris.join"]
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == sorted(names)
     read = read_request(tmp_path / "paris.join", engine)
     assert read.fingerprint == made.fingerprint
     assert b"PRIVATE" not in read.data
