@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import fedshed
 from fedshed._utils.errors import ConfigError
+from fedshed.algorithms import build
 from fedshed.cli import app
 from fedshed.inference import FewSitesWarning
 from fedshed.solve.site_scores import SiteScores
@@ -107,6 +108,16 @@ def test_a_protected_fit_counts_the_bytes_of_masks_and_says_what_is_absent():
     for robust in (False, "HC1"):
         ours, theirs = (np.array(one.summary(robust=robust).table) for one in (model, plain))
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [("fib-shed", "protected mode allows"), (replace(build("newton"), precision=fedshed.Bits(8)), "Exact")],
+)
+def test_an_algorithm_that_cannot_be_played_is_refused_before_anything_is_sent(algorithm, said, monkeypatch):
+    monkeypatch.setattr("fedshed.fitting.conduct.negotiate", lambda *_: pytest.fail("something was sent"))
+    with pytest.raises(ConfigError, match=said):
+        fedshed.fit(tables(), STUDY, algorithm=algorithm)
 
 
 def test_what_a_protected_fit_cannot_have_is_said_before_it_begins():

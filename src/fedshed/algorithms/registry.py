@@ -146,8 +146,10 @@ def configured(
 
 def check_summable(algorithm: Algorithm[Any]) -> None:
     """Refuse an algorithm that needs the answer of each site, where only sums over the sites leave."""
-    if algorithm.summable:
+    if algorithm.summable and not algorithm.lossy:
         return
+    if algorithm.summable:
+        raise ConfigError("protected mode adds exact numbers, so precision must be Exact(); leave it out")
     allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.summable)
     names = [entry.name for entry in ENTRIES if type(entry.algorithm) is type(algorithm)]
     name = next((entry.name for entry in ENTRIES if entry.algorithm == algorithm), None)

@@ -13,13 +13,13 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment.approval import Approval, Peer, Revocation
-from fedshed.fitting.all_sites import FEWEST
 from fedshed.fitting.protected_study import check_sites
 from fedshed.fitting.stages import PROTOCOL
 from fedshed.fitting.terms import Terms, check_points
 from fedshed.inference.result import Robust, RowRobust
 from fedshed.preparation.approved import check_protected
 from fedshed.preparation.study import Study, study_of
+from fedshed.privacy.fixed_point import FEWEST_SITES
 from fedshed.privacy.policy import Policy
 from fedshed.solve import validation as checks
 from fedshed.solve.goal import Goal
@@ -175,8 +175,8 @@ def _check_protected(file: StudyFile) -> None:
         raise ConfigError(f"the key of {wrong[0]} has 64 digits from 0 to f; `fedshed site join` shows it")
     if len(set(file.keys.values())) < len(file.keys):
         raise ConfigError("two sites have the same key; each site makes its own (fedshed site join)")
-    if file.quorum is not None and file.quorum < FEWEST:
-        raise ConfigError(f"quorum of a protected study is at least {FEWEST} sites, not {file.quorum}")
+    if file.quorum is not None and file.quorum < FEWEST_SITES:
+        raise ConfigError(f"quorum of a protected study is at least {FEWEST_SITES} sites, not {file.quorum}")
 
 
 def _goal(file: StudyFile) -> Goal:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import secret_file, write_atomically
 from fedshed.deployment.plan import Deployment
-from fedshed.fitting.all_sites import FEWEST
 from fedshed.fitting.protected_study import check_sites
+from fedshed.privacy.fixed_point import FEWEST_SITES
 
 if TYPE_CHECKING:
     from fedshed.deployment.join import Joining
@@ -126,7 +126,7 @@ def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
     from fedshed.datasets.examples import MEASURED, TARGET
 
     sites, named = (", ".join(f'"{name}"' for name in names) for names in (plan.sites, MEASURED))
-    deadline, fewest = DEADLINE[plan.engine], 1 if keys is None else FEWEST
+    deadline, fewest = DEADLINE[plan.engine], 1 if keys is None else FEWEST_SITES
     faults = FAULTS if keys is None else PROTECTED_FAULTS
     text = STUDY.format(
         sites=sites, target=TARGET, deadline=deadline,

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import Transport
 from fedshed.exchange.group import usable
@@ -39,8 +38,6 @@ from fedshed.protocol.sums import Scaling
 from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage, private_stage
 
-FEWEST = 3  # sites of a protected study: of two, each knows the other's numbers from the sum
-PRIVATE_ALGORITHM = Newton()  # a placeholder: a private fit is a separate conversation
 PREPARATION = -1  # the label of the preparation's exchanges; others have their stage's number
 
 
@@ -48,17 +45,21 @@ class Playing(Struct, frozen=True):
     """The fit that a study has come to: what both ends need to read its messages."""
 
     problem: Problem
-    algorithm: Algorithm[Any]
+    played: Algorithm[Any] | PrivateFit
     plan: DesignPlan | None = None
     contrasts: int = 1
-    private: PrivateFit | None = None  # in place of the algorithm, where the study is private
+
+    @property
+    def private(self) -> PrivateFit | None:
+        """The private fit, where the study is private."""
+        return self.played if isinstance(self.played, PrivateFit) else None
 
     def stage(self, label: int) -> Stage:
         """The conversation of a label."""
-        if self.private is not None:
-            return private_stage(self.private, label)
+        if isinstance(self.played, PrivateFit):
+            return private_stage(self.played, label)
         if label == FIT:
-            return fit_stage(self.algorithm)
+            return fit_stage(self.played)
         if label not in BESIDE_THE_FIT:
             raise ProtocolError(f"no conversation is numbered {label}; do both ends run the same fedshed?")
         return BESIDE_THE_FIT[label]
@@ -101,11 +102,12 @@ class AllTables:
 
     def play_private(self, plan: DesignPlan, problem: Problem, private: PrivateFit) -> Sites:
         """The private fit, of which every answer has noise."""
-        return self.start(Playing(problem, PRIVATE_ALGORITHM, plan, 1, private))
+        return self.start(Playing(problem, private, plan))
 
     def start(self, playing: Playing) -> Sites:
         """The fit of a problem, wherever it comes from."""
-        check_summable(playing.algorithm)
+        if isinstance(playing.played, Algorithm):
+            check_summable(playing.played)
         self.playing = playing
         return _AllSites(self)
 
@@ -113,7 +115,7 @@ class AllTables:
         """A site's link carries the same messages as every other's."""
 
     def curvature(self, cells: Mapping[str, int]) -> None:
-        """Sums over all sites count against the rows of all of them (`fedshed.fitting.protected_site`)."""
+        """Sums over all sites count against the rows of all of them (`fedshed.fitting.protected_host`)."""
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> int | None:
         """Iterations that the approved study allows."""

@@ -19,7 +19,7 @@ from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.lbfgs import Lbfgs
-from fedshed.algorithms.registry import with_one_exchange
+from fedshed.algorithms.registry import build, check_summable, with_one_exchange
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Conducted, Model, Run
@@ -75,6 +75,7 @@ def conduct(
     `fused` asks for costs and update in one exchange where the algorithm would take two: the same iterates.
     """
     _possible_errors(study, errors)
+    _possible_algorithm(study, algorithm)
     with one_thread():  # the same bits on any machine with this BLAS
         with tables.prepare() as transport:
             stateless = transport.stateless
@@ -86,8 +87,6 @@ def conduct(
             for site, each in sorted(ready.items())
         }
         if study.privacy is not None:
-            if algorithm != "auto":
-                raise ConfigError("a private study has a fit of its own; leave algorithm out")
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
         if study.protected and algorithm == "auto":
@@ -132,6 +131,14 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
     if errors is not None and family_of(study.loss).classes == "many":
         raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
+
+
+def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
+    """Refuse an algorithm that a study cannot have, before anything is sent."""
+    if study.privacy is not None and algorithm != "auto":
+        raise ConfigError("a private study has a fit of its own; leave algorithm out")
+    if study.protected and algorithm != "auto":
+        check_summable(build(algorithm) if isinstance(algorithm, str) else algorithm)
 
 
 def fit_problem(

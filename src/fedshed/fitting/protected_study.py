@@ -16,7 +16,7 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.exchange import InProcess, Transport
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic
-from fedshed.fitting.all_sites import FEWEST, AllTables, Playing
+from fedshed.fitting.all_sites import AllTables, Playing
 from fedshed.fitting.conduct import Fitted, conduct, fit_problem
 from fedshed.fitting.model import Conducted
 from fedshed.fitting.protected_host import ProtectedSite
@@ -29,6 +29,7 @@ from fedshed.objectives import LinearModel
 from fedshed.preparation import Study
 from fedshed.preparation.approved import check_protected
 from fedshed.preparation.protocol import preparers_of
+from fedshed.privacy.fixed_point import FEWEST_SITES
 from fedshed.protected.journal import Store
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import encode
@@ -56,10 +57,10 @@ def study_of(terms: Terms, watch: Watch | None = None) -> Callable[[AllTables], 
 
 def check_sites(names: Collection[str]) -> None:
     """ConfigError for too few sites."""
-    if len(names) < FEWEST:
+    if len(names) < FEWEST_SITES:
         raise ConfigError(
-            f"a protected study needs at least {FEWEST} sites, not {len(names)}: of two, each could take "
-            "its own numbers from the sum and read the other's"
+            f"a protected study needs at least {FEWEST_SITES} sites, not {len(names)}: of two, each could "
+            "take its own numbers from the sum and read the other's"
         )
 
 

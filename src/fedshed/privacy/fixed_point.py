@@ -24,6 +24,7 @@ WORD = np.dtype("<u8")
 SIGNED = np.dtype("<i8")
 
 MOST_SITES = 128
+FEWEST_SITES = 3  # of two, each could take its own numbers from the sum and read the other's
 POINT = 64  # bits of fraction of a wide number
 WIDE_RANGE = 125  # |x 2^64| of all sites together stays below 2^125, and so does the noise
 SLIM_RANGE = 62  # |x 2^fraction| of all sites together stays below 2^62

@@ -9,11 +9,9 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.privacy import masks
-from fedshed.privacy.fixed_point import MOST_SITES
+from fedshed.privacy.fixed_point import FEWEST_SITES, MOST_SITES
 from fedshed.protected.messages import Agree, Body, Hello
 from fedshed.protocol.codec import encode
-
-LEAST = 3  # sites of any sum: with two, each would know the other's numbers
 
 
 class Secrets(Struct, frozen=True, array_like=True):
@@ -36,6 +34,15 @@ class Group(Struct, frozen=True):
     key: bytes = b""
 
 
+def check_number(sites: int, least: int) -> None:
+    """ConfigError unless so many sites, of which at least `least` must be there, can add masked numbers."""
+    if not FEWEST_SITES <= least <= sites <= MOST_SITES:
+        raise ConfigError(
+            f"protected mode needs {FEWEST_SITES} to {MOST_SITES} sites, and a minimum between "
+            f"{FEWEST_SITES} and all of them; there are {sites}, and the minimum is {least}"
+        )
+
+
 class Site(Struct, frozen=True):
     """A site as its approval knows it: names and Ed25519 keys of all sites, the study and its run."""
 
@@ -51,11 +58,7 @@ class Site(Struct, frozen=True):
             raise ConfigError(f"site {self.name!r}: its own key is not the one that the roster names for it")
         if len(set(self.pinned.values())) < len(self.pinned):
             raise ConfigError("two sites of the roster have the same key; each needs a different key")
-        if not LEAST <= least <= len(self.pinned) <= MOST_SITES:
-            raise ConfigError(
-                f"protected mode needs {LEAST} to {MOST_SITES} sites, and a minimum between {LEAST} and all "
-                f"of them; the roster has {len(self.pinned)}, and the minimum is {least}"
-            )
+        check_number(len(self.pinned), least)
         if len(self.study) != masks.KEY:
             raise ConfigError(f"a study is named by {masks.KEY} bytes, not {len(self.study)}")
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed._utils.errors import ProtocolError
 from fedshed._utils.names import printable
 from fedshed.exchange.transport import Transport
 from fedshed.privacy import fixed_point as fp
@@ -19,7 +19,7 @@ from fedshed.privacy.addends import Totals
 from fedshed.privacy.linear_tags import PRIMES, added
 from fedshed.protected import messages as m
 from fedshed.protected.journal import Store
-from fedshed.protected.keys import LEAST, first_transcript, next_transcript, request_digest
+from fedshed.protected.keys import check_number, first_transcript, next_transcript, request_digest
 from fedshed.protocol.codec import encode
 
 T = TypeVar("T")
@@ -67,11 +67,7 @@ class MaskedSums:
         attempts: int = m.MOST_ATTEMPTS, patience: int = 20,
     ) -> None:  # fmt: skip
         self._transport, self._names, self._store = transport, tuple(sorted(set(names))), store
-        if not LEAST <= least <= len(self._names) <= fp.MOST_SITES:
-            raise ConfigError(
-                f"protected mode needs {LEAST} to {fp.MOST_SITES} sites, and a minimum between {LEAST} and "
-                f"all of them; there are {len(self._names)}, and the minimum is {least}"
-            )
+        check_number(len(self._names), least)
         self._place, self._least = (study, run), least
         self._attempts, self._patience = min(attempts, m.MOST_ATTEMPTS), patience
         self._roster = self._transcript = b""

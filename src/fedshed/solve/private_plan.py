@@ -23,6 +23,7 @@ from scipy.special import expit
 
 from fedshed._utils.errors import ConfigError
 from fedshed.linalg.arrays import Vector, pack
+from fedshed.privacy.fixed_point import FEWEST_SITES
 from fedshed.privacy.private import Privacy
 from fedshed.privacy.zcdp import epsilon_of, sigma_of
 
@@ -32,7 +33,6 @@ LAST = 4  # gradients at and after the Hessian, of which the estimate is made
 STEPS, FEW_ROWS = 14, 1e5  # gradients, and the rows up to which these are enough
 ROUNDING = 1e-6  # by which sensitivities are enlarged at least, for numbers that are rounded
 UNIT = 2.0**-53  # by which one operation rounds
-FEWEST_SITES = 3
 CURVED, SPREAD = 0.19, 0.5  # assumed by a prediction: mean p(1-p), and the mean of |u|^2 / C^2
 EXCESS = 1.04  # of simulated deviations over those of the formula
 
