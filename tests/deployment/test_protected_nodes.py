@@ -382,8 +382,9 @@ def test_a_private_study_is_charged_once_for_each_run_and_refused_above_the_ceil
     assert sum(entry.rho for entry in all_entries(path)) == pytest.approx(promise.rho)
     assert sum(entry.scalars for entry in all_entries(path) if "Total" in entry.what) == 0
     # another row does not make another budget: the others are still there
-    with (folder / "a" / "table.csv").open("a") as table:
-        table.write("0.1,0.2,0.3,1\n")
+    for site in SITES:
+        with (folder / site / "table.csv").open("a") as table:
+            table.write("0.1,0.2,0.3,1\n")
     again = study(folder, replace(MODEL, l2=1e-6, privacy=promise))
     with pytest.raises(ProtocolError, match="max_epsilon"):
         conduct_study(again, Carrier(approved(folder, again)))
