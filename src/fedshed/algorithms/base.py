@@ -130,6 +130,7 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
 
     partial: ClassVar[bool] = False  # can do without an agent it has a model of
     summable: ClassVar[bool] = False  # the Master needs only sums over the sites, weighted by p_i
+    compare_only: ClassVar[bool] = False  # a rival for comparisons: no study at sites may have it
     state: ClassVar[Any]  # type of the Master's state
 
     @property

@@ -151,10 +151,24 @@ def check_summable(algorithm: Algorithm[Any]) -> None:
     if algorithm.summable:
         raise ConfigError("protected mode adds exact numbers, so precision must be Exact(); leave it out")
     allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.summable)
-    names = [entry.name for entry in ENTRIES if type(entry.algorithm) is type(algorithm)]
-    name = next((entry.name for entry in ENTRIES if entry.algorithm == algorithm), None)
-    called = name or (names[0] if names else type(algorithm).__name__)
-    raise ConfigError(f"{called} needs each site's own answer; protected mode allows {allowed}")
+    raise ConfigError(f"{_called(algorithm)} needs each site's own answer; protected mode allows {allowed}")
+
+
+def check_for_studies(algorithm: Algorithm[Any]) -> None:
+    """Refuse a rival that is here to be compared with, where sites answer about rows of their own."""
+    if algorithm.compare_only:
+        allowed = ", ".join(entry.name for entry in ENTRIES if not entry.algorithm.compare_only)
+        raise ConfigError(
+            f"{_called(algorithm)} is for comparisons (fedshed compare, fedshed.optimize), not for studies; "
+            f'leave algorithm out, or take one of "auto", {allowed}'
+        )
+
+
+def _called(algorithm: Algorithm[Any]) -> str:
+    """The name of an algorithm, or of one like it."""
+    same = [entry.name for entry in ENTRIES if entry.algorithm == algorithm]
+    alike = [entry.name for entry in ENTRIES if type(entry.algorithm) is type(algorithm)]
+    return next(iter(same + alike), type(algorithm).__name__)
 
 
 def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:

@@ -19,7 +19,7 @@ from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.lbfgs import Lbfgs
-from fedshed.algorithms.registry import build, check_summable, with_one_exchange
+from fedshed.algorithms.registry import build, check_for_studies, check_summable, with_one_exchange
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Conducted, Model, Run
@@ -137,8 +137,12 @@ def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
     """Refuse an algorithm that a study cannot have, before anything is sent."""
     if study.privacy is not None and algorithm != "auto":
         raise ConfigError("a private study has a fit of its own; leave algorithm out")
-    if study.protected and algorithm != "auto":
-        check_summable(build(algorithm) if isinstance(algorithm, str) else algorithm)
+    if algorithm == "auto":
+        return
+    chosen = build(algorithm) if isinstance(algorithm, str) else algorithm
+    check_for_studies(chosen)
+    if study.protected:
+        check_summable(chosen)
 
 
 def fit_problem(
