@@ -1,0 +1,86 @@
+"""The command: runs what is missing, then prints or writes tables and figures."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from benchmarks.rivals import figures, page
+from benchmarks.rivals.contenders import ALL, TUNED_ON
+from benchmarks.rivals.page import Medians
+from benchmarks.rivals.problems import CHOSEN, HELD_OUT, TASKS, lower_bound, posed
+from benchmarks.rivals.runs import Cell, Outcome, Store, commit
+
+COMMAND = "python -m benchmarks rivals --write docs"
+TITLES = {"The problems on which constants were chosen": CHOSEN, "The problems that were held out": HELD_OUT}
+
+
+def main() -> None:
+    """All runs, then the page; `--write docs` puts page and figures there."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks rivals")
+    parser.add_argument("name", nargs="*")
+    parser.add_argument("--write", type=Path, metavar="FOLDER")
+    parser.add_argument("--results", type=Path, default=Path("results/rivals"), metavar="FOLDER")
+    asked = parser.parse_args()
+    began, store = time.monotonic(), Store(asked.results)
+    _follow(store, [Cell(p, 0, one.name, setting) for p in TUNED_ON for one in ALL for setting in one.grid])
+    settings = page.tuned(store.known)
+    _follow(
+        store,
+        [
+            Cell(problem, seed, one.name, settings[one.name])
+            for problem in TASKS
+            for one in ALL
+            for seed in page.seeds_of(one, problem)
+        ],
+    )
+    found = page.medians(store.known, settings)
+    bounds = {problem: lower_bound(problem, task.seeds[0]) for problem, task in TASKS.items()}
+    text = written(store.known, settings, found, bounds)
+    print(text)
+    print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
+    if asked.write is not None:
+        (asked.write / "figures/rivals.md").write_text(text)
+        figures.draw(found, bounds, asked.write / "figures")
+
+
+def _follow(store: Store, cells: Iterable[Cell]) -> None:
+    """Run what is missing; a line for each on a terminal or in a log, not in the page."""
+    wanted = list(dict.fromkeys(cells))
+    for count, one in enumerate(store.run(wanted), 1):
+        cell, how = one.cell, "" if one.reached else f"  gap {one.gap:.0e}: {one.why}"
+        print(
+            f"{count:4}/{len(wanted)} {cell.problem:12} {cell.seed} {cell.name:14} {cell.setting:14} "
+            f"{one.exchanges:4} {one.up:8.1f} {one.down:8.1f} {one.cpu:6.1f} s{how}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def written(
+    known: Mapping[Cell, Outcome], settings: Mapping[str, str],
+    found: Mapping[tuple[str, str], Medians], bounds: Mapping[str, float],
+) -> str:  # fmt: skip
+    """The page in Markdown."""
+    dims = {problem: len(posed(problem, task.seeds[0])[1]) for problem, task in TASKS.items()}
+    parts = [
+        f"# Rivals: every run\n\nWritten by `{COMMAND}` at commit {commit()}. A cell is exchanges / KB up / "
+        "KB down per agent until f - f* < 1e-11, every encoded byte counted, rejected steps included; the "
+        "median over the seeds where a contender is run with three. Those that are far from the front are "
+        "run with the first seed only. All have the exchange that brings costs and update together, where "
+        "they search along a line. Where the gap was not reached, the cell says how near it came.",
+    ]
+    for title, tasks in TITLES.items():
+        about = "\n".join(
+            f"- {label}: {task.about}; {task.loss}, l2 = {task.l2:g}, n = {dims[label]}, "
+            f"seeds {', '.join(map(str, task.seeds))}; at least {bounds[label]:.2f} KB up (lower bound)"
+            for label, task in tasks.items()
+        )
+        parts.append(f"## {title}\n\n{about}\n\n{page.table(found, list(tasks))}")
+    parts.append(f"## What was tuned\n\n{page.settings_table(known, settings)}")
+    verdicts = "\n".join(f"- {one}" for one in page.verdicts(found, dims))
+    parts.append(f"## What was asked for\n\n{verdicts}")
+    return "\n\n".join(parts) + "\n"

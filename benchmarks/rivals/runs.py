@@ -1,0 +1,139 @@
+"""The runs: each is one line of a file, so that a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import fedshed
+from benchmarks.rivals.contenders import CONTENDERS
+from benchmarks.rivals.problems import GAP, TASKS, posed
+
+PATIENCE = 90  # seconds of a run, after which it counts as not reached
+WORKERS = 2
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One run: who, with which setting, on which problem."""
+
+    problem: str
+    seed: int
+    name: str
+    setting: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run cost an agent until the gap, or how near it came; `why` where it was not reached."""
+
+    cell: Cell
+    reached: bool
+    gap: float
+    exchanges: int
+    up: float  # KB
+    down: float
+    cpu: float  # seconds
+    why: str = ""
+
+    @property
+    def both(self) -> float:
+        """KB both ways."""
+        return self.up + self.down
+
+
+class _TooLong(Exception):  # noqa: N818 - it is no error
+    """A run took longer than it may."""
+
+
+def measured(cell: Cell) -> Outcome:
+    """The run of a cell; a rival that breaks down has not reached the optimum, and says why."""
+    task, (federation, _, f_star) = TASKS[cell.problem], posed(cell.problem, cell.seed)
+    one, agents = CONTENDERS[cell.name], len(federation.sites)
+    began, rows, why = time.process_time(), list[Any](), ""
+    try:
+        with _limit(PATIENCE):
+            result = fedshed.optimize(
+                federation, loss=task.loss, l2=task.l2, intercept=task.intercept,
+                algorithm=one.algorithm(cell.setting), theta0="null" if task.intercept else None,
+                f_star=f_star, gap_tol=GAP, tol=0.0, max_iterations=one.iterations,
+                watch=lambda progress: rows.extend(progress.rows[len(rows) :]),
+            )  # fmt: skip
+            rows, why = list(result.trace), result.reason
+    except _TooLong:
+        why = f"stopped after {PATIENCE} s"
+    except fedshed.Error as error:
+        why = str(error)
+    row = next((row for row in rows if row.gap < GAP), None)
+    last = row or (rows[-1] if rows else None)
+    cpu = time.process_time() - began
+    if last is None:
+        return Outcome(cell, False, float("inf"), 0, 0.0, 0.0, cpu, why)
+    up, down = (size / agents / 1000 for size in (last.uplink_bytes, last.downlink_bytes))
+    return Outcome(cell, row is not None, last.gap, last.exchanges, up, down, cpu, "" if row else why)
+
+
+class _limit:  # noqa: N801 - reads as a statement
+    """So many seconds for what follows."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGALRM, self._ring)
+        signal.alarm(self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        signal.alarm(0)
+
+    @staticmethod
+    def _ring(number: int, frame: FrameType | None) -> None:
+        raise _TooLong
+
+
+class Store:
+    """Outcomes by cell, kept in a file of lines that belongs to one commit."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / f"{commit()}.jsonl"
+        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        outcomes = [_read(json.loads(line)) for line in lines]
+        self.known = {one.cell: one for one in outcomes}
+
+    def run(self, cells: Iterable[Cell]) -> Iterator[Outcome]:
+        """The outcomes of cells, those that are known first, each new one on disk before it is given."""
+        wanted = sorted(set(cells))
+        yield from (self.known[cell] for cell in wanted if cell in self.known)
+        rest = [cell for cell in wanted if cell not in self.known]
+        os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
+        with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+            for done in as_completed([pool.submit(measured, cell) for cell in rest]):
+                outcome = done.result()
+                with self._file.open("a") as file:
+                    file.write(json.dumps(asdict(outcome)) + "\n")
+                self.known[outcome.cell] = outcome
+                yield outcome
+
+
+def _read(line: dict[str, Any]) -> Outcome:
+    return Outcome(**{**line, "cell": Cell(**line["cell"])})
+
+
+def commit() -> str:
+    """The commit of this checkout, marked where files have changed since."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=7"],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return said.stdout.strip()
