@@ -92,18 +92,19 @@ def wheel() -> None:
         (built,), (source,) = folder.glob("dist/*.whl"), folder.glob("dist/*.tar.gz")
         print(f"{built.name}: {built.stat().st_size:,} bytes; {source.name}: {source.stat().st_size:,} bytes")
         assert built.stat().st_size < MOST_BYTES, f"the wheel has more than {MOST_BYTES:,} bytes"
-        for extras in ("", "data", "data,ui"):
+        run(sys.executable, "-m", "venv", folder / "user")
+        for extras in ("", "data", "data,ui"):  # one after the other, as a user adds them
             _used(folder, built, extras)
-        core = folder / "core/bin"
-        run(core / "python", *PIP, "--no-deps", "--force-reinstall", source)
-        run(core / "fedshed", "doctor", folder=folder)
+        user = folder / "user/bin"
+        run(user / "python", *PIP, "--no-deps", "--force-reinstall", source)
+        run(user / "fedshed", "doctor", folder=folder)
 
 
 def _used(folder: Path, built: Path, extras: str) -> None:
     """Every module imports and every command works with just these extras, or says what it needs."""
-    place = folder / (extras.replace(",", "-") or "core")
-    python = environment(place, f"{built}[{extras}]" if extras else built)
-    fedshed, work = python.parent / "fedshed", folder / f"work-{place.name}"
+    python = folder / "user/bin/python"
+    run(python, *PIP, f"{built}[{extras}]" if extras else built)
+    fedshed, work = python.parent / "fedshed", folder / f"work-{extras.replace(',', '-') or 'core'}"
     work.mkdir()
     installed = extras.split(",") if extras else []
     run(python, "-c", MODULES, *installed, folder=work)
@@ -207,10 +208,10 @@ GATES: dict[str, Callable[[], None]] = {
     "newcomer": newcomer, "wheel": wheel, "lowest": lowest, "pythons": pythons,
 }  # fmt: skip
 # the quick figures of `make quick` are drawn by a test
-STEPS = ("lint", "newcomer", "data", "browser", "docs", "benchopt", "wheel", "lowest", "pythons")
-BESIDE = "engines"  # which mostly waits, and runs beside these:
-OTHERS = ("docs", "benchopt", "wheel")
-INSTALLED = tuple(f".venv/.{extra}" for extra in ("engines", "docs", "benchopt"))  # before, not beside
+STEPS = ("lint", "newcomer", "data", "browser", "docs", "benchopt", "wheel", "lowest")
+# steps that run beside others: the engines mostly wait, and environments are mostly downloaded
+BESIDE = {"engines": ("browser", "docs", "benchopt", "wheel"), "pythons": ("lowest",)}
+INSTALLED = tuple(f".venv/.{extra}" for extra in ("browser", "engines", "docs", "benchopt"))  # not beside
 
 
 def ci() -> None:
@@ -219,17 +220,29 @@ def ci() -> None:
     start = time.monotonic()
     try:
         for step in STEPS:
-            if step == OTHERS[0]:
+            first, last = _beginning(step), _ending(step)
+            if first == "engines":
                 run("make", "--no-print-directory", *INSTALLED)
-                beside = _Beside(BESIDE)
+            if first:
+                beside = _Beside(first)
             took[step] = _step(step)
-            if step == OTHERS[-1]:
-                took[BESIDE] = beside.ended()
+            if last:
+                took[last] = beside.ended()
     finally:
         print("\n=== times")
         for step, seconds in took.items():
             print(f"{step:10} {seconds:6.0f} s")
         print(f"{'in all':10} {time.monotonic() - start:6.0f} s", flush=True)
+
+
+def _beginning(step: str) -> str:
+    """The step that begins with this one, and runs beside it."""
+    return next((other for other, steps in BESIDE.items() if step == steps[0]), "")
+
+
+def _ending(step: str) -> str:
+    """The step that is waited for after this one."""
+    return next((other for other, steps in BESIDE.items() if step == steps[-1]), "")
 
 
 def _step(step: str) -> float:
