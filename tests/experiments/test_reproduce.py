@@ -9,7 +9,10 @@ from calls import call
 from fedshed import ConfigError
 from fedshed.datasets import names as datasets
 from fedshed.experiments import claims, plan, runs, spectra
+from fedshed.experiments import page as page_module
 from fedshed.experiments.draw import draw
+from fedshed.experiments.page import amended
+from fedshed.experiments.page import page as whole_page
 from fedshed.experiments.plan import Problem, Run, load, load_file, names, select
 from fedshed.experiments.reproduce import recorded, reproduce, specs_of
 from fedshed.experiments.runs import Record, Spec, execute, recall
@@ -76,11 +79,39 @@ def test_quick_figures_are_drawn_and_every_claim_is_judged(tmp_path):
     assert len(paths) == len(names())
     for path in paths:
         assert path.read_bytes().startswith(b"#" if path.suffix == ".md" else b"<?xml")
-    page = claims.page(tmp_path / "cache", "figures", quick=True)
+    page = whole_page(tmp_path / "cache", "figures", quick=True)
     verdicts = [line.rsplit("**", 2)[1] for line in page.splitlines() if line.endswith("** |")]
     assert len(verdicts) == len(claims.claims())
     assert set(verdicts) <= {claims.HOLDS, claims.PARTLY, claims.FAILS}
     assert "Quick form" in page
+    check_that_one_experiment_amends_the_page(page, tmp_path / "cache")
+
+
+def check_that_one_experiment_amends_the_page(page, cache):
+    """Its rows and figures are measured now, with the command below the figure; all other lines stay."""
+    old = "| Figure 4 | rho* with eta = 1 beats lambda_{q+1} with eta*, slightly | by hand | **holds** |"
+    lines = [old if line.startswith("| Figure 4 |") else line for line in page.splitlines()]
+    before = "\n".join(line for line in lines if "GN-SHED" not in line) + "\n"
+    after = amended(before, select("gn-shed"), cache, "figures", "this command", quick=True)
+    commands = [line for line in after.splitlines() if "`this command`" in line]
+    assert len(commands) == 2  # below the two figures
+    shown = [line for line in after.splitlines() if line and line not in commands]
+    assert shown == [line for line in lines if line]
+    assert amended(after, (), cache, "figures", "", quick=True) == after
+
+
+def test_a_page_that_is_none_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "some.md").write_text("no such page")
+    for name in ("some.md", "absent.md"):
+        refused = call("reproduce", "gn-shed", "--quick", "--out", tmp_path, "--results", tmp_path / name)
+        assert refused.exit_code == 2
+        assert "is no page of claims" in refused.stderr
+
+
+def test_a_claim_whose_runs_are_missing_says_which(tmp_path):
+    text = f"{page_module._TABLE}{page_module._FIGURES}"
+    with pytest.raises(ConfigError, match="fedshed reproduce rho"):
+        amended(text, ("rho",), tmp_path, "figures", "", quick=True)
 
 
 def test_curves_show_what_was_recorded(tmp_path):

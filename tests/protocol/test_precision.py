@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import fedshed
-from conftest import CASES, federation_for, make_federation, well_conditioned
+from conftest import CASES, POOLED, federation_for, make_federation, well_conditioned
 from fedshed import ConfigError, Federation, Fused
 from fedshed.algorithms import FedNL, Newton, QnShed, build
 from fedshed.algorithms.gradients import GradientAlgorithm
@@ -96,7 +96,7 @@ def test_the_limit_is_the_pooled_optimum_and_convergence_is_on_an_exact_gradient
     )
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c[0] in GRADIENTS], ids="-".join)
+@pytest.mark.parametrize("case", [c for c in POOLED if c[0] in GRADIENTS], ids="-".join)
 def test_with_rounded_gradients_alone_the_limit_is_exact_and_bits_do_not_matter(case):
     name, loss = case
     federation = federation_for(case)

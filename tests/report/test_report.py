@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from fedshed._utils.figure_style import look
 from fedshed._utils.names import printable
+from fedshed.algorithms import ALGORITHMS
 from fedshed.algorithms.base import SiteModel, State
 from fedshed.algorithms.shed_curvature import SharedCurvature
 from fedshed.cli import app
@@ -28,7 +29,7 @@ from fedshed.experiments.sources import of_experiment
 from fedshed.fitting.model import Model
 from fedshed.report import Agent, Recorder, Run, page, payload, write
 from fedshed.report.downsample import MOST_POINTS, TARGETS, spread, thinned
-from fedshed.report.page import distinct, embedded
+from fedshed.report.page import _words, distinct, embedded
 from fedshed.solve.engine import Progress
 from fedshed.solve.trace import Trace
 from reports import EVIL, FIT, STUDY, bumpy, compared, report, rows
@@ -291,3 +292,8 @@ def test_fit_writes_its_model_into_a_report_that_says_how_to_make_it_again(tmp_p
     (tmp_path / "out" / "model.json").unlink()
     assert CliRunner().invoke(app, again).exit_code == 0
     assert Model.load(tmp_path / "out" / "model.json").coefficients == model.coefficients
+
+
+def test_every_algorithm_has_a_look_that_the_page_can_draw():
+    for name in ALGORITHMS:
+        assert set(_words(look(name))) == {"color", "dash", "symbol"}

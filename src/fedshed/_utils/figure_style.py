@@ -52,6 +52,10 @@ LOOKS: dict[str, Look] = {
     "agd": Look(GREY, "+", ":"),
     "heavy-ball": Look(PURPLE, "x", ":"),
     "lbfgs": Look(BLACK, "1", ":"),
+    "dane": Look(BLUE, "P", "-."),
+    "scaffold": Look(GREEN, "2", ":"),
+    "fedavg": Look(VERMILLION, "3", ":"),
+    "fedprox": Look(ORANGE, "4", ":"),
 }
 
 

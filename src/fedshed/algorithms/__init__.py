@@ -3,18 +3,21 @@
 from fedshed.algorithms import channels, renewal
 from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
+from fedshed.algorithms.dane import Dane
 from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
+from fedshed.algorithms.local_steps import FedAvg, FedProx
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
+from fedshed.algorithms.scaffold import Scaffold
 from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
 
 __all__ = [
-    "ALGORITHMS", "Agd", "Budget", "Done", "Entry", "FedNL", "Giant", "GiantDeterminantal", "HeavyBall",
-    "Lbfgs", "Midpoint", "Newton", "NewtonSeldom", "NextEigenvalue", "Pen", "QnShed", "Shed",
-    "ShedAggregate", "as_channel", "build", "channels", "renewal",
+    "ALGORITHMS", "Agd", "Budget", "Dane", "Done", "Entry", "FedAvg", "FedNL", "FedProx", "Giant",
+    "GiantDeterminantal", "HeavyBall", "Lbfgs", "Midpoint", "Newton", "NewtonSeldom", "NextEigenvalue", "Pen",
+    "QnShed", "Scaffold", "Shed", "ShedAggregate", "as_channel", "build", "channels", "renewal",
 ]  # fmt: skip

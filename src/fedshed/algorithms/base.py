@@ -138,6 +138,11 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
         """The losses it is for; None: any convex one."""
         return None
 
+    @property
+    def pooled(self) -> bool:
+        """Whether its limit is the optimum of the pooled rows, however unequal the sites are."""
+        return True
+
     def start(self, problem: Problem, theta: Vector) -> S:
         """The Master's state before the first round (t = 1: docs/paper.md 1): nothing is known."""
         start: S = self.state(t=1, theta=theta, known={})

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Info, State, gradient
-from fedshed.algorithms.gradients import GradientAlgorithm
+from fedshed.algorithms.gradients import GradientAlgorithm, short_ridge
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
@@ -56,8 +56,7 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
     def step(self, problem: Problem, state: State[None]) -> Flow[tuple[State[None], Info]]:
         """Broadcast g, average the local Newton directions, search along them."""
         g = gradient(problem, state)
-        l2 = problem.l2[:1] if np.ptp(problem.l2) == 0 else problem.l2
-        ask = Ask((Solve(state.theta, g, l2),), dict.fromkeys(problem.agents))
+        ask = Ask((Solve(state.theta, g, short_ridge(problem)),), dict.fromkeys(problem.agents))
         replies = yield from self.collect(ask, problem, state)
         direction = -_mean_direction(problem, replies)
         step = yield from self.line_search(self, problem, state, g, direction)

@@ -106,6 +106,11 @@ def with_smoothness(point: Point) -> LocalSmoothness:
     return LocalSmoothness(point.value, point.gradient, float(leading_eigenpairs(point.factor)[0][0]))
 
 
+def short_ridge(problem: Problem) -> Scalars:
+    """l2 as it travels to agents whose local cost has the ridge: one number if all coefficients share it."""
+    return problem.l2[:1] if np.ptp(problem.l2) == 0 else problem.l2
+
+
 def mean_scale(problem: Problem, state: State[Any]) -> Scalars:
     """sum_i p_i scale_i."""
     scales = [problem.p[i] * state.known[i].curvature.values for i in problem.agents]

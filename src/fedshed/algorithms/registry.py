@@ -14,15 +14,18 @@ from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
+from fedshed.algorithms.dane import Dane
 from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchange
+from fedshed.algorithms.local_steps import FedAvg, FedProx
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic
+from fedshed.algorithms.scaffold import Scaffold
 from fedshed.algorithms.shed import Midpoint, Shed
 
 Budget = int | Channel | None
@@ -103,6 +106,12 @@ ENTRIES: tuple[Entry, ...] = (
         "Newton with a packed Hessian only when secants stop paying",
         "ours: docs/protected.md",
     ),
+    Entry("dane", Dane(), "DANE: local minima corrected by the global gradient, constant step", "DANE"),
+    Entry(
+        "scaffold", Scaffold(), "local gradient steps, their drift taken out by control variates", "SCAFFOLD"
+    ),
+    Entry("fedavg", FedAvg(), "average of the sites' models after local gradient steps", "FedAvg"),
+    Entry("fedprox", FedProx(), "fedavg with a proximal term in the local cost", "FedProx"),
 )
 ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]  # what a file may hold

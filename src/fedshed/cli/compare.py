@@ -14,6 +14,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed.cli import complete
 from fedshed.cli.app import app
 from fedshed.cli.show import (
+    NOT_POOLED,
     Json,
     check_file,
     check_folder,
@@ -196,6 +197,7 @@ def _print_summary(comparison: Comparison, every_column: bool) -> None:
     summary = comparison.summary()
     rows = [_row(one) for one in summary]
     stopped = [f"{one.algorithm} stopped: {one.reason}" for one in summary if not one.converged]
+    stopped += [f"{NOT_POOLED}: {name}" for name, one in comparison.algorithms.items() if not one.pooled]
     note = "KB (1000 bytes), vectors sent and Hessians computed are per agent; gap = f - f*"
     if len(comparison.trials) > 1:
         note += "\nmedians over the partitions, with the least and the most"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedshed._utils.errors import DataError
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, print_json, print_rows
+from fedshed.cli.show import NOT_POOLED, Json, print_json, print_rows
 
 if TYPE_CHECKING:
     from fedshed.datasets.loaders import Dataset
@@ -21,11 +21,14 @@ def algorithms(as_json: Json = False) -> None:
         {
             "name": entry.name, "what": entry.about, "losses": ", ".join(entry.algorithm.losses or ("any",)),
             "budget": _budget(entry.algorithm), "source": entry.source,
+            "pooled": entry.algorithm.pooled, "compare_only": entry.algorithm.compare_only,
         }
         for entry in ALGORITHMS.values()
     ]  # fmt: skip
     notes = ["budget: eigenpairs a round; a name with + has a Rayleigh budget"]
-    print_json(rows) if as_json else print_rows(rows, notes, optional=("source", "budget"))
+    notes += _kept_for_comparisons(rows)
+    shown = [{key: row[key] for key in row if key not in ("pooled", "compare_only")} for row in rows]
+    print_json(rows) if as_json else print_rows(shown, notes, optional=("source", "budget"))
 
 
 @app.command()
@@ -38,6 +41,13 @@ def datasets(as_json: Json = False) -> None:
     notes = [f"{row['name']}: {row['how']}" for row in rows if row["how"]]
     shown = [{key: row[key] or "no" for key in (*fields, "found")} for row in rows]
     print_json(rows) if as_json else print_rows(shown, notes, optional=("partition",))
+
+
+def _kept_for_comparisons(rows: list[dict[str, Any]]) -> list[str]:
+    """Which algorithms studies refuse, and which of them do not end at the pooled optimum."""
+    kept = ", ".join(row["name"] for row in rows if row["compare_only"])
+    biased = ", ".join(row["name"] for row in rows if not row["pooled"])
+    return [f"for comparisons only, refused in studies: {kept}", f"{NOT_POOLED}: {biased}"]
 
 
 def _budget(algorithm: Any) -> int | str:

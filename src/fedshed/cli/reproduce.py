@@ -29,7 +29,10 @@ def reproduce(
     file: Annotated[Path | None, option("An experiment of your own, in a TOML file.", "none")] = None,
     quick: Annotated[bool, option("On small embedded data, with few iterations.")] = False,
     out: Annotated[Path, option("Folder for the figures.")] = Path("results/figures"),
-    results: Annotated[Path | None, option("With 'all': write the page of claims here.", "none")] = None,
+    results: Annotated[
+        Path | None,
+        option("Write the page of claims here; but for 'all', only what NAME is about changes.", "none"),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Figures only, no HTML beside them.")
@@ -40,6 +43,7 @@ def reproduce(
     NAME is one of those below, a family of them such as mnist, 'all', or 'list', which says what each is.
     Runs are cached by content, so a call that was stopped goes on where it was.
     """
+    from fedshed.experiments.page import amended, page, page_before
     from fedshed.experiments.plan import load, load_file, names, select
     from fedshed.experiments.reproduce import reproduce as run
     from fedshed.experiments.runs import cache_folder
@@ -49,8 +53,9 @@ def reproduce(
     if name == "list":
         rows = [{"name": one, "paper": load(one).paper, "what": load(one).title} for one in names()]
         return print_rows(rows, [])
-    if results is not None and name != "all":
-        raise ConfigError("--results needs the runs of all experiments: fedshed reproduce all --results FILE")
+    if results is not None and file is not None:
+        raise ConfigError("--results is about the paper's claims; leave it out, or name an experiment")
+    before = page_before(results) if results is not None and name != "all" else ""
     plans = [load_file(file, quick)] if file else [load(one, quick) for one in select(name)]
     check_folder(out)
     source = None if file is None else str(file)
@@ -68,7 +73,11 @@ def reproduce(
     told(paths)
     if results is not None:
         from fedshed._utils.files import write_atomically
-        from fedshed.experiments.claims import page
 
         figures = os.path.relpath(out, results.parent)
-        told([write_atomically(results, page(cache_folder(), figures, quick).encode())])
+        if name == "all":
+            text = page(cache_folder(), figures, quick)
+        else:
+            command = f"fedshed reproduce {name}{' --quick' * quick} --out {out} --results {results}"
+            text = amended(before, select(name), cache_folder(), figures, command, quick)
+        told([write_atomically(results, text.encode())])

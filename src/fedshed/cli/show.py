@@ -17,6 +17,7 @@ import typer
 
 from fedshed._utils.names import printable, printable_lines, safe_json
 
+NOT_POOLED = "on unequal sites the limit is not the pooled optimum (docs/rivals.md)"
 WIDTH = 100  # of a table that goes into a pipe or a file
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 

@@ -10,11 +10,13 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from fedshed.experiments.plan import GAP_OF_A_COUNT, load, names, read
+from fedshed._utils.errors import ConfigError
+from fedshed.experiments.plan import GAP_OF_A_COUNT, load, read
 from fedshed.experiments.reproduce import recorded
 from fedshed.experiments.runs import Record
 from fedshed.experiments.spectra import lyapunov_bound
 
+SIMILAR = 1.25  # times as many rounds, at most
 HOLDS, PARTLY, FAILS = "holds", "holds partly", "does not hold"
 Judgement: TypeAlias = tuple[str, str]  # what was measured, and the verdict
 
@@ -29,7 +31,12 @@ class Evidence:
     def run(self, figure: str, panel: int, name: str) -> Record:
         """One run."""
         if figure not in self._found:
-            self._found[figure] = recorded(load(figure, self._quick), self._folder)
+            try:
+                self._found[figure] = recorded(load(figure, self._quick), self._folder)
+            except KeyError:
+                raise ConfigError(
+                    f"a claim needs the runs of {figure}, too: fedshed reproduce {figure}"
+                ) from None
         records = list(self._found[figure].values())[panel]
         return next(record for record in records if record.name == name)
 
@@ -264,6 +271,33 @@ def _alike(e: Evidence) -> Judgement:
     return "; ".join(parts), _verdict(*facts)
 
 
+def _gn_shed(e: Evidence) -> Judgement:
+    """Similar is at most 1.25 times as many rounds, either way."""
+    facts, parts = [], []
+    for panel, data in enumerate(
+        ("FMNIST 1e-5", "FMNIST 1e-5 i.i.d.", "FMNIST 1e-6", "MNIST 1e-5", "w8a 1e-5")
+    ):
+        rounds = [e.cost("gn-shed", panel, name) for name in ("gn-shed", "fib-shed")]
+        hessians = [e.cost("gn-shed", panel, name, "hessians") for name in ("gn-shed", "fib-shed")]
+        gn, fib = (f"{_n(rounds[k])} / {_n(hessians[k])}" for k in (0, 1))
+        parts.append(f"{data} {gn} against {fib}")
+        facts.append(1 / SIMILAR <= _ratio(*rounds) <= SIMILAR)
+    text = f"rounds / Hessians of GN-SHED (b = 0.7) against Fib-SHED: {'; '.join(parts)}; "
+    return f"{text}similar (at most {SIMILAR} times) in {sum(facts)} of {len(facts)}", _verdict(*facts)
+
+
+def _gn_shed_scan(e: Evidence) -> Judgement:
+    facts, parts = [], []
+    for panel, split in enumerate(("non-i.i.d.", "i.i.d.")):
+        names = [run.name for run in load("gn-shed-scan").panels[panel].runs]
+        rounds = {name: e.cost("gn-shed-scan", panel, name) for name in names}
+        hessians = {name: e.cost("gn-shed-scan", panel, name, "hessians") for name in names}
+        cells = (f"{name} {_n(rounds[name])} / {_n(hessians[name])}" for name in names)
+        parts.append(f"{split}: {', '.join(cells)}")
+        facts.append(rounds["b = 0.7"] <= min(rounds[name] for name in names if name.startswith("b")))
+    return f"rounds / Hessians, {'; '.join(parts)}", _verdict(*facts)
+
+
 def _lbfgs(e: Evidence) -> Judgement:
     facts, parts = [], []
     for figure, panel in (("fmnist-1e-5", 1), ("fmnist-1e-6", 1), ("w8a", 0)):
@@ -294,6 +328,8 @@ JUDGES: dict[str, Callable[[Evidence], Judgement]] = {
     "w8a": _w8a,
     "variants": _variants,
     "alike": _alike,
+    "gn-shed": _gn_shed,
+    "gn-shed-scan": _gn_shed_scan,
     "lbfgs": _lbfgs,
 }
 
@@ -301,31 +337,3 @@ JUDGES: dict[str, Callable[[Evidence], Judgement]] = {
 def claims() -> tuple[Claim, ...]:
     """The claims in the order of the paper (figures/claims.toml)."""
     return msgspec.toml.decode(read("claims.toml"), type=Claims).claims
-
-
-def page(folder: Path, figures: str, quick: bool = False) -> str:
-    """docs/results.md: the claims one by one, then the figures."""
-    evidence = Evidence(folder, quick)
-    warning = "*Quick form, on small embedded data: these numbers are not the paper's.*\n" if quick else ""
-    lines = [
-        read("results.md"),
-        warning,
-        "| | claim | data here | measured | verdict |",
-        "|---|---|---|---|---|",
-    ]
-    for claim in claims():
-        measured, verdict = JUDGES[claim.judge](evidence)
-        source = load(claim.figure).paper
-        lines.append(f"| {source} | {claim.says} | {claim.data} | {measured} | **{verdict}** |")
-    return "\n".join([*lines, "", "## The figures", "", *_figures(figures)]).rstrip() + "\n"
-
-
-def _figures(folder: str) -> list[str]:
-    lines = []
-    for name in names():
-        plan = load(name)
-        if plan.kind == "table":
-            continue
-        lines += [f"### {plan.paper}: {plan.title}", "", f"![{plan.title}]({folder}/{name}.svg)", ""]
-        lines += [plan.note, ""] if plan.note else []
-    return lines

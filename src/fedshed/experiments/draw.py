@@ -28,6 +28,7 @@ AXES = {
 }
 LABELS = {"gap": r"$f(\theta^t) - f(\theta^*)$", "error": r"$\|\theta^t - \theta^*\|$"}
 WIDTH, HEIGHT = 4.6, 3.4  # inches of one panel
+WIDEST = 3  # panels in a row, where rows are free
 
 
 def draw(plan: Plan, records: Records) -> Figure:
@@ -37,10 +38,10 @@ def draw(plan: Plan, records: Records) -> Figure:
 
 def curves(plan: Plan, records: Records) -> Figure:
     """Gap or error: a column for each problem, a row for each cost axis, one look for each algorithm."""
-    figure, grid = _grid(plan, len(plan.x), len(plan.panels))
+    figure, grid = _wrapped(plan) if _wraps(plan) else _grid(plan, len(plan.x), len(plan.panels))
     for column, panel in enumerate(plan.panels):
         for row, x in enumerate(plan.x):
-            ax = grid[row, column]
+            ax = grid.flat[column] if _wraps(plan) else grid[row, column]
             for record, look in zip(records[panel.title], _looks(panel), strict=True):
                 cost, value = record.trace.column(x), values(record, plan.y)
                 ax.plot(cost, value, label=record.name, markevery=0.12, **look.line_options(), **_LINE)
@@ -211,6 +212,19 @@ def _grid(plan: Plan, rows: int, columns: int, width: float = 1.0) -> tuple[Figu
     return figure, figure.subplots(rows, columns, squeeze=False, sharey=plan.kind == "curves")
 
 
+def _wraps(plan: Plan) -> bool:
+    """Whether the panels need more than one row of three, which only one cost axis leaves room for."""
+    return len(plan.x) == 1 and len(plan.panels) > WIDEST
+
+
+def _wrapped(plan: Plan) -> tuple[Figure, Any]:
+    """The panels in rows of three; what is left over of the last row stays empty."""
+    figure, grid = _grid(plan, -(-len(plan.panels) // WIDEST), WIDEST)
+    for ax in grid.flat[len(plan.panels) :]:
+        ax.set_visible(False)
+    return figure, grid
+
+
 def _looks(panel: Panel) -> list[looks.Look]:
     """Each algorithm's own look; runs that only differ by a parameter differ by colour."""
     if all(run.label for run in panel.runs):
@@ -220,6 +234,7 @@ def _looks(panel: Panel) -> list[looks.Look]:
 
 _SERIES = (
     (looks.BLUE, "o"), (looks.ORANGE, "s"), (looks.GREEN, "^"), (looks.PURPLE, "v"), (looks.BLACK, "D", "--"),
+    (looks.VERMILLION, "P", "-."),
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from fedshed.algorithms import build
 from fedshed.algorithms.agd import GRID
 from fedshed.algorithms.from_file import is_in_file, load_algorithm
 from fedshed.algorithms.registry import configured as make_ready
-from fedshed.algorithms.renewal import Periodic
+from fedshed.algorithms.renewal import GradientNorm, Periodic
 from fedshed.experiments.plan import Problem, Run
 from fedshed.experiments.study import as_budget, as_line_search
 from fedshed.protocol.precision import Bits, Exact
@@ -163,6 +163,8 @@ def configured(run: Run, problem: Problem) -> Any:
         algorithm = build(run.algorithm, budget, search, seed=problem.seed)
     if run.renewal_period is not None:
         algorithm = replace(algorithm, renewal=Periodic(run.renewal_period))
+    if run.renewal_b is not None:
+        algorithm = replace(algorithm, renewal=GradientNorm(run.renewal_b))
     own: dict[str, Any] = {"step_size": run.step_size, "rate": run.rate, **dict(run.options)}
     if run.precision is not None:
         own["precision"] = Exact() if run.precision == "exact" else Bits(bits=int(run.precision))

@@ -119,7 +119,7 @@ _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "<": "triangle-left",
     ">": "triangle-right", "p": "pentagon", "*": "star", "D": "diamond", "d": "diamond-tall", "X": "x",
     "P": "cross", "H": "hexagon2", "+": "cross-thin-open", "x": "x-thin-open", "1": "y-down-open",
-    "8": "octagon",
+    "2": "y-up-open", "3": "y-left-open", "4": "y-right-open", "8": "octagon", "h": "hexagon",
 }  # fmt: skip
 
 

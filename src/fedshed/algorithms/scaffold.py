@@ -1,0 +1,74 @@
+"""SCAFFOLD: local steps whose drift is taken out by control variates.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020, Algorithm 1 with option II, every agent in every
+round and whole gradients.  c_i follows from what agent i sends, so the Master keeps it and sends c - c_i,
+which is as long as the c of the paper: agents have nothing to remember, and nothing to forget.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from msgspec import field
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError
+from fedshed.algorithms.base import Info, cost
+from fedshed.algorithms.divergence import diverged
+from fedshed.algorithms.local_steps import LocalState, Shift, _LocalSteps
+from fedshed.linalg.arrays import Vector
+from fedshed.protocol.conversation import AgentId, Problem
+
+HINT = "lower rate or local_steps"
+
+
+class ControlState(LocalState, frozen=True):
+    """The Master's state with the control variate c_i of each agent, and the cost at the start."""
+
+    controls: dict[AgentId, Vector] = field(default_factory=dict)
+    first: float | None = None
+
+
+class Scaffold(_LocalSteps[ControlState], frozen=True, tag=True):
+    """y <- y - s (g_i(y) - c_i + c) at agent i, theta^{t+1} = theta^t + eta (sum_i p_i y_i - theta^t).
+
+    c_i becomes the mean of the gradients that the agent has met on its way, c their mean; they start as g_i
+    at theta^1, which costs nothing.  At the pooled optimum g_i - c_i + c = 0 for every agent: nothing moves.
+    """
+
+    global_rate: float = 1.0
+    state: ClassVar[type[ControlState]] = ControlState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.global_rate < np.inf:
+            raise ConfigError(f"global_rate must be a finite number > 0, not {self.global_rate}")
+
+    def own_part(self, problem: Problem, state: ControlState, i: AgentId) -> Shift | None:
+        """c - c_i; nothing before the first local steps."""
+        if self.step_length(problem, state) == 0:
+            return None
+        c_i = self.controls(problem, state)
+        return Shift(mean_control(problem, c_i) - c_i[i])
+
+    def controls(self, problem: Problem, state: ControlState) -> dict[AgentId, Vector]:
+        """c_i of each agent; at the start its gradient there."""
+        return state.controls or {i: state.known[i].g + problem.l2 * state.theta for i in problem.agents}
+
+    def averaged(self, problem: Problem, state: ControlState, rounds: int) -> tuple[ControlState, Info]:
+        """The step along the mean gradient, and c_i <- c_i - c + the mean that agent i followed."""
+        before, f = self.controls(problem, state), cost(problem, state)
+        c = mean_control(problem, before)
+        after, info = super().averaged(problem, state, rounds)
+        theta = state.theta + self.global_rate * (after.theta - state.theta)
+        controls = {i: before[i] - c + state.followed[i] for i in problem.agents}
+        first = f if state.first is None else state.first
+        after = replace(after, theta=theta, controls=controls, first=first)
+        return after, replace(info, stopped=diverged(f, first, HINT))
+
+
+def mean_control(problem: Problem, controls: dict[AgentId, Vector]) -> Vector:
+    """c = sum_i p_i c_i."""
+    c: Vector = np.sum([problem.p[i] * controls[i] for i in problem.agents], axis=0)
+    return c
