@@ -49,6 +49,8 @@ LOOKS: dict[str, Look] = {
     "giant-det": Look(VERMILLION, "P", "-."),
     "done": Look(GREEN, "d", "-."),
     "fednl": Look(SKY, "H", "-."),
+    "fednl-top-k": Look(BLUE, "H", "-."),
+    "fednl-natural": Look(GREY, "H", "-."),
     "agd": Look(GREY, "+", ":"),
     "heavy-ball": Look(PURPLE, "x", ":"),
     "lbfgs": Look(BLACK, "1", ":"),

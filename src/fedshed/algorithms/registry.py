@@ -14,6 +14,7 @@ from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
+from fedshed.algorithms.compressors import Natural, TopK
 from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
@@ -91,6 +92,18 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("giant-det", GiantDeterminantal(), "GIANT weighted by the determinants", "determinantal averaging"),
     Entry("done", Done(), "GIANT with Richardson iterations for the local solves", "DONE"),
     Entry("fednl", FedNL(), "FedNL-LS: rank-1 corrections of a Hessian sent whole at the start", "FedNL"),
+    Entry(
+        "fednl-top-k",
+        FedNL(compressor=TopK()),
+        "FedNL-LS whose corrections are the n largest entries of the difference",
+        "FedNL",
+    ),
+    Entry(
+        "fednl-natural",
+        FedNL(compressor=Natural()),
+        "FedNL-LS whose corrections are rounded to powers of two, 9 bits an entry",
+        "FedNL, natural compression",
+    ),
     Entry("agd", Agd(), "Nesterov's accelerated gradient with gradient restart", "first order"),
     Entry("heavy-ball", HeavyBall(), "constant step and momentum 0.95, as in GIANT's code", "first order"),
     Entry(
@@ -132,6 +145,9 @@ def configured(
     channel = as_channel(budget) or getattr(algorithm, "channel", None)
     if channel is not None:
         changes["channel"] = _seeded(channel, seed)
+    for part in ("compressor", "sketch"):
+        if hasattr(algorithm, part):
+            changes[part] = _seeded(getattr(algorithm, part), seed)
     if line_search is not None:
         if not isinstance(line_search, FullStep | TwoExchange | Fused) and not callable(line_search):
             raise ConfigError(f"line_search must be TwoExchange(), Fused() or the like, not {line_search!r}")
@@ -189,8 +205,8 @@ def as_channel(budget: Any) -> Channel | None:
 
 
 def _seeded(channel: Any, seed: int) -> Any:
-    """The channel with its draws tied to the run's seed, where it has none of its own."""
-    if isinstance(channel, Rayleigh) and channel.seed is None:
+    """The part with its draws tied to the run's seed, where it draws and has no seed of its own."""
+    if getattr(channel, "seed", seed) is None:
         return replace(channel, seed=seed)
     if isinstance(channel, PerAgent):
         own = {agent: _seeded(one, seed) for agent, one in channel.channels.items()}

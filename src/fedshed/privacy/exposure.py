@@ -43,7 +43,15 @@ RECONSTRUCTED = {(10, 5): 10, (30, 6): 30}
 HIGH, MODERATE = 0.9, 0.3  # the least shares of these levels
 
 _EIGENPAIRS = ("shed-ls", "shed-ls-periodic", "shed-periodic", "fib-shed", "gn-shed", "shed-aggregate")
-_HESSIANS = ("newton", "newton-seldom", "fednl", "pen", "auto")  # or what amounts to them
+_HESSIANS = (
+    "newton",
+    "newton-seldom",
+    "fednl",
+    "fednl-top-k",
+    "fednl-natural",
+    "pen",
+    "auto",
+)  # or what amounts to them
 _GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done")
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "qn-shed"), "eigenpairs"),
