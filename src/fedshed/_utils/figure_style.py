@@ -48,6 +48,7 @@ LOOKS: dict[str, Look] = {
     "giant": Look(ORANGE, "X", "-."),
     "giant-det": Look(VERMILLION, "P", "-."),
     "done": Look(GREEN, "d", "-."),
+    "disco": Look(GREEN, "2", ":"),
     "fednl": Look(SKY, "H", "-."),
     "fednl-top-k": Look(BLUE, "H", "-."),
     "fednl-natural": Look(GREY, "H", "-."),

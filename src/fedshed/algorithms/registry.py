@@ -15,6 +15,7 @@ from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
 from fedshed.algorithms.compressors import Natural, TopK
+from fedshed.algorithms.disco import Disco
 from fedshed.algorithms.fednl import FedNL
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
@@ -103,6 +104,12 @@ ENTRIES: tuple[Entry, ...] = (
         FedNL(compressor=Natural()),
         "FedNL-LS whose corrections are rounded to powers of two, 9 bits an entry",
         "FedNL, natural compression",
+    ),
+    Entry(
+        "disco",
+        Disco(),
+        "Newton steps by distributed conjugate gradients, one Hessian product an exchange",
+        "DiSCO, Algorithms 1 and 2",
     ),
     Entry("agd", Agd(), "Nesterov's accelerated gradient with gradient restart", "first order"),
     Entry("heavy-ball", HeavyBall(), "constant step and momentum 0.95, as in GIANT's code", "first order"),

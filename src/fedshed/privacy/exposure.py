@@ -52,7 +52,7 @@ _HESSIANS = (
     "pen",
     "auto",
 )  # or what amounts to them
-_GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done")
+_GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done", "disco")
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "qn-shed"), "eigenpairs"),
     **dict.fromkeys(_GRADIENTS, "gradients"),
