@@ -49,6 +49,7 @@ LOOKS: dict[str, Look] = {
     "giant-det": Look(VERMILLION, "P", "-."),
     "done": Look(GREEN, "d", "-."),
     "disco": Look(GREEN, "2", ":"),
+    "fedns": Look(VERMILLION, "3", ":"),
     "fednl": Look(SKY, "H", "-."),
     "fednl-top-k": Look(BLUE, "H", "-."),
     "fednl-natural": Look(GREY, "H", "-."),

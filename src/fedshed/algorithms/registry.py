@@ -17,6 +17,7 @@ from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
 from fedshed.algorithms.compressors import Natural, TopK
 from fedshed.algorithms.disco import Disco
 from fedshed.algorithms.fednl import FedNL
+from fedshed.algorithms.fedns import FedNS
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchange
@@ -104,6 +105,12 @@ ENTRIES: tuple[Entry, ...] = (
         FedNL(compressor=Natural()),
         "FedNL-LS whose corrections are rounded to powers of two, 9 bits an entry",
         "FedNL, natural compression",
+    ),
+    Entry(
+        "fedns",
+        FedNS(),
+        "Newton with n/2 random combinations of the rows of each Hessian's square root",
+        "FedNS, Algorithm 1",
     ),
     Entry(
         "disco",
