@@ -34,7 +34,12 @@ def names_of(*kinds: type) -> list[str]:
     return [name for name, entry in fedshed.ALGORITHMS.items() if isinstance(entry.algorithm, kinds)]
 
 
-CODED = ("fednl-top-k", "fednl-natural")  # code what they send of Hessians themselves
+CODED = (
+    "fednl-top-k",
+    "fednl-natural",
+    "q-shed",
+    "q-shed-equal",
+)  # code Hessians themselves
 MATRICES = [name for name in names_of(Shed, Newton, FedNL) if name not in CODED]  # rounded too
 GRADIENTS = names_of(GradientAlgorithm)  # others, such as pen, code their messages themselves
 

@@ -38,6 +38,8 @@ LOOKS: dict[str, Look] = {
     "shed-periodic": Look(GREEN, "^"),
     "shed-ls": Look(SKY, "<"),
     "shed-ls-periodic": Look(ORANGE, ">"),
+    "q-shed": Look(VERMILLION, "p", "--"),
+    "q-shed-equal": Look(GREY, "p", "--"),
     "qn-shed": Look(ORANGE, "p"),
     "pen": Look(GREEN, "*"),
     "auto": Look(GREY, "*"),

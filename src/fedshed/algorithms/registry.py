@@ -24,6 +24,8 @@ from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchan
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
+from fedshed.algorithms.q_shed import QShed
+from fedshed.algorithms.q_shed_coding import EqualBits
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic
 from fedshed.algorithms.shed import Midpoint, Shed
@@ -72,6 +74,18 @@ ENTRIES: tuple[Entry, ...] = (
         Shed(renewal=EveryRound(), channel=Rayleigh()),
         "first eigenpairs of a new Hessian every round, never extended",
         "Section 6",
+    ),
+    Entry(
+        "q-shed",
+        QShed(),
+        "fib-shed in few bits: eigenvectors that later rounds refine",
+        "Q-SHED; the allocation of bits is ours",
+    ),
+    Entry(
+        "q-shed-equal",
+        QShed(allocation=EqualBits()),
+        "fib-shed in few bits: every eigenvector in as many as the others",
+        "Q-SHED's naive variant",
     ),
     Entry(
         "qn-shed",

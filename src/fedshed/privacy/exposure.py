@@ -54,7 +54,7 @@ _HESSIANS = (
 )  # or what amounts to them
 _GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done", "disco")
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "qn-shed"), "eigenpairs"),
+    **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "q-shed", "q-shed-equal", "qn-shed"), "eigenpairs"),
     **dict.fromkeys(_GRADIENTS, "gradients"),
     **dict.fromkeys(_HESSIANS, "whole Hessians"),
 }
