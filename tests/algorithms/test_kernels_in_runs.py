@@ -20,7 +20,12 @@ from fedshed.objectives import local_objectives
 from fedshed.protocol.precision import Exact
 
 SHEDS = [name for name, entry in fedshed.ALGORITHMS.items() if isinstance(entry.algorithm, Shed)]
-LOGISTIC = [name for name in SHEDS if fedshed.ALGORITHMS[name].algorithm.losses is None]
+# Another basis of an eigenspace rounds to other bits: q-shed has its own tests.
+LOGISTIC = [
+    name
+    for name in SHEDS
+    if fedshed.ALGORITHMS[name].algorithm.losses is None and not name.startswith("q-shed")
+]
 
 
 def few_columns():

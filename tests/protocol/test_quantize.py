@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedshed import CodecError
 from fedshed.algorithms import FedNL, Newton, QnShed
-from fedshed.algorithms.fednl import Correction
+from fedshed.algorithms.compressors import Correction
 from fedshed.algorithms.qn_shed import LocalWhole
 from fedshed.linalg.arrays import pack
 from fedshed.protocol import quantize

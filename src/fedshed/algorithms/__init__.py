@@ -1,6 +1,6 @@
 """The algorithms, and the parts they are made of: renewals, channels, line searches."""
 
-from fedshed.algorithms import channels, renewal
+from fedshed.algorithms import channels, compressors, renewal
 from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.dane import Dane
@@ -19,5 +19,6 @@ from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
 __all__ = [
     "ALGORITHMS", "Agd", "Budget", "Dane", "Done", "Entry", "FedAvg", "FedNL", "FedProx", "Giant",
     "GiantDeterminantal", "HeavyBall", "Lbfgs", "Midpoint", "Newton", "NewtonSeldom", "NextEigenvalue", "Pen",
-    "QnShed", "Scaffold", "Shed", "ShedAggregate", "as_channel", "build", "channels", "renewal",
+    "QnShed", "Scaffold", "Shed", "ShedAggregate", "as_channel", "build", "channels", "compressors",
+    "renewal",
 ]  # fmt: skip

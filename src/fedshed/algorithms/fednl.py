@@ -1,7 +1,7 @@
 """FedNL-LS: the Master learns each agent's Hessian by compressed differences.
 
-Safaryan, Islamov, Qian, Richtarik, ICML 2022, Algorithm 3, with the best rank-d part as the compressor,
-learning rate 1, and the full initial Hessian (docs/paper.md 16).
+Safaryan, Islamov, Qian, Richtarik, ICML 2022, Algorithm 3, with the full initial Hessian (docs/paper.md 16).
+The compressor is a part (`compressors`): the best rank-d approximation, the largest entries or powers of two.
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
+from fedshed.algorithms.compressors import (
+    LOST,
+    CodedCorrection,
+    Compressor,
+    Correction,
+    Draw,
+    RankR,
+    unreadable,
+)
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.algorithms.newton import PackedHessian
 from fedshed.linalg import DensePlusRidge
-from fedshed.linalg.arrays import Gradient, Matrix, Packed, Scalars, Vector, pack, unpack
+from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.protocol.conversation import (
     Agent,
@@ -27,7 +36,7 @@ from fedshed.protocol.conversation import (
     Replies,
     unlike,
 )
-from fedshed.protocol.limits import Count, Version
+from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
 
@@ -38,40 +47,40 @@ class Learnt(Message, frozen=True):
     matrix: Packed | None
 
 
-class Correction(Message, frozen=True):
-    """f^(i), g^(i) and the leading part sum_j values_j v_j v_j' of the Hessian minus what was learnt."""
-
-    loss: float
-    gradient: Gradient
-    version: Version  # what the difference was taken from; -1: the agent lost its matrix
-    values: Scalars
-    vectors: Matrix
-
-
 class Estimate(PackedHessian, frozen=True, kw_only=True):
     """One agent's Hessian as learnt up to `version`, and the correction to follow: the same on both sides."""
 
     version: int
-    values: Scalars
-    vectors: Matrix
+    change: Packed | None = None
     lost: bool = False
 
     def corrected_hessian(self, rate: float) -> Estimate:
         """With the correction applied: version + 1."""
-        n = self.vectors.shape[1]
-        packed = self.packed + pack((rate * self.vectors.T * self.values) @ self.vectors)
-        return replace(_unchanged(self.version + 1, packed, n), lost=self.lost)
+        packed = self.packed if self.change is None else self.packed + rate * self.change
+        return Estimate(packed=packed, version=self.version + 1, lost=self.lost)
 
 
 class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
     """theta^{t+1} = theta^t - eta_t [H^t]^-1 g_t, H^{t+1} = H^t + rate sum_i p_i C(H_i(theta^t) - H_i^t)."""
 
     channel: Channel = Constant(1)  # the rank of the compressor
-    rate: float = 1.0
+    compressor: Compressor = RankR()
+    rate: float | None = None  # None: as the theory says for the compressor
     line_search: LineSearch = TwoExchange()
-    messages: ClassVar[tuple[type[Message], ...]] = (Update, Learnt, LocalHessian, Correction)
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        Update,
+        Learnt,
+        LocalHessian,
+        Correction,
+        CodedCorrection,
+    )
     state = State[Estimate]
     cache = Estimate
+
+    @property
+    def learning_rate(self) -> float:
+        """How much of a correction is applied."""
+        return self.compressor.rate if self.rate is None else self.rate
 
     def ask(self, problem: Problem, state: State[Estimate]) -> Ask:
         """f_i, g_i and a correction of H_i; from the start the whole of H_i."""
@@ -107,82 +116,65 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         if i not in state.known:
             return None
         estimate = state.known[i].curvature
-        new = estimate.corrected_hessian(self.rate)
+        new = estimate.corrected_hessian(self.learning_rate)
         return Learnt(new.version, new.packed if problem.stateless or estimate.lost else None)
 
-    def _estimate(self, old: Estimate | None, local: LocalHessian | Correction) -> Estimate:
+    def _estimate(self, old: Estimate | None, local: Any) -> Estimate:
         if isinstance(local, LocalHessian):
-            return _unchanged(0, local.hessian, len(local.gradient))
+            return Estimate(packed=local.hessian, version=0)
         assert old is not None  # the first answer is a Hessian: see `refusal`
-        new = old.corrected_hessian(self.rate)
+        new = old.corrected_hessian(self.learning_rate)
         if local.version != new.version:
             return replace(new, lost=True)
-        return replace(new, values=local.values, vectors=local.vectors, lost=False)
+        return replace(new, change=self.compressor.change(local), lost=False)
 
     def refusal(self, problem: Problem, part: Update, own_part: Learnt | None, answer: Any) -> str | None:
         """First a Hessian, then corrections of the version asked for (-1: the agent lost it)."""
         if own_part is None:
             return unlike(answer, LocalHessian)
-        if isinstance(answer, Correction) and answer.version not in (own_part.version, -1):
+        if why := unlike(answer, self.compressor.message):
+            return why
+        if answer.version not in (own_part.version, LOST):
             return f"it corrects version {answer.version}; asked for was {own_part.version}"
-        return unlike(answer, Correction)
+        return unreadable(self.compressor, answer)
 
-    def sent(self, cache: Estimate | None, answer: Message) -> Estimate | None:
+    def sent(self, cache: Estimate | None, answer: Any) -> Estimate | None:
         """The correction as the Master sees it is the one that both sides apply."""
         if cache is not None and isinstance(answer, LocalHessian):
             return replace(cache, packed=answer.hessian)
-        if cache is not None and isinstance(answer, Correction) and answer.version == cache.version:
-            return replace(cache, values=answer.values, vectors=answer.vectors)
+        corrects = isinstance(answer, self.compressor.message)
+        if cache is not None and corrects and answer.version == cache.version:
+            return replace(cache, change=self.compressor.change(answer))
         return cache
 
     def respond(
         self, agent: Agent, cache: Estimate | None, part: Update, own_part: Learnt | None
     ) -> tuple[Estimate | None, Message]:
-        """The whole Hessian at the start; then the leading part of its difference to what was learnt."""
+        """The whole Hessian at the start; then the compressed difference to what was learnt."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
         H, n = gram(point.factor), agent.objective.dim
         if own_part is None:
             packed = pack(H)
-            return _unchanged(0, packed, n), LocalHessian(point.value, point.gradient, packed)
-        estimate = _agreed(cache, own_part, self.rate, n)
+            return Estimate(packed=packed, version=0), LocalHessian(point.value, point.gradient, packed)
+        estimate = _agreed(cache, own_part, self.learning_rate)
         if estimate is None:
-            return cache, Correction(point.value, point.gradient, -1, np.zeros(0), np.zeros((0, n)))
+            return cache, self.compressor.lost(point)
         rank = self.channel.eigenpairs(part.t, agent.name, pair_bytes=8 * (n + 1))
-        values, vectors = leading_part(H - unpack(estimate.packed, n), rank)
-        estimate = replace(estimate, values=values, vectors=vectors)
-        return estimate, Correction(point.value, point.gradient, estimate.version, values, vectors)
+        draw = Draw(agent.name, part.t, rank)
+        answer = self.compressor.corrected(point, estimate.version, H - unpack(estimate.packed, n), draw)
+        return replace(estimate, change=self.compressor.change(answer)), answer
 
 
-def _unchanged(version: int, packed: Packed, n: int) -> Estimate:
-    """A matrix without a correction to follow."""
-    return Estimate(packed=packed, version=version, values=np.zeros(0), vectors=np.zeros((0, n)))
-
-
-def _agreed(cache: Estimate | None, own_part: Learnt, rate: float, n: int) -> Estimate | None:
+def _agreed(cache: Estimate | None, own_part: Learnt, rate: float) -> Estimate | None:
     """The agent's copy at the Master's version: as it is, with the last correction, or as sent; else None."""
     if cache is not None and cache.version == own_part.version:
         return cache
     if cache is not None and cache.version + 1 == own_part.version:
         return cache.corrected_hessian(rate)
     if own_part.matrix is not None:
-        return _unchanged(own_part.version, own_part.matrix, n)
+        return Estimate(packed=own_part.matrix, version=own_part.version)
     return None
-
-
-def leading_part(A: Matrix, rank: int) -> tuple[Vector, Matrix]:
-    """The best rank-d approximation of a symmetric matrix: its eigenpairs of largest magnitude."""
-    n = len(A)
-    if rank == 0 or not A.any():
-        return np.zeros(0), np.zeros((0, n))
-    if n < 20 or rank > n // 8:
-        values, columns = np.linalg.eigh(A)
-    else:
-        from scipy.sparse.linalg import eigsh
-
-        values, columns = eigsh(A, k=rank, which="LM", v0=A @ np.ones(n), tol=1e-10)
-    order = np.argsort(-np.abs(values), kind="stable")[:rank]
-    return values[order], np.ascontiguousarray(columns.T[order])
 
 
 def _projected_solve(H: Matrix, problem: Problem, g: Vector) -> Vector:

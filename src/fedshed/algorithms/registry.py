@@ -14,8 +14,11 @@ from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
+from fedshed.algorithms.compressors import Natural, TopK
 from fedshed.algorithms.dane import Dane
+from fedshed.algorithms.disco import Disco
 from fedshed.algorithms.fednl import FedNL
+from fedshed.algorithms.fedns import FedNS
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchange
@@ -23,6 +26,8 @@ from fedshed.algorithms.local_steps import FedAvg, FedProx
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
+from fedshed.algorithms.q_shed import QShed
+from fedshed.algorithms.q_shed_coding import EqualBits
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic
 from fedshed.algorithms.scaffold import Scaffold
@@ -74,6 +79,18 @@ ENTRIES: tuple[Entry, ...] = (
         "Section 6",
     ),
     Entry(
+        "q-shed",
+        QShed(),
+        "fib-shed in few bits: eigenvectors that later rounds refine",
+        "Q-SHED; the allocation of bits is ours",
+    ),
+    Entry(
+        "q-shed-equal",
+        QShed(allocation=EqualBits()),
+        "fib-shed in few bits: every eigenvector in as many as the others",
+        "Q-SHED's naive variant",
+    ),
+    Entry(
         "qn-shed",
         QnShed(),
         "SHED with secants, coded eigenpairs, one exchange an iteration",
@@ -94,6 +111,30 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("giant-det", GiantDeterminantal(), "GIANT weighted by the determinants", "determinantal averaging"),
     Entry("done", Done(), "GIANT with Richardson iterations for the local solves", "DONE"),
     Entry("fednl", FedNL(), "FedNL-LS: rank-1 corrections of a Hessian sent whole at the start", "FedNL"),
+    Entry(
+        "fednl-top-k",
+        FedNL(compressor=TopK()),
+        "FedNL-LS whose corrections are the n largest entries of the difference",
+        "FedNL",
+    ),
+    Entry(
+        "fednl-natural",
+        FedNL(compressor=Natural()),
+        "FedNL-LS whose corrections are rounded to powers of two, 9 bits an entry",
+        "FedNL, natural compression",
+    ),
+    Entry(
+        "fedns",
+        FedNS(),
+        "Newton with n/2 random combinations of the rows of each Hessian's square root",
+        "FedNS, Algorithm 1",
+    ),
+    Entry(
+        "disco",
+        Disco(),
+        "Newton steps by distributed conjugate gradients, one Hessian product an exchange",
+        "DiSCO, Algorithms 1 and 2",
+    ),
     Entry("agd", Agd(), "Nesterov's accelerated gradient with gradient restart", "first order"),
     Entry("heavy-ball", HeavyBall(), "constant step and momentum 0.95, as in GIANT's code", "first order"),
     Entry(
@@ -141,6 +182,9 @@ def configured(
     channel = as_channel(budget) or getattr(algorithm, "channel", None)
     if channel is not None:
         changes["channel"] = _seeded(channel, seed)
+    for part in ("compressor", "sketch"):
+        if hasattr(algorithm, part):
+            changes[part] = _seeded(getattr(algorithm, part), seed)
     if line_search is not None:
         if not isinstance(line_search, FullStep | TwoExchange | Fused) and not callable(line_search):
             raise ConfigError(f"line_search must be TwoExchange(), Fused() or the like, not {line_search!r}")
@@ -198,8 +242,8 @@ def as_channel(budget: Any) -> Channel | None:
 
 
 def _seeded(channel: Any, seed: int) -> Any:
-    """The channel with its draws tied to the run's seed, where it has none of its own."""
-    if isinstance(channel, Rayleigh) and channel.seed is None:
+    """The part with its draws tied to the run's seed, where it draws and has no seed of its own."""
+    if getattr(channel, "seed", seed) is None:
         return replace(channel, seed=seed)
     if isinstance(channel, PerAgent):
         own = {agent: _seeded(one, seed) for agent, one in channel.channels.items()}

@@ -107,7 +107,7 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
             share, old = self._share(problem, state, i), known.get(i)
             if i in replies:
                 local = replies[i][0]
-                held = held_after(old.curvature if old else None, share, self.pairs_of(i, local), state)
+                held = self.taken(old.curvature if old else None, share, self.pairs_of(i, local), state)
                 known[i] = SiteModel(state.theta, local.loss, local.gradient, held)
             elif old and share.k == state.t:
                 known[i] = replace(old, curvature=replace(old.curvature, owed=True))
@@ -157,6 +157,10 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
     def due(self, problem: Problem, state: State[SharedCurvature], i: AgentId, held: SharedCurvature) -> bool:
         """Is t in I_i?"""
         return self.renewal(History(state.t, problem.n, state.norms, held.k), i)
+
+    def taken(self, old: Any, share: Any, pairs: Any, state: State[SharedCurvature]) -> SharedCurvature:
+        """The Master's copy after a reply to `share`."""
+        return held_after(old, share, pairs, state)
 
     def pairs_of(self, i: AgentId, local: Any) -> Eigenpairs | None:
         """The eigenpairs of an answer."""

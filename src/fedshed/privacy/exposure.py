@@ -43,11 +43,12 @@ RECONSTRUCTED = {(10, 5): 10, (30, 6): 30}
 HIGH, MODERATE = 0.9, 0.3  # the least shares of these levels
 
 _EIGENPAIRS = ("shed-ls", "shed-ls-periodic", "shed-periodic", "fib-shed", "gn-shed", "shed-aggregate")
-_HESSIANS = ("newton", "newton-seldom", "fednl", "pen", "auto")  # or what amounts to them
+# or what amounts to them
+_HESSIANS = ("newton", "newton-seldom", "fednl", "fednl-top-k", "fednl-natural", "pen", "auto")
 _LOCAL_STEPS = ("fedavg", "fedprox", "scaffold")  # two vectors a round
-_GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done", "dane", *_LOCAL_STEPS)
+_GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done", "disco", "dane", *_LOCAL_STEPS)
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "qn-shed"), "eigenpairs"),
+    **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "q-shed", "q-shed-equal", "qn-shed"), "eigenpairs"),
     **dict.fromkeys(_GRADIENTS, "gradients"),
     **dict.fromkeys(_HESSIANS, "whole Hessians"),
 }
