@@ -52,6 +52,7 @@ LOOKS: dict[str, Look] = {
     "agd": Look(GREY, "+", ":"),
     "heavy-ball": Look(PURPLE, "x", ":"),
     "lbfgs": Look(BLACK, "1", ":"),
+    "lbfgs-coded": Look(BLUE, "1", ":"),
 }
 
 

@@ -44,7 +44,7 @@ HIGH, MODERATE = 0.9, 0.3  # the least shares of these levels
 
 _EIGENPAIRS = ("shed-ls", "shed-ls-periodic", "shed-periodic", "fib-shed", "gn-shed", "shed-aggregate")
 _HESSIANS = ("newton", "newton-seldom", "fednl", "pen", "auto")  # or what amounts to them
-_GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done")
+_GRADIENTS = ("lbfgs", "lbfgs-coded", "agd", "heavy-ball", "giant", "giant-det", "done")
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "qn-shed"), "eigenpairs"),
     **dict.fromkeys(_GRADIENTS, "gradients"),
