@@ -34,7 +34,7 @@ class LbfgsState(State[Scale | None], frozen=True):
     s: Matrix | None = None
     y: Matrix | None = None
     last: tuple[Vector, Vector] | None = None  # theta and g of the last step
-    frame: bytes = b""  # over coded links: see `linked`
+    frame: bytes = b""  # this and what follows over coded links only: see `Linked`
     move: bytes = b""
     lost: tuple[AgentId, ...] = ()
 

@@ -28,14 +28,6 @@ LINK_MESSAGES: tuple[type[Message], ...] = (Begin, Here, Along, Whole, Own, Firs
 FINER = 2**-0.25  # between two steps that are tried for a direction
 
 
-class LinkState(Struct, frozen=True):
-    """What a Master's state holds besides: the units, the coded direction of this step, who may have lost."""
-
-    frame: bytes = b""
-    move: bytes = b""
-    lost: tuple[AgentId, ...] = ()
-
-
 class Held(Struct, frozen=True):
     """What an agent holds: the point with its last search, and its gradient as the Master knows it.
 
@@ -56,7 +48,11 @@ S = TypeVar("S", bound=State[Any])
 
 
 class Linked(Algorithm[S], Generic[S], frozen=True):
-    """Speaks over coded links where `linked` says so; else as its messages are."""
+    """Speaks over coded links where `linked` says so; else as its messages are.
+
+    Its state has the units as `frame`, the coded direction of this step as `move`, and as `lost` the agents
+    that are sent everything with the next request; `last` is theta and g of the last step.
+    """
 
     cache: ClassVar[Any] = Held
 
@@ -132,14 +128,10 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         while asked:
             each = {i: self._own(state, i, asked[i], i in whole) for i in asked}
             answers = yield Ask(parts, each, needed & each.keys())
-            forgot = tuple(i for i, answer in answers.items() if isinstance(answer[0], Forgot))
-            replies |= {
-                i: [
-                    self._put_together(problem, state, i, *pair) for pair in zip(ask.parts, said, strict=True)
-                ]
-                for i, said in answers.items()
-                if i not in forgot
-            }
+            forgot = tuple(i for i, said in answers.items() if any(isinstance(a, Forgot) for a in said))
+            for i in answers.keys() - set(forgot):
+                pairs = zip(ask.parts, answers[i], strict=True)
+                replies[i] = [self._put_together(problem, state, i, *pair) for pair in pairs]
             asked, whole = {i: asked[i] for i in forgot}, forgot
         return {i: replies[i] for i in sorted(replies)}
 
@@ -189,8 +181,9 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             return "it forgot what was sent with the request" if whole else None
         if isinstance(part, Begin):
             return unlike(answer, First) or _undecodable(answer, problem.n)
-        if isinstance(own_part, Own):
-            own_part = own_part.part
+        if isinstance(answer, LINK_MESSAGES):
+            return f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
+        own_part = own_part.part if isinstance(own_part, Own) else own_part
         return super().refusal(problem, part, own_part, answer)
 
     # --- at an agent -----------------------------------------------------------------------------
@@ -227,9 +220,9 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         if not part.accuracy:
             return replace(cache, units=None), answer
         units = self._units(cache.frame, agent.objective.dim)
-        return replace(cache, units=units), replace(
-            answer, gradient=_what_is_new(answer, cache.before, units)
-        )
+        change = answer.gradient if cache.before is None else answer.gradient - cache.before
+        answer = replace(answer, gradient=change if units is None else change / units)
+        return replace(cache, units=units), answer
 
     def answered(self, agent: Agent, held: Held, part: Any, own_part: Any) -> tuple[Held, Any]:
         """The plain answer of an agent that knows the units."""
@@ -256,7 +249,7 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
 
 
 def coarsest_step(x: Vector, within: Callable[[Vector], bool]) -> float:
-    """The coarsest step, from twice the root mean square down, whose rounding of x is within; 0 if none is."""
+    """The coarsest step, from twice the root mean square down, whose rounding of x is within; 0 if none."""
     step = 2 * float(np.sqrt(np.mean(np.square(x))))
     for _ in range(120):
         sent = float(np.float32(step))
@@ -286,11 +279,6 @@ def _points(held: Held) -> list[Vector]:
     if held.direction is None or held.etas is None:
         return [held.theta]
     return [held.theta, *(held.theta + float(eta) * held.direction for eta in held.etas)]
-
-
-def _what_is_new(answer: Any, reference: Vector | None, units: Vector | None) -> Vector:
-    change: Vector = answer.gradient if reference is None else answer.gradient - reference
-    return change if units is None else change / units
 
 
 def _undecodable(first: First, n: int) -> str | None:

@@ -205,9 +205,8 @@ def step_sizes_of(part: Along) -> Scalars:
 
 def search_from(theta: Vector, part: Along, frame: bytes) -> Search:
     """The search that a coded one stands for."""
-    return Search(
-        theta, decode_direction(part.direction, frame, len(theta)), step_sizes_of(part), part.slopes
-    )
+    direction = decode_direction(part.direction, frame, len(theta))
+    return Search(theta, direction, step_sizes_of(part), part.slopes)
 
 
 def coded_parts(parts: tuple[Message, ...], direction: bytes, frame: bytes, new: bool) -> tuple[Message, ...]:
