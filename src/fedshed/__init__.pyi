@@ -66,6 +66,7 @@ from .fitting.process_sites import ProcessSites as ProcessSites
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy
 from .protocol.precision import Bits as Bits
+from .protocol.precision import Differences as Differences
 from .protocol.precision import EntropyCoded as EntropyCoded
 from .protocol.precision import Exact as Exact
 from .solve.optimize import optimize as optimize

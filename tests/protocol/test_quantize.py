@@ -462,7 +462,7 @@ def test_a_stream_of_four_bytes_allocates_no_more_than_its_alphabet():
 @pytest.mark.parametrize("tail", [0, 57, 100, 131, 255])
 def test_the_model_is_made_of_operations_that_round_alike_everywhere(tail):
     """Products and sums one after the other, as a loop of Python's floats has them: no powers."""
-    more = quantize._power_of_two(tail - 100, 11)
+    more = quantize.power_of_two(tail - 100, 11)
     assert more == pytest.approx(2 ** ((tail - 100) / 11), rel=1e-15)
     ratio, power, total = more / (1 + more), 1.0, 0.0
     for weight, summed in zip(*quantize._geometric(tail), strict=True):

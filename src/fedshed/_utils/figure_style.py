@@ -62,6 +62,7 @@ LOOKS: dict[str, Look] = {
     "scaffold": Look(GREEN, "2", ":"),
     "fedavg": Look(VERMILLION, "3", ":"),
     "fedprox": Look(ORANGE, "4", ":"),
+    "lbfgs-coded": Look(BLUE, "1", ":"),
 }
 
 

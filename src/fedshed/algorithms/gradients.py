@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, SiteModel, State
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
+from fedshed.linalg.rows import Rows
 from fedshed.objectives import Point
 from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
 from fedshed.protocol.messages import Local, Message, Update
@@ -93,10 +94,14 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
 
 
 def with_diagonal(point: Point) -> LocalScale:
-    """f_i, g_i and diag H_i: the column norms of the factor."""
-    factor = point.factor
+    """f_i, g_i and diag H_i."""
+    return LocalScale(point.value, point.gradient, diagonal(point.factor))
+
+
+def diagonal(factor: Rows) -> Vector:
+    """diag F'F: the squared column norms of the factor."""
     squares = np.square(factor) if isinstance(factor, np.ndarray) else factor.multiply(factor)
-    return LocalScale(point.value, point.gradient, np.asarray(squares.sum(axis=0), dtype=float).ravel())
+    return np.asarray(squares.sum(axis=0), dtype=float).ravel()
 
 
 def with_smoothness(point: Point) -> LocalSmoothness:

@@ -7,37 +7,48 @@ Hessian at the start (one vector from each agent), scaled by the newest secant.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
+from scipy.linalg import cho_factor, cho_solve
 
 from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.gradients import GradientAlgorithm, LocalScale, Scale, mean_scale, with_diagonal
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
+from fedshed.algorithms.linked import LINK_MESSAGES, Held, Linked
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
-from fedshed.protocol.conversation import Flow, Problem
-from fedshed.protocol.messages import Message
+from fedshed.protocol import links
+from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
+from fedshed.protocol.links import Here
+from fedshed.protocol.messages import Local, Message
 
 Initial: TypeAlias = Callable[[Vector], Vector]
 
 
-class LbfgsState(State[Scale], frozen=True):
+class LbfgsState(State[Scale | None], frozen=True):
     """The Master's state with its secants s = theta^{t+1} - theta^t, y = g_{t+1} - g_t, oldest first."""
 
     s: Matrix | None = None
     y: Matrix | None = None
     last: tuple[Vector, Vector] | None = None  # theta and g of the last step
+    frame: bytes = b""  # this and what follows over coded links only: see `Linked`
+    move: bytes = b""
+    lost: tuple[AgentId, ...] = ()
 
 
-class Lbfgs(GradientAlgorithm[LbfgsState], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta_t B_t g_t, B_t from the last `memory` secants."""
+class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=True):
+    """theta^{t+1} = theta^t - eta_t B_t g_t, B_t from the last `memory` secants.
+
+    With `precision=Differences()` coded both ways.
+    """
 
     memory: Annotated[int, Meta(ge=1, le=1000)] = 20
     line_search: LineSearch = TwoExchange()
     summable: ClassVar[bool] = True
+    messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
 
@@ -45,11 +56,33 @@ class Lbfgs(GradientAlgorithm[LbfgsState], frozen=True, tag=True):
         """Remember the newest secant, then go along -B g."""
         g = gradient(problem, state)
         s, y = remembered(state.s, state.y, state.last, state.theta, g, self.memory)
-        scale = mean_scale(problem, state) + problem.l2
+        scale = self._scale(problem, state)
         direction = -two_loop(g, s, y, lambda v: v / scale)
         state = replace(state, s=s, y=y, last=(state.theta, g))
+        if self.linked:
+            hessian = bfgs_product(s, y, lambda v: v * scale / _gamma(s, y, scale))
+            state, direction = self.rounded(problem, state, g, direction, hessian)
         step = yield from self.line_search(self, problem, state, g, direction)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, stopped=step.stopped)
+
+    def _scale(self, problem: Problem, state: LbfgsState) -> Vector:
+        """The diagonal of the Hessian at the start; over coded links as everyone knows it."""
+        if self.linked:
+            return np.square(links.units_of(state.frame, problem.n))
+        return mean_scale(problem, state) + problem.l2
+
+    def absorb(self, problem: Problem, state: LbfgsState, replies: Replies) -> LbfgsState:
+        """Costs and gradients move to theta^t."""
+        return self.healed(super().absorb(problem, state, replies), replies)
+
+    def answer_kind(self, part: Any) -> type[Message]:
+        """f_i and g_i; with the diagonal at the start, which coded links ask for first."""
+        return Local if isinstance(part, Here) else super().answer_kind(part)
+
+    def answered(self, agent: Agent, held: Held, part: Any, own_part: Any) -> tuple[Held, Any]:
+        """f_i and g_i."""
+        point = agent.objective.at(part.theta)
+        return held, Local(point.value, point.gradient, None)
 
     def scaled(self, point: Point) -> Message:
         """With the first answer, the diagonal of the Hessian."""
@@ -88,3 +121,29 @@ def two_loop(g: Vector, s: Matrix, y: Matrix, initial: Initial, scaled: bool = T
     for j, alpha in zip(range(len(s)), reversed(alphas), strict=True):
         r = r + s[j] * (alpha - (y[j] @ r) / curvature[j])
     return r
+
+
+def _gamma(s: Matrix, y: Matrix, scale: Vector) -> float:
+    """The factor of the initial inverse 1/scale that the newest secant asks for; 1 without one."""
+    return float((s[-1] @ y[-1]) / (y[-1] @ (y[-1] / scale))) if len(s) else 1.0
+
+
+def bfgs_product(s: Matrix, y: Matrix, initial: Initial) -> Initial:
+    """v -> B^-1 v, the inverse of `two_loop`; `initial` is the product with the initial Hessian.
+
+    Byrd, Nocedal and Schnabel, Math. Programming 63 (1994), equation 2.17, its matrix reduced to
+    C = S'H_0 S + L D^-1 L': with C a = S'H_0 v + L D^-1 Y'v it is H_0 v - H_0 S a + Y D^-1 (Y'v - L'a).
+    """
+    if not len(s):
+        return initial
+    HS, SY = np.array([initial(one) for one in s]), s @ y.T
+    D, L = np.diag(SY), np.tril(SY, -1)
+    C = cho_factor(s @ HS.T + (L / D) @ L.T, check_finite=False)
+
+    def product(v: Vector) -> Vector:
+        q = y @ v
+        a = cho_solve(C, HS @ v + L @ (q / D), check_finite=False)
+        result: Vector = initial(v) - a @ HS + ((q - a @ L) / D) @ y
+        return result
+
+    return product

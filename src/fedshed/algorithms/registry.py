@@ -32,6 +32,7 @@ from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic
 from fedshed.algorithms.scaffold import Scaffold
 from fedshed.algorithms.shed import Midpoint, Shed
+from fedshed.protocol.precision import Differences
 
 Budget = int | Channel | None
 
@@ -139,6 +140,13 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("heavy-ball", HeavyBall(), "constant step and momentum 0.95, as in GIANT's code", "first order"),
     Entry(
         "lbfgs", Lbfgs(), "L-BFGS at the Master, memory 20, diagonal of the initial Hessian", "quasi-Newton"
+    ),
+    Entry(
+        "lbfgs-coded",
+        # chosen on F5, F6, F8 and W5 of docs/beyond.md, partition seed 0
+        Lbfgs(memory=150, line_search=Fused(candidates=3), precision=Differences(gradient=0.15)),
+        "L-BFGS coded both ways: differences of gradients up, rounded directions down",
+        "ours: docs/beyond.md",
     ),
     Entry("newton", Newton(), "exact Newton, the packed Hessian in every round", "Section 2.1"),
     Entry(

@@ -36,7 +36,7 @@ class NextEigenvalue(Struct, frozen=True, tag=True):
 
     whole: ClassVar[bool] = False  # the leading eigenvalues are enough
 
-    def __call__(self, values: Vector, q: int) -> float:
+    def __call__(self, values: Vector, q: int, mean: float = 0.0) -> float:
         """rho after q eigenpairs, from the first q + 1 eigenvalues at least."""
         return float(values[q])
 
@@ -44,12 +44,25 @@ class NextEigenvalue(Struct, frozen=True, tag=True):
 class Midpoint(Struct, frozen=True, tag=True):
     """rho* = (lambda_{q+1} + lambda_n)/2: the best factor with eta = 1 for least squares (Corollary 2)."""
 
-    def __call__(self, values: Vector, q: int) -> float:
+    def __call__(self, values: Vector, q: int, mean: float = 0.0) -> float:
         """rho after q eigenpairs, from all n eigenvalues."""
         return float(values[q] + values[-1]) / 2
 
 
-Rho: TypeAlias = NextEigenvalue | Midpoint
+class TailMean(Struct, frozen=True, tag=True):
+    """rho = (lambda_{q+1} + ... + lambda_n) / (n - q): H_hat has the trace of H, and is no upper bound of it.
+
+    For an algorithm that corrects H_hat by secants; chosen on F5 and W5 of docs/beyond.md.
+    """
+
+    whole: ClassVar[bool] = False
+
+    def __call__(self, values: Vector, q: int, mean: float = 0.0) -> float:
+        """rho after q eigenpairs, from the first q + 1 eigenvalues and the mean of those that follow."""
+        return min(float(values[q]), mean)
+
+
+Rho: TypeAlias = NextEigenvalue | Midpoint | TailMean
 
 
 Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
@@ -61,6 +74,7 @@ class Spectrum(Struct, frozen=True):
     k: int
     theta_k: Vector
     pairs: Leading
+    trace: float = 0.0  # of the Hessian, where rho is made of it
 
 
 class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
@@ -77,11 +91,12 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
     state = State[SharedCurvature]
     cache = Spectrum
 
-    def anchor(self, cache: Spectrum | None) -> Vector | None:
+    def anchor(self, cache: Any) -> Vector | None:
         """theta^k of the Hessian that an agent holds."""
-        return None if cache is None else cache.theta_k
+        theta_k: Vector | None = getattr(cache, "theta_k", None)
+        return theta_k
 
-    def kernel_used(self, cache: Spectrum | None) -> str | None:
+    def kernel_used(self, cache: Any) -> str | None:
         """The kernel that drew an agent's eigenpairs."""
         return None if cache is None else cache.pairs.kernel
 
@@ -189,9 +204,7 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
 
     # --- at an agent -----------------------------------------------------------------------------
 
-    def respond(
-        self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Share
-    ) -> tuple[Spectrum | None, Local]:
+    def respond(self, agent: Agent, cache: Any, part: Any, own_part: Any) -> tuple[Any, Any]:
         """U_t: the cost, the gradient, and as many of the next eigenpairs as the link carries."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
@@ -211,8 +224,16 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
         pairs = spectrum.pairs
         q = max(own_part.have, min(q, pairs.q))
         new = slice(own_part.have, q)
-        rho, last = float(self.rho(pairs.spectrum, q)), pairs.complete and q >= pairs.q
+        rho, last = self.rho_of(spectrum, q), pairs.complete and q >= pairs.q
         return Eigenpairs(own_part.k, own_part.have, pairs.values[new], pairs.vectors[new], rho, last)
+
+    def rho_of(self, spectrum: Spectrum, q: int) -> float:
+        """rho after q pairs."""
+        pairs = spectrum.pairs
+        rest, n = spectrum.trace - float(pairs.values[:q].sum()), pairs.vectors.shape[1]
+        known = pairs.complete and q >= pairs.q  # what follows is alike
+        mean = float(pairs.spectrum[q]) if known else max(rest, 0.0) / (n - q)
+        return float(self.rho(pairs.spectrum, q, mean))
 
     def _recalled(
         self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Share, point: Point, q: int
@@ -231,9 +252,12 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
                 return None
             if own_part.k != part.t:
                 point = agent.objective.at(theta)
-            need = self.needed(agent, own_part.k)
-            cache = Spectrum(own_part.k, theta, leading(point.narrow, need, self.kernel))
+            cache = self.spectrum(point, own_part.k, theta, self.needed(agent, own_part.k))
         return self._extended(agent, cache, q)
+
+    def spectrum(self, point: Point, k: int, theta: Vector, need: int) -> Spectrum:
+        """The first pairs of the Hessian at a point."""
+        return Spectrum(k, theta, leading(point.narrow, need, self.kernel))
 
     def _extended(self, agent: Agent, cache: Spectrum, q: int) -> Spectrum:
         """With twice the pairs until q are there: more were asked for than the schedule foresaw."""

@@ -19,7 +19,7 @@ from fedshed.protocol.messages import Eigenpairs, Share
 class SharedCurvature(Struct, frozen=True):
     """What the Master holds of one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
 
-    H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I.
+    H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I; with units r, diag(r) times this times diag(r).
     """
 
     k: int
@@ -31,6 +31,7 @@ class SharedCurvature(Struct, frozen=True):
     t: int  # the last iteration whose pairs are in
     lost: bool = False  # the agent forgot this Hessian and needs theta_k
     owed: bool = False  # a renewal was due but did not arrive
+    units: Vector | None = None  # r, of pairs of diag(1/r) H diag(1/r)
 
     @property
     def q(self) -> int:
@@ -39,8 +40,9 @@ class SharedCurvature(Struct, frozen=True):
 
     def matvec(self, s: Vector) -> Vector:
         """H_hat s."""
+        s = s if self.units is None else self.units * s
         product: Vector = self.rho * s + (self.excess * (self.vectors @ s)) @ self.vectors
-        return product
+        return product if self.units is None else self.units * product
 
     @property
     def excess(self) -> Vector:
@@ -87,6 +89,9 @@ def stacked(problem: Problem, held: Sequence[SharedCurvature]) -> tuple[Matrix, 
     rows = np.concatenate([h.vectors for h in held])
     rows *= np.concatenate([np.sqrt(p * h.excess) for p, h in zip(shares, held, strict=True)])[:, None]
     rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
+    if (units := held[0].units) is not None:
+        rows *= units
+        return rows, rho * np.square(units) + problem.l2
     return rows, rho + problem.l2
 
 

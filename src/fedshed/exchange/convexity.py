@@ -82,10 +82,11 @@ def _tested(
 def _claims(said: list[Said]) -> Iterator[Claims]:
     """Every gradient in a reply with its cost, and where they were taken."""
     for part, answers in said:
-        if isinstance(getattr(answers[0], "gradient", None), np.ndarray) and part.theta is not None:
+        theta = getattr(part, "theta", None)
+        if isinstance(getattr(answers[0], "gradient", None), np.ndarray) and theta is not None:
             accuracy = getattr(part, "accuracy", 0.0)
             f, g = np.array([a.loss for a in answers]), [a.gradient for a in answers]
-            yield Claims(part.theta, f, np.array(g) if accuracy >= 0 else None, accuracy)
+            yield Claims(theta, f, np.array(g) if accuracy >= 0 else None, accuracy)
 
 
 def _search(

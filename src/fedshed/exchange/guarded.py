@@ -85,7 +85,7 @@ class Guarded:
         return self._design.asked(
             kind=_kind(request) if design.plan else "",
             request=digest,
-            points=_points(request, digest),
+            points=_points(self._site.asked, digest),
             answer=_digest((design.plan, request.parts, request.mine, reply.parts)),
             curvature=sum(map(curvature, reply.parts)),
             leverage=self._entered(),
@@ -144,13 +144,13 @@ def _watched(policy: Policy, site: Site) -> WatchedModel | None:
     return watched
 
 
-def _points(request: Request, digest: str) -> tuple[str, ...]:
+def _points(asked: Sequence[Any], digest: str) -> tuple[str, ...]:
     """What a request asks about: each theta, the end of each search, each matrix that came along.
 
-    A request in the algorithm's own code is one too.
+    A theta that only the site's memory completes is one of them; a request in the algorithm's own code too.
     """
     found, searches = list[bytes](), list[bytes]()
-    for part in (*request.located, request.mine):
+    for part in asked:
         if isinstance(part, Search):
             searches.append(encode(part))
             found.append((part.theta + part.direction).tobytes())

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedshed.protocol.codec import Reply
 from fedshed.protocol.conversation import Ask, Conversation, Problem
+from fedshed.protocol.links import Along, Forgot
 from fedshed.protocol.messages import (
     Costs,
     Declined,
@@ -50,16 +51,17 @@ def _unfit(part: Any, answer: Any) -> str | None:
     """Each part has an answer of its kind: costs to a search, one for each step size."""
     if isinstance(answer, Undefined):
         fits = at_trial_point(part)
-    elif isinstance(part, Search):
+    elif isinstance(part, Search | Along) and not (isinstance(part, Along) and isinstance(answer, Forgot)):
         fits = isinstance(answer, Costs) and _complete(part, answer)
     else:
         fits = not isinstance(answer, NO_UPDATE)
     return None if fits else f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
 
 
-def _complete(search: Search, costs: Costs) -> bool:
+def _complete(search: Search | Along, costs: Costs) -> bool:
+    count = search.count if isinstance(search, Along) else len(search.etas)
     slopes = 0 if costs.slopes is None else len(costs.slopes)
-    return len(costs.values) == len(search.etas) and slopes == len(search.etas) * search.slopes
+    return len(costs.values) == count and slopes == count * search.slopes
 
 
 def _too_large(part: Any, answer: Message) -> str | None:

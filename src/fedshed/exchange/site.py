@@ -16,6 +16,7 @@ from fedshed.objectives import Fit, Objective, Point
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
+from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, at_trial_point
 
 # What a well-formed message of another kind than an algorithm expects makes it raise.
@@ -36,6 +37,7 @@ class Site:
         self._codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
         self._listens = conversation.lossy and type(conversation).sent is not Conversation.sent
         self._cache: Any = None
+        self.asked: tuple[Any, ...] = ()  # the last request in full: its parts, and the site's own
         self._watched: WatchedModel | None = None
         self._counter = _HessianCounter(objective)
         self._agent = Agent(name, self._counter)
@@ -61,17 +63,23 @@ class Site:
         self._counter.start(self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
-        cache = self._cache
+        located = self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
+        if located is None:
+            self.asked = ()
+            forgot = Reply(request.run, request.number, 0, [Forgot() for _ in request.parts])
+            return self._codec.encode_reply(forgot)
+        cache, parts, mine = located
+        self.asked = (*parts, mine)
         answers: list[Message] = []
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-            for part, located in zip(request.parts, request.located, strict=True):
+            for sent, part in zip(request.parts, parts, strict=True):
                 if isinstance(part, Search):
                     answers.append(self._costs(part))
                 else:
-                    cache, answer = self._answer(cache, located, request.mine, trial=located is not part)
+                    cache, answer = self._answer(cache, part, mine, trial=at_trial_point(sent))
                     answers.append(answer)
             if self._watched is not None:
-                answers = [self._limited(*pair) for pair in zip(request.parts, answers, strict=True)]
+                answers = [self._limited(*pair) for pair in zip(parts, answers, strict=True)]
         reply = Reply(request.run, request.number, self._counter.hessians, answers)
         encoded = self._codec.encode_reply(reply, request.accuracy)
         if self._listens:  # what the Master sees is what the agent must go on from

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,15 @@ def gram(factor: Rows) -> Matrix:
     """F'F as a dense matrix."""
     product = factor.T @ factor
     return product if isinstance(product, np.ndarray) else product.toarray()
+
+
+def with_units(F: Rows, factors: Vector) -> Rows:
+    """F diag(factors), dense or CSR as F is."""
+    if isinstance(F, np.ndarray):
+        return F * factors
+    scaled = copy(F)
+    scaled.data = F.data * factors[F.indices]
+    return scaled
 
 
 def centred_gram(X: Rows, centres: Vector) -> Matrix:

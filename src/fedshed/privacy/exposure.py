@@ -45,8 +45,8 @@ HIGH, MODERATE = 0.9, 0.3  # the least shares of these levels
 _EIGENPAIRS = ("shed-ls", "shed-ls-periodic", "shed-periodic", "fib-shed", "gn-shed", "shed-aggregate")
 # or what amounts to them
 _HESSIANS = ("newton", "newton-seldom", "fednl", "fednl-top-k", "fednl-natural", "pen", "auto")
-_LOCAL_STEPS = ("fedavg", "fedprox", "scaffold")  # two vectors a round
-_GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done", "disco", "dane", *_LOCAL_STEPS)
+_FIRST_ORDER = ("agd", "heavy-ball", "dane", "fedavg", "fedprox", "scaffold")
+_GRADIENTS = ("lbfgs", "lbfgs-coded", "giant", "giant-det", "done", "disco", *_FIRST_ORDER)
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "q-shed", "q-shed-equal", "qn-shed"), "eigenpairs"),
     **dict.fromkeys(_GRADIENTS, "gradients"),

@@ -124,6 +124,15 @@ class Conversation(Struct, frozen=True, tag=True):
         """Whether gradients may come rounded."""
         return self.precision.lossy
 
+    def located(
+        self, cache: Any, parts: Sequence[Any], own_part: Any, n: int
+    ) -> tuple[Any, Sequence[Any], Any] | None:
+        """A site's cache, and a request as it would be in full, with every theta.
+
+        None where the cache has lost what the request goes on from.
+        """
+        return cache, parts, own_part
+
     def respond(self, agent: Agent, cache: Any, part: Any, own_part: Any) -> tuple[Any, Message]:
         """A site's answer to one part of a request, and its new cache."""
         raise NotImplementedError

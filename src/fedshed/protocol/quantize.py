@@ -148,7 +148,7 @@ def _model(zeros: int, tail: int, largest: int) -> Any:
     """The odds of each symbol, the same on every machine: nothing here but sums, products and quotients."""
     import constriction
 
-    odds, (weights, sums) = _power_of_two(zeros - 128, 8), _geometric(tail)
+    odds, (weights, sums) = power_of_two(zeros - 128, 8), _geometric(tail)
     side = weights[:largest] / (2 * sums[largest - 1] * (1 + odds))
     probabilities = np.concatenate([side[::-1], [odds / (1 + odds)], side])
     return constriction.stream.model.Categorical(probabilities, perfect=False)
@@ -157,7 +157,7 @@ def _model(zeros: int, tail: int, largest: int) -> Any:
 @lru_cache(maxsize=256)
 def _geometric(tail: int) -> tuple[Vector, Vector]:
     """Weights of the magnitudes 1, 2, ..., none so small that it could not be coded, and their sums."""
-    more = _power_of_two(tail - 100, 11)
+    more = power_of_two(tail - 100, 11)
     ratios = np.full(LARGEST - 1, more / (1 + more))
     ratios[0] = 1.0
     weights: Vector = np.multiply.accumulate(ratios) + 1e-9
@@ -165,7 +165,7 @@ def _geometric(tail: int) -> tuple[Vector, Vector]:
 
 
 @lru_cache(maxsize=512)
-def _power_of_two(numerator: int, denominator: int) -> float:
+def power_of_two(numerator: int, denominator: int) -> float:
     """2^(a/b), rounded correctly: powers of floats differ from one machine to the next."""
     with localcontext(prec=30):
         return float(Decimal(2) ** (Decimal(numerator) / denominator))

@@ -14,6 +14,7 @@ from fedshed.algorithms import Budget, as_channel, build
 from fedshed.algorithms.auto import choose
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.linesearch import LineSearch
+from fedshed.algorithms.linked import Linked
 from fedshed.algorithms.registry import configured
 from fedshed.exchange import Transport
 from fedshed.linalg.arrays import Matrix, Vector
@@ -21,7 +22,7 @@ from fedshed.linalg.rows import Rows, centred_gram, chosen_columns, gram
 from fedshed.linalg.solve import collinear, off_centre, plain_name, unit_diagonal
 from fedshed.objectives import LinearModel
 from fedshed.protocol.conversation import Problem
-from fedshed.protocol.precision import Bits, EntropyCoded, Exact
+from fedshed.protocol.precision import Bits, Differences, EntropyCoded, Exact
 from fedshed.solve.goal import Goal
 from fedshed.tables import Federation
 
@@ -98,6 +99,11 @@ def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:
         return algorithm
     if not isinstance(precision, Exact | Bits | EntropyCoded):
         raise ConfigError(f"precision must be Exact(), Bits(bits=8) or EntropyCoded(), not {precision!r}")
+    if isinstance(precision, Differences) and not isinstance(algorithm, Linked):
+        raise ConfigError(
+            f"precision = Differences() is for lbfgs and qn-shed, not for {type(algorithm).__name__}; "
+            "take EntropyCoded() or Bits()"
+        )
     return replace(algorithm, precision=precision)
 
 

@@ -1,0 +1,222 @@
+"""Coded links: what travels of theta, directions and gradients where both ends remember the last of each.
+
+An agent knows theta from the directions it was sent, and its own gradient as the Master decoded it; a request
+names both by digests.  All copies are made entry by entry from decoded integers, so they are the same bits on
+every machine.  Both ends call the functions here.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Annotated, TypeAlias
+
+import numpy as np
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+
+from fedshed._utils.errors import CodecError
+from fedshed.linalg.arrays import Gradient, Scalars, Vector
+from fedshed.protocol.limits import MOST_STEP_SIZES, Count
+from fedshed.protocol.messages import Message, Search, Share, Update
+from fedshed.protocol.quantize import decode_steps, encode_steps, entropy_decode, entropy_encode, power_of_two
+
+Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
+LARGEST_LOG = 4000  # quarters of an octave: 2^1000
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+class Begin(Message, frozen=True):
+    """Cost, gradient and diagonal of the Hessian at the start; None is theta = 0."""
+
+    start: Vector | None
+    accuracy: float = 0.0
+
+
+class Here(Message, frozen=True):
+    """The update U_t at the point that each agent's own part names."""
+
+    t: Count
+    accuracy: float
+    frame: bytes  # the units, while they are new
+
+
+class Along(Message, frozen=True):
+    """A Search whose theta each agent's own part names, along a coded direction.
+
+    Of step sizes with a common ratio only the first two travel, and their count.
+    """
+
+    direction: bytes
+    etas: Scalars
+    count: Count
+    slopes: bool
+    frame: bytes
+
+    def __post_init__(self) -> None:
+        if not min(self.count, 2) <= len(self.etas) <= self.count <= MOST_STEP_SIZES:
+            raise ValueError(f"{self.count} step sizes from {len(self.etas)}; {MOST_STEP_SIZES} are allowed")
+
+
+class Whole(Message, frozen=True):
+    """The point, the agent's gradient as the Master knows it, and the units, for an agent that lost them."""
+
+    theta: Vector
+    gradient: Vector | None
+    frame: bytes
+
+
+class Own(Message, frozen=True):
+    """Which theta and which gradient of the agent's a request goes on from, and what else is for it alone."""
+
+    point: Digest
+    gradient: Digest | None  # None: gradients come whole
+    whole: Whole | None
+    part: Share | None
+
+
+class First(Message, frozen=True):
+    """f^(i), g^(i) and the diagonal of the Hessian at the start, in quarters of an octave."""
+
+    loss: float
+    gradient: Gradient
+    diagonal: bytes
+
+
+class Forgot(Message, frozen=True):
+    """The agent does not hold what the digests name."""
+
+
+class Started(Struct, frozen=True):
+    """`Begin` as an agent reads it."""
+
+    theta: Vector
+    accuracy: float
+
+
+# --- digests --------------------------------------------------------------------------------------
+
+
+def digest(*parts: bytes) -> int:
+    """32 bits that tell copies apart; they find accidents, and are no defence."""
+    hasher = blake2b(digest_size=4)
+    for part in parts:
+        hasher.update(len(part).to_bytes(4, "little") + part)
+    return int.from_bytes(hasher.digest(), "little")
+
+
+def digest_of_point(theta: Vector, frame: bytes) -> int:
+    """The name of a point in its units."""
+    return digest(theta.tobytes(), frame)
+
+
+def copied(reference: Vector | None, units: Vector | None, sent: Vector) -> Vector:
+    """The gradient as both ends know it: reference + units * sent; neither for an exact one."""
+    change = sent if units is None else units * sent
+    copy: Vector = 0.0 + change if reference is None else reference + change
+    return copy
+
+
+# --- units: a diagonal in quarters of an octave ---------------------------------------------------------
+
+
+def encode_diagonal(values: Vector) -> bytes:
+    """log2 of each entry in quarter steps, coded as differences; entries that are 0 by a bit mask."""
+    positive = values > 0
+    logs = np.rint(4 * np.log2(values[positive])).clip(-LARGEST_LOG, LARGEST_LOG)
+    mask = b"" if positive.all() else np.packbits(positive).tobytes()
+    coded = entropy_encode(np.diff(logs, prepend=0.0).astype(np.int32))
+    return bytes([bool(mask)]) + mask + coded
+
+
+@lru_cache(maxsize=256)
+def roots_of(coded: bytes, n: int) -> Vector:
+    """Square roots of a coded diagonal, 2^(k/8), the same on every machine; 0 where it is 0."""
+    head = 1 + (coded[:1] == b"\1") * -(-n // 8)
+    if coded[:1] not in (b"\0", b"\1") or len(coded) < head:
+        raise CodecError("a coded diagonal is cut off or malformed")
+    positive = np.ones(n, dtype=bool)
+    if head > 1:
+        positive = np.unpackbits(np.frombuffer(coded[1:head], np.uint8), count=n).astype(bool)
+    logs = np.cumsum(entropy_decode(coded[head:], int(positive.sum())).astype(np.int64))
+    if np.abs(logs).max(initial=0) > LARGEST_LOG:
+        raise CodecError("logarithms of a diagonal are out of range")
+    roots = np.zeros(n)
+    roots[positive] = _powers(logs)
+    roots.flags.writeable = False
+    return roots
+
+
+def _powers(eighths: NDArray[np.int64]) -> Vector:
+    """2^(k/8)."""
+    table = np.array([power_of_two(j, 8) for j in range(8)])
+    powers: Vector = np.ldexp(table[eighths & 7], eighths >> 3)
+    return powers
+
+
+def units_of(coded: bytes, n: int) -> Vector:
+    """The square roots, 1 where the diagonal is 0: what numbers are divided by."""
+    roots = roots_of(coded, n)
+    return np.where(roots > 0, roots, 1.0)
+
+
+# --- directions -----------------------------------------------------------------------------------
+
+
+def encode_direction(d: Vector, units: Vector, step: float) -> bytes:
+    """A direction in uniform steps of units * d; step 0: exactly."""
+    return b"\1" + encode_steps(units * d, step) if step else b"\0" + d.astype("<f8").tobytes()
+
+
+def decode_direction(raw: bytes, frame: bytes, n: int) -> Vector:
+    """The direction as both ends take it."""
+    if raw[:1] == b"\1":
+        d: Vector = decode_steps(raw[1:], n) / units_of(frame, n)
+    elif raw[:1] == b"\0" and len(raw) == 1 + 8 * n:
+        d = np.frombuffer(raw[1:], "<f8").astype(float)
+    else:
+        raise CodecError(f"{len(raw)} bytes are not a coded direction of {n} entries")
+    if not np.isfinite(d).all():
+        raise CodecError("a direction holds NaN or infinity")
+    return d
+
+
+# --- searches -------------------------------------------------------------------------------------
+
+
+def along(search: Search, direction: bytes, frame: bytes) -> Along:
+    """A search as it travels."""
+    count = len(search.etas)
+    short = Along(direction, search.etas[:2], count, search.slopes, frame)
+    same = np.array_equal(step_sizes_of(short), search.etas)
+    return short if same else Along(direction, search.etas, count, search.slopes, frame)
+
+
+def step_sizes_of(part: Along) -> Scalars:
+    """All step sizes: those that travel, or the geometric sequence that the first two begin."""
+    if len(part.etas) == part.count:
+        return part.etas
+    ratios = np.full(part.count, part.etas[1] / part.etas[0])
+    ratios[0] = part.etas[0]
+    return np.asarray(np.multiply.accumulate(ratios))
+
+
+def search_from(theta: Vector, part: Along, frame: bytes) -> Search:
+    """The search that a coded one stands for."""
+    direction = decode_direction(part.direction, frame, len(theta))
+    return Search(theta, direction, step_sizes_of(part), part.slopes)
+
+
+def coded_parts(parts: tuple[Message, ...], direction: bytes, frame: bytes, new: bool) -> tuple[Message, ...]:
+    """The common parts of a request as they travel; the units go along while they are new."""
+    sent = frame if new else b""
+
+    def coded(part: Message) -> Message:
+        if isinstance(part, Search):
+            return along(part, direction, sent)
+        at_trial_point = isinstance(part, Update) and part.theta is None
+        return part if at_trial_point or not isinstance(part, Update) else Here(part.t, part.accuracy, sent)
+
+    return tuple(coded(part) for part in parts)
