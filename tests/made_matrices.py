@@ -10,3 +10,9 @@ def spd(n, seed, spread=3.0):
     rng = np.random.default_rng(seed)
     Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
     return (Q * np.exp(rng.uniform(-spread, spread, n))) @ Q.T
+
+
+def symmetric(n, rng):
+    """A random symmetric matrix: its spectral radius is near 2 (||A||_F^2 / n)^0.5."""
+    A = rng.normal(size=(n, n))
+    return (A + A.T) / np.sqrt(2)

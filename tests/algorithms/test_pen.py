@@ -44,9 +44,9 @@ def test_the_copies_agree_bit_for_bit_and_approach_the_truth():
     last = visited[-1]
     for i, known in last.known.items():
         copy, mine = known.curvature, transport.sites[i]._cache
-        assert copy.digest == mine.copy.digest
-        assert np.array_equal(copy.W, mine.copy.W)
-        assert np.array_equal(copy.g, mine.copy.g)
+        assert copy.digest == mine.now.copy.digest
+        assert np.array_equal(copy.W, mine.now.copy.W)
+        assert np.array_equal(copy.g, mine.now.copy.g)
         G, point = last.frame.G, objectives[i].at(last.theta)
         truth = G @ gram(point.factor) @ G.T
         steps = 1.5 * 0.12 * len(G)  # every entry within its dead zone or half a step
@@ -66,7 +66,7 @@ def test_after_losses_repeats_and_restarts_the_master_and_the_agent_mean_the_sam
         cache = transport._inner.sites[i]._cache
         if cache is None:
             continue  # forgotten after its last answer
-        _, held = recalled(cache, Mine(known.curvature.digest, None))
+        held = recalled(cache, Mine(known.curvature.digest, None)).copy
         assert np.array_equal(held.W, known.curvature.W)
         assert np.array_equal(held.g, known.curvature.g)
 
@@ -81,8 +81,9 @@ def test_copies_that_differ_by_rounding_stay_together():
             replies = list(super().exchange(payloads))
             for site in self.sites.values():
                 cache = site._cache
-                noise = 1 + 1e-15 * rng.normal(size=cache.copy.W.shape)
-                site._cache = replace(cache, copy=replace(cache.copy, W=cache.copy.W * noise))
+                copy = cache.now.copy
+                other = replace(copy, W=copy.W * (1 + 1e-15 * rng.normal(size=copy.W.shape)))
+                site._cache = replace(cache, now=replace(cache.now, copy=other))
             return replies
 
     result = fedshed.optimize(federation, algorithm="pen", l2=L2, transport=OtherMachine)
@@ -104,8 +105,9 @@ def test_a_corrupted_copy_is_detected_and_healed():
             self.count += 1
             if self.count == 4:
                 cache = self.sites["large"]._cache
-                wrong = replace(cache.copy, digest=cache.copy.digest ^ 1, W=10 * cache.copy.W)
-                self.sites["large"]._cache = replace(cache, copy=wrong, previous=None)
+                copy = cache.now.copy
+                wrong = replace(copy, digest=copy.digest ^ 1, W=10 * copy.W)
+                self.sites["large"]._cache = replace(cache, now=replace(cache.now, copy=wrong), previous=None)
             return super().exchange(payloads)
 
     healed = fedshed.optimize(federation, algorithm="pen", l2=L2, transport=Corrupts)

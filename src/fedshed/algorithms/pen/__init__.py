@@ -2,6 +2,7 @@
 
 frame       the common coordinates in which the global Hessian is near the identity
 innovation  what the common copy of an agent could not predict of its gradient and Hessian
+dither      rounding at random where the agents' errors are alike
 coding      triangles in uniform steps, logarithms, digests
 direction   the Master's step
 state       what the Master keeps between two rounds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import Frame, changed, identity, moved
 from fedshed.algorithms.pen.innovation import (
     Copy,
@@ -14,25 +15,33 @@ from fedshed.algorithms.pen.innovation import (
     predicted,
 )
 from fedshed.algorithms.pen.messages import First, Forgot, Mine, Move
-from fedshed.linalg.arrays import Vector, unpack
+from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.protocol.conversation import Agent
 from fedshed.protocol.messages import Message
 
 
-class Cache(Struct, frozen=True):
-    """What an agent holds: frame and copy, now and before its last answer, which may not have arrived."""
+class Held(Struct, frozen=True):
+    """A frame, a copy, and the point of the copy's Hessian if that was dithered."""
 
     frame: Frame
     copy: Copy
-    previous: tuple[Frame, Copy] | None = None
+    anchor: Vector | None = None
+
+
+class Cache(Struct, frozen=True):
+    """What an agent holds, now and before its last answer, which may not have arrived."""
+
+    now: Held
+    previous: Held | None = None
+    H: Matrix | None = None  # the agent's Hessian at `now.anchor`, which it can also compute again
 
 
 def first_answered(agent: Agent, theta: Vector, step: float) -> tuple[Cache, First]:
     """Cost, gradient and Hessian in the agent's own units, and the copy that both ends make of them."""
     point = agent.objective.at(theta)
     first = first_answer(point.value, point.gradient, gram(point.factor), step)
-    return Cache(identity(theta), decoded_first(first, agent.objective.dim)), first
+    return Cache(Held(identity(theta), decoded_first(first, agent.objective.dim))), first
 
 
 def innovated(
@@ -42,21 +51,40 @@ def innovated(
     held = recalled(cache, mine)
     if held is None:
         return cache, Forgot()
-    frame = moved(changed(held[0], move.change), move)
-    prediction = predicted(held[1], move)
-    point = agent.objective.at(frame.theta)
-    W = frame.G @ gram(point.factor) @ frame.G.T if move.curvature else None
-    answer = innovation(point.value, frame.G @ point.gradient, W, prediction, move, step, limit)
-    return Cache(frame, corrected_copy(prediction, move, answer), held), answer
+    frame, prediction = moved(changed(held.frame, move.change), move), predicted(held.copy, move)
+    point, H, anchor = agent.objective.at(frame.theta), _anchored(agent, cache, held), held.anchor
+    dither = _dither(frame, prediction, H, mine.index) if move.dither else None
+    W = None
+    if move.curvature:
+        H, anchor = gram(point.factor), frame.theta
+        W = frame.G @ H @ frame.G.T
+    answer = innovation(point.value, frame.G @ point.gradient, W, prediction, move, step, limit, dither)
+    copy = corrected_copy(prediction, move, answer)
+    if not move.dither:
+        H, anchor = None, None
+    return Cache(Held(frame, copy, anchor), held, H), answer
 
 
-def recalled(cache: Cache | None, mine: Mine) -> tuple[Frame, Copy] | None:
-    """The frame and copy the Master means: sent along, or the newest, or the one before the last answer."""
+def _anchored(agent: Agent, cache: Cache | None, held: Held) -> Matrix | None:
+    """The agent's Hessian at the anchor: remembered, or computed again, which gives the same."""
+    if held.anchor is None:
+        return None
+    if cache is not None and held is cache.now and cache.H is not None:
+        return cache.H
+    return gram(agent.objective.at(held.anchor).factor)
+
+
+def _dither(frame: Frame, prediction: Copy, H: Matrix | None, index: int) -> Dither:
+    """How the agent rounds at random: by its index, and what its copy missed of the Hessian before."""
+    error = None if H is None else pack(frame.G @ H @ frame.G.T - prediction.W)
+    return Dither(index, prediction.digest % 2**63, error)
+
+
+def recalled(cache: Cache | None, mine: Mine) -> Held | None:
+    """What the Master means: sent along, or the newest, or the one before the last answer."""
     if mine.whole is not None:
         whole = mine.whole
-        return Frame(whole.G, whole.theta), Copy(mine.digest, unpack(whole.W, len(whole.g)), whole.g)
-    if cache is not None and cache.copy.digest == mine.digest:
-        return cache.frame, cache.copy
-    if cache is not None and cache.previous is not None and cache.previous[1].digest == mine.digest:
-        return cache.previous
-    return None
+        copy = Copy(mine.digest, unpack(whole.W, len(whole.g)), whole.g)
+        return Held(Frame(whole.G, whole.theta), copy, whole.anchor)
+    held = () if cache is None else (cache.now, cache.previous)
+    return next((each for each in held if each is not None and each.copy.digest == mine.digest), None)

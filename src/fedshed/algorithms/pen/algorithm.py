@@ -19,7 +19,8 @@ from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.lbfgs import remembered
 from fedshed.algorithms.linesearch import SMALLEST_STEP
 from fedshed.algorithms.pen.agent import Cache, first_answered, innovated
-from fedshed.algorithms.pen.direction import direction
+from fedshed.algorithms.pen.direction import direction, shortened
+from fedshed.algorithms.pen.dither import COHERENT, coherence
 from fedshed.algorithms.pen.frame import (
     Frame,
     change_matrix,
@@ -57,6 +58,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     memory: int = 10
     tensor: bool = True
     skip: bool = True  # no Hessian while the decrement halves and the frame stays
+    coherent: float = COHERENT  # rho above which errors do not average out and changes are dithered
     channel: Channel | None = None
 
     messages: ClassVar[tuple[type[Message], ...]] = (
@@ -133,12 +135,15 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         state = replace(state, decrement=decrement)
         taken, trials, t = np.zeros(problem.n), 0, state.t + 1
         while eta >= SMALLEST_STEP:
-            move = coded_move(t, change, eta * u - taken, decrement, curvature)
+            move = coded_move(t, change, eta * u - taken, decrement, curvature, state.dither)
             state = yield from self._moved(problem, state, move)
             taken, trials, change = taken + decoded_step(move, problem.n), trials + 1, b""
-            if cost(problem, state) <= f0 + 0.1 * eta * slope + slack:
+            f1 = cost(problem, state)
+            if f1 <= f0 + 0.1 * eta * slope + slack:
+                state = replace(state, dither=state.dither or state.rho > self.coherent)
                 return state, eta, taken, trials
-            eta, curvature = 0.35 * eta, True
+            rise = float(state.whitened(gradient(problem, state)) @ u)
+            eta, curvature = eta * shortened(f0, eta * slope, f1, eta * rise), True
         return state, 0.0, taken, trials
 
     def _moved(self, problem: Problem, state: PenState, move: Move) -> Flow[PenState]:
@@ -149,7 +154,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         forgot = set(problem.agents) if problem.stateless else set(state.lost)
         while rest := [i for i in problem.agents if i not in replies]:
             # an agent that forgot its copy is sent the Master's
-            each = {i: self._mine(state, i, whole=i in forgot) for i in rest}
+            each = {i: self._mine(problem, state, i, whole=i in forgot) for i in rest}
             answers = yield from self.collect(Ask((move,), each), problem, state)
             forgot |= {i for i, (answer,) in answers.items() if isinstance(answer, Forgot)}
             replies |= {i: parts for i, parts in answers.items() if not isinstance(parts[0], Forgot)}
@@ -159,21 +164,27 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         self, problem: Problem, state: PenState, frame: Frame, move: Move, replies: Replies
     ) -> PenState:
         inverse = np.linalg.inv(frame.G)
-        known = {}
+        u, missed, known = decoded_step(move, problem.n), np.zeros(problem.n), {}
         for i in problem.agents:
             (answer,) = replies[i]
             prediction = predicted(state.known[i].curvature, move)
             copy = corrected_copy(prediction, move, answer)
             known[i] = SiteModel(frame.theta, answer.loss, inverse @ copy.g, copy)
-        noise = state.noise
+            missed += problem.p[i] * (copy.g - prediction.g - (copy.W - prediction.W) @ u / 2)
         if move.curvature:
             noise = self._noise(problem, [replies[i][0].error for i in problem.agents])
-        return replace(state, theta=frame.theta, frame=frame, known=known, noise=noise, pending=b"", lost=())
+            state = replace(state, noise=noise, anchor=frame.theta)
+        rho, anchor = coherence(missed, state.noise, u), state.anchor if move.dither else None
+        return replace(
+            state, theta=frame.theta, frame=frame, known=known, rho=rho, anchor=anchor, pending=b"", lost=()
+        )
 
-    def _mine(self, state: PenState, i: AgentId, whole: bool) -> Mine:
+    def _mine(self, problem: Problem, state: PenState, i: AgentId, whole: bool) -> Mine:
+        """Which copy an agent is to go on from, in full if it lost its own."""
         copy, frame = state.known[i].curvature, state.frame
         assert frame is not None
-        return Mine(copy.digest, Whole(frame.G, frame.theta, pack(copy.W), copy.g) if whole else None)
+        full = Whole(frame.G, frame.theta, pack(copy.W), copy.g, state.anchor) if whole else None
+        return Mine(copy.digest, full, problem.agents.index(i))
 
     def _curvature(self, problem: Problem, state: PenState, frame: Frame) -> Matrix:
         """G (sum_i p_i H_hat_i + diag(l2)) G', its eigenvalues kept away from 0 by the noise radius."""

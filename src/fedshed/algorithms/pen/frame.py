@@ -87,9 +87,11 @@ def changed(frame: Frame, change: bytes) -> Frame:
     return replace(frame, G=change_matrix(change, len(frame.theta)) @ frame.G) if change else frame
 
 
-def coded_move(t: int, change: bytes, u: Vector, decrement: float, curvature: bool = True) -> Move:
+def coded_move(
+    t: int, change: bytes, u: Vector, decrement: float, curvature: bool = True, dither: bool = False
+) -> Move:
     """A step in whitened coordinates, in units of the decrement."""
-    return Move(t, change, encode_steps(u, GRADIENT_STEP * decrement), decrement, curvature)
+    return Move(t, change, encode_steps(u, GRADIENT_STEP * decrement), decrement, curvature, dither)
 
 
 def decoded_step(move: Move, n: int) -> Vector:

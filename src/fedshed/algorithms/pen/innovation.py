@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.coding import decode_logs, digest_of, encode_logs, encode_triangle, logs_of, roots
+from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import GRADIENT_STEP, change_matrix, decoded_step
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
-from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
+from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.quantize import decode_steps, encode_steps
 
 
@@ -67,8 +68,9 @@ def predicted(copy: Copy, move: Move) -> Copy:
 
 
 def innovation(
-    loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, step: float, limit: float
-) -> Innovation:
+    loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, step: float, limit: float,
+    dither: Dither | None = None,
+) -> Innovation:  # fmt: skip
     """What the prediction missed, coded; the Hessian's step grows until the message fits the link."""
     rest = encode_steps(g - prediction.g, GRADIENT_STEP * move.scale)
     if W is None:
@@ -76,12 +78,20 @@ def innovation(
     energy = float(np.sum(np.square(prediction.W)))
     c = float(np.float32(np.sum(prediction.W * W) / energy)) if energy > 0 else 1.0
     R = pack(W - c * prediction.W)
-    coded = encode_triangle(R, step)
+    coded = _coded(R, c, step, move, dither)
     while len(coded) + len(rest) > limit and step < 1e6:
         step *= 1.5
-        coded = encode_triangle(R, step)
+        coded = _coded(R, c, step, move, dither)
     missed = unpack(R - decode_steps(coded, len(R)), len(g))
     return Innovation(loss, rest, c, coded, float(np.sum(np.square(missed))))
+
+
+def _coded(R: Packed, c: float, step: float, move: Move, dither: Dither | None) -> bytes:
+    """The innovation R in uniform steps, to the nearest or dithered."""
+    if dither is None:
+        return encode_triangle(R, step)
+    step = float(np.float32(step))
+    return encode_steps(step * dither.symbols(R, c, step, move), step)
 
 
 def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:

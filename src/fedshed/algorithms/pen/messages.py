@@ -21,6 +21,7 @@ class Move(Message, frozen=True):
     step: bytes
     scale: float
     curvature: bool  # whether the Hessian's innovation is asked for
+    dither: bool = False  # whether it is rounded at random
 
 
 class Whole(Message, frozen=True):
@@ -30,13 +31,15 @@ class Whole(Message, frozen=True):
     theta: Vector
     W: Packed
     g: Vector
+    anchor: Vector | None = None  # the point of its Hessian, if that was dithered
 
 
 class Mine(Message, frozen=True):
-    """Which copy the Master holds: a digest of everything it was made of."""
+    """Which copy the Master holds, by a digest of all it was made of, and the agent's place among agents."""
 
     digest: int
     whole: Whole | None
+    index: Count = 0
 
 
 class First(Message, frozen=True):

@@ -25,6 +25,14 @@ class PenState(State[Copy], frozen=True):
     settled: bool = False  # the Hessian has nearly stopped changing
     pending: bytes = b""  # a change of frame that goes with the next move
     lost: tuple[AgentId, ...] = ()
+    rho: float = 0.0  # how coherent the errors of the last Hessians were
+    dither: bool = False  # they were once too coherent: changes are dithered from there on
+    anchor: Vector | None = None  # the point of the last Hessians, if they were dithered
+
+    def whitened(self, g: Vector) -> Vector:
+        """A gradient in the coordinates of the frame."""
+        assert self.frame is not None
+        return np.asarray(self.frame.G @ g)
 
     @property
     def before(self) -> tuple[Matrix, Vector] | None:
