@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec import Struct
 
 from fedshed.algorithms.pen.dither import Dither
-from fedshed.algorithms.pen.frame import Frame, changed, identity, moved
+from fedshed.algorithms.pen.frame import Frame, changed, congruence, identity, moved
 from fedshed.algorithms.pen.innovation import (
     Copy,
     corrected_copy,
     decoded_first,
     first_answer,
     innovation,
+    outdated,
     predicted,
 )
 from fedshed.algorithms.pen.messages import First, Forgot, Mine, Move
@@ -51,18 +53,26 @@ def innovated(
     held = recalled(cache, mine)
     if held is None:
         return cache, Forgot()
+    if cache is not None and cache.previous is not None and held is cache.now:
+        outdated(cache.previous.copy)
     frame, prediction = moved(changed(held.frame, move.change), move), predicted(held.copy, move)
     point, H, anchor = agent.objective.at(frame.theta), _anchored(agent, cache, held), held.anchor
     dither = _dither(frame, prediction, H, mine.index) if move.dither else None
     W = None
     if move.curvature:
         H, anchor = gram(point.factor), frame.theta
-        W = frame.G @ H @ frame.G.T
+        W = whitened(frame.G, H)
     answer = innovation(point.value, frame.G @ point.gradient, W, prediction, move, step, limit, dither)
     copy = corrected_copy(prediction, move, answer)
     if not move.dither:
         H, anchor = None, None
     return Cache(Held(frame, copy, anchor), held, H), answer
+
+
+def whitened(G: Matrix, H: Matrix) -> Matrix:
+    """G H G' in single precision: it is the agent's alone, and coded in steps of a tenth."""
+    product = congruence(G.astype(np.float32), H.astype(np.float32))
+    return product.astype(np.float64)
 
 
 def _anchored(agent: Agent, cache: Cache | None, held: Held) -> Matrix | None:
@@ -76,7 +86,7 @@ def _anchored(agent: Agent, cache: Cache | None, held: Held) -> Matrix | None:
 
 def _dither(frame: Frame, prediction: Copy, H: Matrix | None, index: int) -> Dither:
     """How the agent rounds at random: by its index, and what its copy missed of the Hessian before."""
-    error = None if H is None else pack(frame.G @ H @ frame.G.T - prediction.W)
+    error = None if H is None else pack(whitened(frame.G, H) - prediction.W)
     return Dither(index, prediction.digest % 2**63, error)
 
 

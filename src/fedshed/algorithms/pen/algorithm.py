@@ -23,7 +23,7 @@ from fedshed.algorithms.pen.direction import direction, shortened
 from fedshed.algorithms.pen.dither import COHERENT, coherence
 from fedshed.algorithms.pen.frame import (
     Frame,
-    change_matrix,
+    change_of,
     changed,
     coded_move,
     decoded_step,
@@ -115,14 +115,15 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         """The state in a frame in which the curvature is near 1, that curvature, and the change to send."""
         assert state.frame is not None
         frame = changed(state.frame, state.pending)
-        A = self._curvature(problem, state, frame)
-        change = frame_change(A)
-        B = change_matrix(change, problem.n)
-        settled = bool(np.abs(np.log(np.linalg.eigvalsh(A))).max() <= SETTLED)
+        w, V = self._curvature(problem, state, frame)
+        change = frame_change(w, V)
+        B = change_of(change, problem.n)
+        settled = bool(np.abs(np.log(w)).max() <= SETTLED)
         if not settled:  # the Hessian still moves: secants would mislead
             state = replace(state, s=None, y=None)
         state = replace(state, settled=settled)
-        return turned(state, B), changed(frame, change), B @ A @ B.T, state.pending + change
+        A = B.congruence((V * w) @ V.T)
+        return turned(state, B), changed(frame, change), A, state.pending + change
 
     def _search(
         self, problem: Problem, state: PenState, g: Vector, u: Vector, eta: float, change: bytes
@@ -186,17 +187,14 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         full = Whole(frame.G, frame.theta, pack(copy.W), copy.g, state.anchor) if whole else None
         return Mine(copy.digest, full, problem.agents.index(i))
 
-    def _curvature(self, problem: Problem, state: PenState, frame: Frame) -> Matrix:
-        """G (sum_i p_i H_hat_i + diag(l2)) G', its eigenvalues kept away from 0 by the noise radius."""
+    def _curvature(self, problem: Problem, state: PenState, frame: Frame) -> tuple[Vector, Matrix]:
+        """Eigenpairs of G (sum_i p_i H_hat_i + diag(l2)) G', kept away from 0 by the noise radius."""
         W = np.zeros((problem.n, problem.n))
         for i in problem.agents:
             W += problem.p[i] * state.known[i].curvature.W
-        T = change_matrix(state.pending, problem.n)
-        A = (frame.G * problem.l2) @ frame.G.T + T @ W @ T.T
+        A = (frame.G * problem.l2) @ frame.G.T + change_of(state.pending, problem.n).congruence(W)
         w, V = np.linalg.eigh((A + A.T) / 2)
-        w = np.maximum(np.maximum(w + self.shift * state.noise, 0.02), state.noise / 2)
-        clipped: Matrix = (V * w) @ V.T
-        return clipped
+        return np.maximum(np.maximum(w + self.shift * state.noise, 0.02), state.noise / 2), V
 
     def _noise(self, problem: Problem, errors: Sequence[float]) -> float:
         """2 (sum_i p_i^2 e_i / n)^(1/2): the spectral radius of a random symmetric matrix of that energy."""

@@ -7,15 +7,38 @@ from hashlib import blake2b
 import numpy as np
 
 from fedshed._utils.errors import CodecError
+from fedshed.algorithms.pen.memo import Memo
 from fedshed.linalg.arrays import Packed, Vector
-from fedshed.protocol.quantize import encode_steps, entropy_decode, entropy_encode
+from fedshed.protocol.quantize import decode_steps, encode_symbols, entropy_decode, entropy_encode, quantized
 
 DEAD_ZONE = 0.6  # in steps: innovations below it are 0
 
 
-def encode_triangle(triangle: Packed, step: float) -> bytes:
-    """A packed symmetric matrix in uniform steps, entries below the dead zone as 0."""
-    return encode_steps(triangle, step, DEAD_ZONE)
+def rounded(triangle: Packed, step: float) -> Packed:
+    """Symbols of a packed symmetric matrix in uniform steps, entries below the dead zone 0."""
+    return quantized(triangle, float(np.float32(step)), DEAD_ZONE)
+
+
+def encoded(symbols: Packed, step: float) -> tuple[bytes, Packed]:
+    """Symbols as they are sent, and what both ends decode them to."""
+    data, values = encode_symbols(symbols, step)
+    _remember(data, values)
+    return data, values
+
+
+def decoded(data: bytes, count: int) -> Packed:
+    """What `encoded` gave, read-only; a stream is decoded, and verified by encoding it again, only once."""
+    known: Packed | None = _DECODED.get((count, data))
+    return _remember(data, decode_steps(data, count)) if known is None else known
+
+
+def _remember(data: bytes, values: Packed) -> Packed:
+    values.flags.writeable = False
+    _DECODED.put((len(values), data), values, values.nbytes + len(data))
+    return values
+
+
+_DECODED = Memo()
 
 
 def logs_of(values: Vector) -> Vector:

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import State
-from fedshed.algorithms.pen.frame import Frame
+from fedshed.algorithms.pen.frame import Change, Frame
 from fedshed.algorithms.pen.innovation import Copy
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId
@@ -40,12 +40,12 @@ class PenState(State[Copy], frozen=True):
         return None if self.A is None or self.last is None else (self.A, -self.last[0])
 
 
-def turned(state: PenState, B: Matrix) -> PenState:
+def turned(state: PenState, change: Change) -> PenState:
     """What the Master remembers, in changed coordinates; the copies follow with the move."""
-    back = np.linalg.inv(B)
+    B, back = change.B, np.linalg.inv(change.B)
     return replace(
         state,
-        A=None if state.A is None else B @ state.A @ B.T,
+        A=None if state.A is None else change.congruence(state.A),
         s=None if state.s is None else state.s @ back,
         y=None if state.y is None else state.y @ B.T,
         last=None if state.last is None else (state.last[0] @ back, B @ state.last[1]),
