@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import fedshed
 from conftest import make_federation
-from fedshed import CodecError, Federation
+from fedshed import Federation
 from fedshed.algorithms import Pen
-from fedshed.algorithms import pen_coding as coding
-from fedshed.algorithms.pen import _recalled
-from fedshed.algorithms.pen_coding import Copy, Mine, Move
+from fedshed.algorithms.pen.agent import recalled
+from fedshed.algorithms.pen.messages import Mine
 from fedshed.exchange import Faulty, InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.rows import gram
@@ -25,7 +22,6 @@ from fedshed.solve.goal import Goal
 
 L2 = 1e-3
 UNEQUAL = fedshed.PerAgent({"large": fedshed.ByteRate(112)}, fedshed.Constant(200))  # by 100 times
-QUICK = settings(deadline=None, max_examples=40, derandomize=True)
 
 
 def states(federation, transport_of=InProcess, loss="logistic", iterations=40, tol=1e-10, **options):
@@ -48,9 +44,9 @@ def test_the_copies_agree_bit_for_bit_and_approach_the_truth():
     last = visited[-1]
     for i, known in last.known.items():
         copy, mine = known.curvature, transport.sites[i]._cache
-        assert copy.digest == mine.copy.digest
-        assert np.array_equal(copy.W, mine.copy.W)
-        assert np.array_equal(copy.g, mine.copy.g)
+        assert copy.digest == mine.now.copy.digest
+        assert np.array_equal(copy.W, mine.now.copy.W)
+        assert np.array_equal(copy.g, mine.now.copy.g)
         G, point = last.frame.G, objectives[i].at(last.theta)
         truth = G @ gram(point.factor) @ G.T
         steps = 1.5 * 0.12 * len(G)  # every entry within its dead zone or half a step
@@ -70,7 +66,7 @@ def test_after_losses_repeats_and_restarts_the_master_and_the_agent_mean_the_sam
         cache = transport._inner.sites[i]._cache
         if cache is None:
             continue  # forgotten after its last answer
-        _, held = _recalled(cache, Mine(known.curvature.digest, None))
+        held = recalled(cache, Mine(known.curvature.digest, None)).copy
         assert np.array_equal(held.W, known.curvature.W)
         assert np.array_equal(held.g, known.curvature.g)
 
@@ -85,8 +81,9 @@ def test_copies_that_differ_by_rounding_stay_together():
             replies = list(super().exchange(payloads))
             for site in self.sites.values():
                 cache = site._cache
-                noise = 1 + 1e-15 * rng.normal(size=cache.copy.W.shape)
-                site._cache = replace(cache, copy=replace(cache.copy, W=cache.copy.W * noise))
+                copy = cache.now.copy
+                other = replace(copy, W=copy.W * (1 + 1e-15 * rng.normal(size=copy.W.shape)))
+                site._cache = replace(cache, now=replace(cache.now, copy=other))
             return replies
 
     result = fedshed.optimize(federation, algorithm="pen", l2=L2, transport=OtherMachine)
@@ -108,8 +105,9 @@ def test_a_corrupted_copy_is_detected_and_healed():
             self.count += 1
             if self.count == 4:
                 cache = self.sites["large"]._cache
-                wrong = replace(cache.copy, digest=cache.copy.digest ^ 1, W=10 * cache.copy.W)
-                self.sites["large"]._cache = replace(cache, copy=wrong, previous=None)
+                copy = cache.now.copy
+                wrong = replace(copy, digest=copy.digest ^ 1, W=10 * copy.W)
+                self.sites["large"]._cache = replace(cache, now=replace(cache.now, copy=wrong), previous=None)
             return super().exchange(payloads)
 
     healed = fedshed.optimize(federation, algorithm="pen", l2=L2, transport=Corrupts)
@@ -117,74 +115,6 @@ def test_a_corrupted_copy_is_detected_and_healed():
     assert np.array_equal(healed.theta, quiet.theta)
     assert healed.trace[-1].exchanges == quiet.trace[-1].exchanges + 1
     assert healed.trace[-1].downlink_bytes > quiet.trace[-1].downlink_bytes
-
-
-# --- coding -------------------------------------------------------------------------------------------
-
-
-def spd(n, seed, spread=3.0):
-    rng = np.random.default_rng(seed)
-    Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
-    return (Q * np.exp(rng.uniform(-spread, spread, n))) @ Q.T
-
-
-@given(st.integers(1, 12), st.integers(0, 10**6))
-@QUICK
-def test_a_change_of_frame_brings_the_eigenvalues_within_bounds(n, seed):
-    A = spd(n, seed)
-    B = coding.change_matrix(coding.frame_change(A), n)
-    values = np.linalg.eigvalsh(B @ A @ B.T)
-    assert values[0] >= coding.LOW - 1e-9
-    assert values[-1] <= coding.HIGH + 1e-9
-    assert coding.frame_change(np.eye(n)) == b""
-
-
-@given(st.integers(1, 10), st.integers(0, 10**6))
-@QUICK
-def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
-    """innovation and corrected are inverse up to the step: W within a dead zone, g within half a step."""
-    rng = np.random.default_rng(seed)
-    copy = Copy(7, spd(n, seed, 0.5), rng.normal(size=n))
-    move = coding.coded_move(1, coding.frame_change(spd(n, seed + 1)), rng.normal(size=n), 0.5)
-    prediction = coding.predicted(copy, move)
-    W, g = prediction.W + 0.3 * spd(n, seed + 2, 0.3), prediction.g + rng.normal(size=n)
-    answer = coding.innovation(1.0, g, W, prediction, move, 0.1, np.inf)
-    new = coding.corrected_copy(prediction, move, answer)
-    assert np.abs(new.W - W).max() <= 0.06 * 1.001
-    assert np.abs(new.g - g).max() <= 0.5 * 0.01 * 0.5 * 1.001
-    assert answer.error == pytest.approx(np.sum((new.W - W) ** 2), rel=1e-6, abs=1e-12)
-    assert new.digest != copy.digest
-
-
-@given(st.integers(1, 8), st.integers(0, 10**6))
-@QUICK
-def test_a_small_budget_coarsens_the_step_until_the_message_fits(n, seed):
-    prediction = Copy(1, spd(n, seed), np.zeros(n))
-    move = coding.coded_move(1, b"", np.zeros(n), 1.0)
-    W, g = spd(n, seed + 1), np.zeros(n)
-    free = coding.innovation(1.0, g, W, prediction, move, 1e-4, np.inf)
-    tight = coding.innovation(1.0, g, W, prediction, move, 1e-4, 30)
-    assert len(tight.hessian) + len(tight.gradient) <= max(30, len(tight.gradient) + 8)
-    assert len(tight.hessian) <= len(free.hessian)
-    assert tight.error >= free.error
-
-
-@given(st.binary(max_size=60))
-@settings(deadline=None, max_examples=200, derandomize=True)
-def test_malformed_streams_raise_nothing_but_the_codecs_error(data):
-    copy = Copy(1, np.eye(3), np.zeros(3))
-    for attempt in (
-        lambda: coding.change_matrix(data, 3),
-        lambda: coding.moved(coding.identity(np.zeros(3)), Move(1, b"", data, 1.0, True)),
-        lambda: coding.decoded_first(coding.First(0.0, data, data, data), 3),
-        lambda: coding.corrected_copy(
-            copy, Move(1, b"", b"", 1.0, True), coding.Innovation(0.0, data, 1.0, data, 0.0)
-        ),
-    ):
-        try:
-            attempt()
-        except CodecError:
-            continue
 
 
 # --- robust -------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from fedshed import Bits, EntropyCoded, Study, TwoExchange
 from fedshed._utils.errors import ConfigError, Error
 from fedshed.algorithms import build
 from fedshed.algorithms.giant import Done
-from fedshed.algorithms.pen_coding import First, Innovation, Move, change_matrix, diagonal_change, undecodable
+from fedshed.algorithms.pen.frame import change_of, diagonal_change
+from fedshed.algorithms.pen.innovation import undecodable
+from fedshed.algorithms.pen.messages import First, Innovation, Move
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.site import Site
 from fedshed.fitting.host import Host
@@ -146,9 +148,9 @@ def test_iterations_and_candidates_are_bounded_where_they_are_given_and_where_th
 
 def test_a_move_changes_its_frame_a_few_times_only():
     change = diagonal_change(np.ones(3))
-    assert change_matrix(change * 2, 3).shape == (3, 3)
+    assert change_of(change * 2, 3).B.shape == (3, 3)
     with pytest.raises(Error, match="at most 4"):
-        change_matrix(change * 5, 3)
+        change_of(change * 5, 3)
     move = Move(1, change * 1000, encode_steps(np.ones(3), 0.1), 1.0, True)
     answer = Innovation(0.0, encode_steps(np.ones(3), 0.1), 1.0, encode_steps(np.ones(6), 0.1), 0.0)
     assert undecodable(move, answer, 3) is None  # the Master does not read its own move

@@ -29,6 +29,7 @@ else:
 
 
 NUMPYS = (np.ndarray, np.generic)
+FEW = 1024  # rows of a matrix up to which the places of its entries are remembered: 12 MB
 
 
 def namespace(x: Any) -> Any:
@@ -62,13 +63,25 @@ def _upper(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.triu_indices(n)
 
 
+@lru_cache(maxsize=2)
+def _places(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where the entries of the upper triangle are in the matrix, and those of the matrix in the triangle."""
+    rows, columns = np.triu_indices(n)
+    places = np.empty((n, n), dtype=np.intp)
+    places[rows, columns] = places[columns, rows] = np.arange(len(rows))
+    return rows * n + columns, places
+
+
 def pack(H: Matrix) -> Packed:
     """Upper triangle of a symmetric matrix, row by row: n(n + 1)/2 numbers."""
-    return H[_upper(len(H))]
+    n = len(H)
+    return H[_upper(n)] if n > FEW or H.shape != (n, n) else H.ravel().take(_places(n)[0])
 
 
 def unpack(packed: Packed, n: int) -> Matrix:
     """The symmetric n x n matrix whose upper triangle is `packed`."""
+    if n <= FEW and packed.shape == (n * (n + 1) // 2,):
+        return packed.take(_places(n)[1])
     H = np.zeros((n, n))
     H[_upper(n)] = packed
     return H + np.triu(H, 1).T

@@ -189,6 +189,12 @@ def encode_steps(x: Vector, step: float, dead_zone: float = 0.5) -> bytes:
     return head + entropy_encode(quantized(x, sent, dead_zone))
 
 
+def encode_symbols(symbols: NDArray[np.float64], step: float) -> tuple[bytes, Vector]:
+    """Symbols that are rounded already, as `encode_steps` sends them, and what they are decoded to."""
+    head, sent = _sendable(step)
+    return head + entropy_encode(symbols), sent * symbols
+
+
 def _sendable(step: float) -> tuple[bytes, float]:
     """The step as float32, which must be neither 0 nor infinite: its bytes and its value."""
     try:

@@ -1,0 +1,100 @@
+"""An agent of PEN: the frame and copy it shares with the Master, and its answers."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from fedshed.algorithms.pen.dither import Dither
+from fedshed.algorithms.pen.frame import Frame, changed, congruence, identity, moved
+from fedshed.algorithms.pen.innovation import (
+    Copy,
+    corrected_copy,
+    decoded_first,
+    first_answer,
+    innovation,
+    outdated,
+    predicted,
+)
+from fedshed.algorithms.pen.messages import First, Forgot, Mine, Move
+from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
+from fedshed.linalg.rows import gram
+from fedshed.protocol.conversation import Agent
+from fedshed.protocol.messages import Message
+
+
+class Held(Struct, frozen=True):
+    """A frame, a copy, and the point of the copy's Hessian if that was dithered."""
+
+    frame: Frame
+    copy: Copy
+    anchor: Vector | None = None
+
+
+class Cache(Struct, frozen=True):
+    """What an agent holds, now and before its last answer, which may not have arrived."""
+
+    now: Held
+    previous: Held | None = None
+    H: Matrix | None = None  # the agent's Hessian at `now.anchor`, which it can also compute again
+
+
+def first_answered(agent: Agent, theta: Vector, step: float) -> tuple[Cache, First]:
+    """Cost, gradient and Hessian in the agent's own units, and the copy that both ends make of them."""
+    point = agent.objective.at(theta)
+    first = first_answer(point.value, point.gradient, gram(point.factor), step)
+    return Cache(Held(identity(theta), decoded_first(first, agent.objective.dim))), first
+
+
+def innovated(
+    agent: Agent, cache: Cache | None, move: Move, mine: Mine, step: float, limit: float
+) -> tuple[Cache | None, Message]:
+    """The innovation at the point of a move, from the copy that the Master means."""
+    held = recalled(cache, mine)
+    if held is None:
+        return cache, Forgot()
+    if cache is not None and cache.previous is not None and held is cache.now:
+        outdated(cache.previous.copy)
+    frame, prediction = moved(changed(held.frame, move.change), move), predicted(held.copy, move)
+    point, H, anchor = agent.objective.at(frame.theta), _anchored(agent, cache, held), held.anchor
+    dither = _dither(frame, prediction, H, mine.index) if move.dither else None
+    W = None
+    if move.curvature:
+        H, anchor = gram(point.factor), frame.theta
+        W = whitened(frame.G, H)
+    answer = innovation(point.value, frame.G @ point.gradient, W, prediction, move, step, limit, dither)
+    copy = corrected_copy(prediction, move, answer)
+    if not move.dither:
+        H, anchor = None, None
+    return Cache(Held(frame, copy, anchor), held, H), answer
+
+
+def whitened(G: Matrix, H: Matrix) -> Matrix:
+    """G H G' in single precision: it is the agent's alone, and coded in steps of a tenth."""
+    product = congruence(G.astype(np.float32), H.astype(np.float32))
+    return product.astype(np.float64)
+
+
+def _anchored(agent: Agent, cache: Cache | None, held: Held) -> Matrix | None:
+    """The agent's Hessian at the anchor: remembered, or computed again, which gives the same."""
+    if held.anchor is None:
+        return None
+    if cache is not None and held is cache.now and cache.H is not None:
+        return cache.H
+    return gram(agent.objective.at(held.anchor).factor)
+
+
+def _dither(frame: Frame, prediction: Copy, H: Matrix | None, index: int) -> Dither:
+    """How the agent rounds at random: by its index, and what its copy missed of the Hessian before."""
+    error = None if H is None else pack(whitened(frame.G, H) - prediction.W)
+    return Dither(index, prediction.digest % 2**63, error)
+
+
+def recalled(cache: Cache | None, mine: Mine) -> Held | None:
+    """What the Master means: sent along, or the newest, or the one before the last answer."""
+    if mine.whole is not None:
+        whole = mine.whole
+        copy = Copy(mine.digest, unpack(whole.W, len(whole.g)), whole.g)
+        return Held(Frame(whole.G, whole.theta), copy, whole.anchor)
+    held = () if cache is None else (cache.now, cache.previous)
+    return next((each for each in held if each is not None and each.copy.digest == mine.digest), None)

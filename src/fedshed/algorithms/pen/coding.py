@@ -1,0 +1,74 @@
+"""How PEN codes numbers: triangles in uniform steps with a dead zone, logarithms, and a chain of digests."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+
+from fedshed._utils.errors import CodecError
+from fedshed.algorithms.pen.memo import Memo
+from fedshed.linalg.arrays import Packed, Vector
+from fedshed.protocol.quantize import decode_steps, encode_symbols, entropy_decode, entropy_encode, quantized
+
+DEAD_ZONE = 0.6  # in steps: innovations below it are 0
+
+
+def rounded(triangle: Packed, step: float) -> Packed:
+    """Symbols of a packed symmetric matrix in uniform steps, entries below the dead zone 0."""
+    return quantized(triangle, float(np.float32(step)), DEAD_ZONE)
+
+
+def encoded(symbols: Packed, step: float) -> tuple[bytes, Packed]:
+    """Symbols as they are sent, and what both ends decode them to."""
+    data, values = encode_symbols(symbols, step)
+    _remember(data, values)
+    return data, values
+
+
+def decoded(data: bytes, count: int) -> Packed:
+    """What `encoded` gave, read-only; a stream is decoded, and verified by encoding it again, only once."""
+    known: Packed | None = _DECODED.get((count, data))
+    return _remember(data, decode_steps(data, count)) if known is None else known
+
+
+def _remember(data: bytes, values: Packed) -> Packed:
+    values.flags.writeable = False
+    _DECODED.put((len(values), data), values, values.nbytes + len(data))
+    return values
+
+
+_DECODED = Memo()
+
+
+def logs_of(values: Vector) -> Vector:
+    """log2 in quarter steps."""
+    logs: Vector = np.rint(4 * np.log2(np.maximum(values, 1e-300)))
+    return logs
+
+
+def roots(logs: Vector) -> Vector:
+    """The square roots of the values with those logarithms."""
+    roots: Vector = np.exp2(logs / 8)
+    return roots
+
+
+def encode_logs(logs: Vector) -> bytes:
+    """Logarithms in quarter steps as entropy-coded differences."""
+    return entropy_encode(np.diff(logs, prepend=0.0).astype(np.int32))
+
+
+def decode_logs(data: bytes, n: int) -> Vector:
+    """The logarithms of `encode_logs`, none beyond 2^1024."""
+    logs = np.cumsum(entropy_decode(data, n)).astype(float)
+    if np.abs(logs).max(initial=0.0) > 4096:
+        raise CodecError("logarithms of a diagonal are out of range")
+    return logs
+
+
+def digest_of(before: int, *parts: bytes) -> int:
+    """A chain over everything a copy was decoded from; floats that differ in their last bits do not enter."""
+    hasher = blake2b((before % 2**64).to_bytes(8, "little"), digest_size=8)
+    for part in parts:
+        hasher.update(len(part).to_bytes(4, "little") + part)
+    return int.from_bytes(hasher.digest(), "little")

@@ -1,0 +1,156 @@
+"""PEN's innovation: what the common copy could not predict of an agent's gradient and Hessian.
+
+A copy is an agent's gradient g and Hessian W in the coordinates of the frame: g = G g_i, W = G H_i G'.
+Every function that decodes runs alike at Master and agent.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import isfinite
+
+import numpy as np
+from msgspec import Struct
+
+from fedshed._utils.errors import CodecError
+from fedshed.algorithms.pen.coding import (
+    decode_logs,
+    decoded,
+    digest_of,
+    encode_logs,
+    encoded,
+    logs_of,
+    roots,
+    rounded,
+)
+from fedshed.algorithms.pen.dither import Dither
+from fedshed.algorithms.pen.frame import GRADIENT_STEP, Change, change_of, decoded_step
+from fedshed.algorithms.pen.memo import Memo
+from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
+from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
+from fedshed.protocol.quantize import decode_steps, encode_steps
+
+
+class Copy(Struct, frozen=True):
+    """One agent's gradient and Hessian in the coordinates of the frame, as decoded."""
+
+    digest: int
+    W: Matrix
+    g: Vector
+
+    def matvec(self, s: Vector) -> Vector:
+        """W s."""
+        product: Vector = self.W @ s
+        return product
+
+
+def first_answer(loss: float, g: Vector, H: Matrix, step: float) -> First:
+    """Everything in the agent's own units: g in 1/511 of its largest entry, H scaled by its own diagonal."""
+    logs = logs_of(np.maximum(np.diag(H), 1e-6 * np.diag(H).max()))
+    r = roots(logs)
+    coded, _ = encoded(rounded(pack(H / r[:, None] / r), step), step)
+    top = float(np.abs(g).max()) or 1.0
+    return First(loss, encode_steps(g, top / 511), encode_logs(logs), coded)
+
+
+def decoded_first(first: First, n: int) -> Copy:
+    """The copy that both ends make of a first answer, in the identity frame."""
+    r = roots(decode_logs(first.diagonal, n))
+    H = unpack(decoded(first.hessian, n * (n + 1) // 2), n) * np.outer(r, r)
+    digest = digest_of(0, first.gradient, first.diagonal, first.hessian)
+    return Copy(digest, H, decode_steps(first.gradient, n))
+
+
+def first_error(step: float, n: int) -> float:
+    """Expected energy of the first Hessian's error in its own units: half of n^2 uniform errors."""
+    return step**2 / 24 * n * n
+
+
+def predicted(copy: Copy, move: Move) -> Copy:
+    """The copy in the changed frame, its gradient predicted at the new point: g + W u."""
+    W, g = copy.W, copy.g
+    if move.change:
+        B = change_of(move.change, len(g))
+        W, g = _turned(copy, B, move.change), B.times(g)
+    return Copy(copy.digest, W, g + W @ decoded_step(move, len(g)))
+
+
+def _turned(copy: Copy, B: Change, change: bytes) -> Matrix:
+    """B W B', which an agent and a Master in one process compute once."""
+    known = _TURNED.get(copy.digest)
+    if known is not None and known[0] == change and np.array_equal(known[1], copy.W):
+        _TURNED.drop(copy.digest)  # each of the two has it now
+        return np.asarray(known[2])
+    W = B.congruence(copy.W)
+    _TURNED.put(copy.digest, (change, copy.W, W), W.nbytes)
+    return W
+
+
+def outdated(copy: Copy) -> None:
+    """Both ends have gone on from this copy."""
+    _TURNED.drop(copy.digest)
+
+
+_TURNED = Memo()
+
+
+def innovation(
+    loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, step: float, limit: float,
+    dither: Dither | None = None,
+) -> Innovation:  # fmt: skip
+    """What the prediction missed, coded; the Hessian's step grows until the message fits the link."""
+    rest = encode_steps(g - prediction.g, GRADIENT_STEP * move.scale)
+    if W is None:
+        return Innovation(loss, rest, 1.0, b"", 0.0)
+    c = _multiple(prediction.W, W)
+    R = pack(W - c * prediction.W)
+    coded, values = _coded(R, c, step, move, dither)
+    while len(coded) + len(rest) > limit and step < 1e6:
+        step *= 1.5
+        coded, values = _coded(R, c, step, move, dither)
+    return Innovation(loss, rest, c, coded, energy(R - values, len(g)))
+
+
+def _multiple(old: Matrix, new: Matrix) -> float:
+    """c = <old, new> / <old, old>, the multiple of `old` nearest to `new`, in single precision."""
+    square = float(np.vdot(old, old))
+    return float(np.float32(np.vdot(old, new) / square)) if square > 0 else 1.0
+
+
+def energy(triangle: Packed, n: int) -> float:
+    """The sum of squares of the symmetric matrix with that upper triangle."""
+    diagonal = triangle[np.cumsum([0, *range(n, 1, -1)])]
+    return 2 * float(triangle @ triangle) - float(diagonal @ diagonal)
+
+
+def _coded(R: Packed, c: float, step: float, move: Move, dither: Dither | None) -> tuple[bytes, Packed]:
+    """The innovation R in uniform steps, to the nearest or dithered, and what it is decoded to."""
+    step = float(np.float32(step))
+    return encoded(rounded(R, step) if dither is None else dither.symbols(R, c, step, move), step)
+
+
+def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
+    """The prediction with the decoded innovation: what both ends go on from."""
+    n, W = len(prediction.g), prediction.W
+    if move.curvature:
+        W = answer.c * W + unpack(decoded(answer.hessian, n * (n + 1) // 2), n)
+    unit = struct.pack("<dd", move.scale, answer.c)
+    digest = digest_of(prediction.digest, move.change, move.step, unit, answer.gradient, answer.hessian)
+    return Copy(digest, W, prediction.g + decode_steps(answer.gradient, n))
+
+
+def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str | None:
+    """Why an answer cannot be made a copy of, if it cannot; no matrix is built for it."""
+    size = n * (n + 1) // 2
+    try:
+        decode_steps(answer.gradient, n)
+        if isinstance(answer, First):
+            largest = float(roots(decode_logs(answer.diagonal, n)).max(initial=0.0)) ** 2
+            finite = isfinite(largest * float(np.abs(decoded(answer.hessian, size)).max(initial=0.0)))
+        else:
+            if isinstance(part, Move) and part.curvature:
+                decoded(answer.hessian, size)
+            finite = isfinite(answer.c) and isfinite(answer.error) and answer.error >= 0
+    except (CodecError, OverflowError) as error:
+        return str(error)
+    return None if finite else "its copy would not be finite"

@@ -1,0 +1,66 @@
+"""PEN's innovations: what the Master decodes is what the agent goes on from, within the step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedshed.algorithms.pen.frame import change_of, coded_move, decoded_step, frame_change
+from fedshed.algorithms.pen.innovation import Copy, corrected_copy, energy, innovation, predicted
+from fedshed.linalg.arrays import pack
+from made_matrices import spd, symmetric
+
+QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+
+
+@given(st.integers(1, 10), st.integers(0, 10**6))
+@QUICK
+def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
+    """innovation and corrected are inverse up to the step: W within a dead zone, g within half a step."""
+    rng = np.random.default_rng(seed)
+    copy = Copy(7, spd(n, seed, 0.5), rng.normal(size=n))
+    move = coded_move(1, frame_change(*np.linalg.eigh(spd(n, seed + 1))), rng.normal(size=n), 0.5)
+    prediction = predicted(copy, move)
+    W, g = prediction.W + 0.3 * spd(n, seed + 2, 0.3), prediction.g + rng.normal(size=n)
+    answer = innovation(1.0, g, W, prediction, move, 0.1, np.inf)
+    new = corrected_copy(prediction, move, answer)
+    assert np.abs(new.W - W).max() <= 0.06 * 1.001
+    assert np.abs(new.g - g).max() <= 0.5 * 0.01 * 0.5 * 1.001
+    assert answer.error == pytest.approx(np.sum((new.W - W) ** 2), rel=1e-6, abs=1e-12)
+    assert new.digest != copy.digest
+
+
+@given(st.integers(1, 8), st.integers(0, 10**6))
+@QUICK
+def test_a_small_budget_coarsens_the_step_until_the_message_fits(n, seed):
+    prediction = Copy(1, spd(n, seed), np.zeros(n))
+    move = coded_move(1, b"", np.zeros(n), 1.0)
+    W, g = spd(n, seed + 1), np.zeros(n)
+    free = innovation(1.0, g, W, prediction, move, 1e-4, np.inf)
+    tight = innovation(1.0, g, W, prediction, move, 1e-4, 30)
+    assert len(tight.hessian) + len(tight.gradient) <= max(30, len(tight.gradient) + 8)
+    assert len(tight.hessian) <= len(free.hessian)
+    assert tight.error >= free.error
+
+
+@given(st.integers(1, 12), st.integers(0, 10**6))
+@QUICK
+def test_energy_is_the_sum_of_squares_of_the_whole_matrix(n, seed):
+    A = symmetric(n, np.random.default_rng(seed))
+    assert energy(pack(A), n) == pytest.approx(np.sum(A**2))
+
+
+@given(st.integers(1, 10), st.integers(0, 10**6))
+@QUICK
+def test_a_prediction_is_the_same_the_first_the_second_and_the_third_time(n, seed):
+    """An agent and a Master in one process share it; another matrix with the same digest is not mistaken."""
+    move = coded_move(1, frame_change(*np.linalg.eigh(spd(n, seed))), np.ones(n), 0.5)
+    B = change_of(move.change, n).B
+    for copy in (Copy(7, spd(n, seed + k), np.ones(n)) for k in (1, 1, 2, 1)):
+        prediction = predicted(copy, move)
+        np.testing.assert_allclose(prediction.W, B @ copy.W @ B.T, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            prediction.g, B @ copy.g + prediction.W @ decoded_step(move, n), rtol=1e-9, atol=1e-9
+        )
