@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from fedshed import ALGORITHMS, Constant
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.compressors import TopK
 from fedshed.algorithms.registry import with_one_exchange
 
 TUNED_ON = ("F5", "W5")
@@ -38,16 +39,30 @@ def _grid(option: str, *values: Any) -> dict[str, dict[str, Any]]:
     return {f"{option} = {value}": {option: value} for value in values}
 
 
-_PAIRS = {f"{d} pairs": {"channel": Constant(d)} for d in (1, 6, 30)}
+def _pairs(*counts: int) -> dict[str, dict[str, Any]]:
+    return {f"{count} pairs": {"channel": Constant(count)} for count in counts}
+
+
 ALL = (
     Contender("pen", ours=True, thrice=True),
     Contender("qn-shed", ours=True, thrice=True),
     Contender("newton-seldom", ours=True, thrice=True),
+    Contender("lbfgs-coded", _grid("memory", 50, 150), thrice=True),
     Contender("newton", thrice=True),
     Contender("lbfgs", _grid("memory", 20, 150), thrice=True),
-    Contender("fib-shed", _PAIRS),
-    Contender("fednl", {f"rank {r}": {"channel": Constant(r)} for r in (1, 6)}),
+    Contender("fib-shed", _pairs(1, 6, 30)),
+    Contender("q-shed", _grid("bits", 32, 64, 128), thrice=True),
+    Contender("q-shed-equal", _grid("bits", 32, 64, 128)),
+    Contender("fednl", {f"rank {rank}": {"channel": Constant(rank)} for rank in (1, 6)}),
+    Contender("fednl-top-k", {"k = n": {}, "k = 3000": {"compressor": TopK(3000)}}),
+    Contender("fednl-natural"),
+    Contender("fedns", _grid("k", 100, 300)),
+    Contender("disco", _grid("tolerance", 0.05, 0.3)),
     Contender("giant", iterations=SHORT),
-    Contender("agd", iterations=LONG),
+    Contender("dane", _grid("mu", 1e-3, 0.1, 1.0), SHORT),
+    Contender("agd"),
+    Contender("scaffold", _grid("local_steps", 5, 20), SHORT),
+    Contender("fedavg", _grid("local_steps", 5, 20), SHORT),
+    Contender("fedprox", _grid("prox", 0.01, 0.1), SHORT),
 )
 CONTENDERS = {one.name: one for one in ALL}
