@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import median
+
+from threadpoolctl import threadpool_limits
 
 from benchmarks.rivals import figures, page
 from benchmarks.rivals.contenders import ALL, TUNED_ON
 from benchmarks.rivals.page import Medians
 from benchmarks.rivals.problems import CHOSEN, HELD_OUT, TASKS, lower_bound, posed
-from benchmarks.rivals.runs import Cell, Outcome, Store, commit
+from benchmarks.rivals.runs import Cell, Outcome, Store, commit, measured
 
 COMMAND = "python -m benchmarks rivals --write docs"
 TITLES = {"The problems on which constants were chosen": CHOSEN, "The problems that were held out": HELD_OUT}
@@ -39,12 +42,23 @@ def main() -> None:
     )
     found = page.medians(store.known, settings)
     bounds = {problem: lower_bound(problem, task.seeds[0]) for problem, task in TASKS.items()}
-    text = written(store.known, settings, found, bounds)
+    text = written(store.known, settings, found, bounds) + "\n" + seconds()
     print(text)
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     if asked.write is not None:
         (asked.write / "figures/rivals.md").write_text(text)
         figures.draw(found, bounds, asked.write / "figures")
+
+
+def seconds(problem: str = "F5", times: int = 5) -> str:
+    """CPU seconds of ours against Newton's, in turn in this process; medians."""
+    cells = {name: Cell(problem, 0, name, "as it is") for name in ("newton", "pen", "qn-shed")}
+    with threadpool_limits(1):
+        runs = [{name: measured(cell).cpu for name, cell in cells.items()} for _ in range(times)]
+    took = {name: median(run[name] for run in runs) for name in cells}
+    ratios = {name: median(run[name] / run["newton"] for run in runs) for name in cells}
+    said = "; ".join(f"`{name}` {took[name]:.2f} s, {ratios[name]:.1f} times Newton's" for name in cells)
+    return f"## CPU\n\nAll agents and the Master in one process on {problem}, median of {times}: {said}.\n"
 
 
 def _follow(store: Store, cells: Iterable[Cell]) -> None:
