@@ -19,6 +19,15 @@ BACKTRACKING = [
 ]
 
 
+def searched(*line_searches):
+    """Each case with its own line search, and with these where it has one to replace."""
+    return [
+        pytest.param(case, search, id=f"{'-'.join(case)}-{search}")
+        for case in CASES
+        for search in (None, *(line_searches if case[0] in BACKTRACKING else ()))
+    ]
+
+
 def solve(federation, case, **options):
     name, loss = case
     options = {"l2": L2, "max_iterations": 3000, **options}
@@ -145,10 +154,8 @@ class Metered(InProcess):
         return replies
 
 
-@pytest.mark.parametrize("line_search", [None, TwoExchange(candidates=1), Fused()])
+@pytest.mark.parametrize(("case", "line_search"), searched(TwoExchange(candidates=1), Fused()))
 def test_bytes_are_those_of_the_payloads_both_ways(case, line_search):
-    if case[0] not in BACKTRACKING and line_search is not None:
-        line_search = None  # no line search to replace
     Metered.up = Metered.down = Metered.exchanges = 0
     federation = federation_for(case)
     start = np.full(federation.dim, 3.0)  # far away: some steps are rejected, and must be counted
@@ -219,11 +226,9 @@ def test_an_agent_that_never_answers_ends_the_run_by_name(case):
 # --- 6. stop, save, load, continue ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line_search", [None, Fused()])
+@pytest.mark.parametrize(("case", "line_search"), searched(Fused()))
 @pytest.mark.parametrize("stop", [0, 1, 5])
 def test_stopped_and_resumed_equals_never_stopped(case, stop, line_search, tmp_path):
-    if case[0] not in BACKTRACKING and line_search is not None:
-        line_search = None
     federation, path = federation_for(case), tmp_path / "run.ckpt"
     solve(federation, case, max_iterations=stop, checkpoint=path, line_search=line_search)
     resumed = fedshed.resume(path, federation, max_iterations=3000)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import fedshed
-from conftest import federation_for, make_federation
+from conftest import POOLED, federation_for, make_federation
 from fedshed.algorithms import build
 from fedshed.algorithms.base import SiteModel, State, advance, cost
 from fedshed.algorithms.linesearch import TwoExchange
@@ -99,6 +99,7 @@ def silent_in(exchanges, site="large"):
     return Silent
 
 
+@pytest.mark.parametrize("case", POOLED, ids="-".join)
 def test_a_site_that_falls_silent_ends_the_run_by_name_and_the_result_is_kept(case, tmp_path):
     name, loss = case
     federation, path = federation_for(case), tmp_path / "run"
@@ -119,6 +120,7 @@ def test_a_site_that_falls_silent_ends_the_run_by_name_and_the_result_is_kept(ca
     )
 
 
+@pytest.mark.parametrize("case", POOLED, ids="-".join)
 def test_a_site_that_comes_back_in_time_costs_nothing_but_rounds(case):
     name, loss = case
     federation = federation_for(case)

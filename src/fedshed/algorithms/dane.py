@@ -67,7 +67,8 @@ class Dane(GradientAlgorithm[DaneState], frozen=True, tag=True):
     converges if and only if the spectral radius is below 1, which unlike sites spoil unless mu is large.
     """
 
-    mu: float = 0.1  # in units of K = sum_i p_i lambda_1(H_i(theta^1)) + max l2
+    # in units of K = sum_i p_i lambda_1(H_i(theta^1)) + max l2; best of 0.001 to 0.1 on F5 (docs/beyond.md)
+    mu: float = 0.01
     eta: float = 1.0
     momentum: float = 0.0  # AIDE's extrapolation
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalSmoothness, Subproblem, Move)

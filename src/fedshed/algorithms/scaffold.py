@@ -7,16 +7,16 @@ which is as long as the c of the paper: agents have nothing to remember, and not
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
-from msgspec import field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Info, cost
 from fedshed.algorithms.divergence import diverged
-from fedshed.algorithms.local_steps import LocalState, Shift, _LocalSteps
+from fedshed.algorithms.local_steps import MOST_STEPS, LocalState, Shift, _LocalSteps
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import AgentId, Problem
 
@@ -37,6 +37,7 @@ class Scaffold(_LocalSteps[ControlState], frozen=True, tag=True):
     at theta^1, which costs nothing.  At the pooled optimum g_i - c_i + c = 0 for every agent: nothing moves.
     """
 
+    local_steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] = 5
     global_rate: float = 1.0
     state: ClassVar[type[ControlState]] = ControlState
 
