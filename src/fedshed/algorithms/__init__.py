@@ -11,10 +11,30 @@ from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
-from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
+from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed, TailMean
 
 __all__ = [
-    "ALGORITHMS", "Agd", "Budget", "Done", "Entry", "FedNL", "Giant", "GiantDeterminantal", "HeavyBall",
-    "Lbfgs", "Midpoint", "Newton", "NewtonSeldom", "NextEigenvalue", "Pen", "QnShed", "Shed",
-    "ShedAggregate", "as_channel", "build", "channels", "renewal",
+    "ALGORITHMS",
+    "Agd",
+    "Budget",
+    "Done",
+    "Entry",
+    "FedNL",
+    "Giant",
+    "GiantDeterminantal",
+    "HeavyBall",
+    "Lbfgs",
+    "Midpoint",
+    "Newton",
+    "NewtonSeldom",
+    "NextEigenvalue",
+    "Pen",
+    "QnShed",
+    "Shed",
+    "ShedAggregate",
+    "TailMean",
+    "as_channel",
+    "build",
+    "channels",
+    "renewal",
 ]  # fmt: skip
