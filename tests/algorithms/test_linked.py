@@ -26,7 +26,8 @@ from fedshed.privacy.policy import Policy
 from fedshed.protocol import links
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import Problem
-from fedshed.protocol.links import Along, First, Here, Own
+from fedshed.protocol.links import Along, Begin, First, Here, Own, Whole
+from fedshed.protocol.messages import Update
 from fedshed.solve.engine import Progress, iterate
 from fedshed.solve.goal import Goal
 
@@ -283,6 +284,33 @@ def test_a_direction_that_cannot_be_decoded_is_declined_by_the_site():
     assert "not a coded direction" in answer.why
     (answer,) = asked_of(site, codec, Here(3, 0.0, b""), mine=replace(own, point=own.point ^ 1))
     assert type(answer).__name__ == "Forgot"
+
+
+ZERO = np.zeros(6)
+AT_ZERO = Own(links.digest_of_point(ZERO, b""), None, None, None)
+ODD = {
+    "nothing": ([], AT_ZERO),
+    "an update without its search": ([Update(2, None)], AT_ZERO),
+    "a plain update": ([Update(2, ZERO)], AT_ZERO),
+    "two searches": ([Along(b"\0" + bytes(48), np.ones(1), 1, False, b"")] * 2, AT_ZERO),
+    "a point without its own part": ([Here(2, 0.1, b"")], None),
+    "a frame that is none": ([Here(2, 0.1, b"noise")], replace(AT_ZERO, whole=Whole(ZERO, None, b"\7"))),
+    "steps of 0": ([Along(b"\0" + bytes(48), np.zeros(2), 8, False, b"")], AT_ZERO),
+    "far away": ([Along(b"\0" + np.full(6, 1e300).tobytes(), np.full(2, 1e9), 8, True, b"")], AT_ZERO),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("odd", ODD)
+def test_a_request_that_no_master_sends_is_answered_or_declined(name, odd):
+    """Nothing but a message leaves, and the site goes on: its next answer is as if nothing had been."""
+    objective = local_objectives(make_federation("logistic"), "logistic")["large"]
+    codec, (parts, own) = codec_of(build(name), 6), ODD[odd]
+    site, other = (Site("large", objective, build(name)) for _ in range(2))
+    asked_of(site, codec, *parts, mine=own)
+    (one,), (two,) = (asked_of(s, codec, Begin(None, -0.1)) for s in (site, other))
+    assert isinstance(one, First)
+    assert np.array_equal(one.gradient, two.gradient)
 
 
 @pytest.mark.parametrize("wrong", [{"count": 33}, {"count": 1}, {"etas": np.ones(0)}])
