@@ -14,6 +14,7 @@ from fedshed import Constant, Federation, Fused, TwoExchange
 from fedshed.algorithms import QnShed
 from fedshed.algorithms.channels import ByteRate, PerAgent, Rayleigh, Recorded
 from fedshed.algorithms.lbfgs import remembered, two_loop
+from fedshed.algorithms.linked import Held
 from fedshed.algorithms.qn_shed import LocalWhole
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic, fibonacci_set
 from fedshed.exchange import InProcess
@@ -22,6 +23,7 @@ from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
 from fedshed.protocol.codec import Reply, codec_of
 from fedshed.protocol.conversation import Agent, Problem
+from fedshed.protocol.links import encode_diagonal
 from fedshed.protocol.messages import Local, Share, Update
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
 from fedshed.solve.engine import Progress, iterate
@@ -61,6 +63,15 @@ def pooled(federation, loss):
     return evaluate
 
 
+def rounded_diagonal(hessians):
+    """sum_i p_i diag H_i + l2, each diagonal and the sum to a quarter of an octave."""
+
+    def quarters(x):
+        return np.exp2(np.rint(4 * np.log2(x)) / 4)
+
+    return quarters(sum(p * quarters(np.diag(H)) for p, H in hessians) + L2)
+
+
 def armijo(evaluate, theta, direction):
     f, g, _ = evaluate(theta)
     eta = 1.0
@@ -86,19 +97,24 @@ def solved(federation, algorithm, loss="logistic", l2=L2, tol=1e-10, **options):
 @pytest.mark.parametrize("memory", [1, 3, 20])
 @pytest.mark.parametrize("renewal", [None, Once()], ids=["fibonacci", "once"])
 def test_with_budget_0_it_is_lbfgs(loss, memory, renewal):
-    """Against the dense update of I / (rho_bar + l2), rho_bar = sum_i p_i lambda_1 at the last renewal."""
+    """Against the dense update of (rho_bar D + l2)^-1 for the diagonal D at the start.
+
+    rho_bar = sum_i p_i rho_i at the last renewal, rho_i = trace(D^-1 H_i) / n but for a small share.
+    """
     federation = make_federation(loss)
     evaluate = pooled(federation, loss)
     algorithm = QnShed(precision=Exact(), channel=Constant(0), memory=memory)
     algorithm = algorithm if renewal is None else replace(algorithm, renewal=renewal)
-    theta, secants, last, rho = np.zeros(6), [], None, 0.0
+    theta, secants, last, rho, D = np.zeros(6), [], None, 0.0, np.ones(6)
     for t, state in enumerate(states_of(algorithm, federation, loss, count=12)[1:], start=1):
         _, g, hessians = evaluate(theta)
         if t == 1 or (renewal is None and t in fibonacci_set(6, t)):
-            rho = sum(p * np.linalg.eigvalsh(H)[-1] for p, H in hessians)
+            D = D if t > 1 else rounded_diagonal(hessians)
+            scaled = [(p, H / np.sqrt(np.outer(D, D))) for p, H in hessians]
+            rho = sum(p * (0.975 * np.trace(H) / 6 + 0.025 * np.linalg.eigvalsh(H)[-1]) for p, H in scaled)
         if last is not None:
             secants.append((theta - last[0], g - last[1]))
-        B = np.eye(6) / (rho + L2)
+        B = np.diag(1 / (rho * D + L2))
         for s, y in secants[-memory:]:
             left = np.eye(6) - np.outer(s, y) / (s @ y)
             B = left @ B @ left.T + np.outer(s, s) / (s @ y)
@@ -108,10 +124,11 @@ def test_with_budget_0_it_is_lbfgs(loss, memory, renewal):
 
 
 def test_with_budget_0_agents_send_gradients_and_one_number():
+    """Besides, the units cost a gradient and a coded diagonal at the start."""
     trace = fedshed.optimize(
         make_federation("logistic"), algorithm="qn-shed", budget=0, l2=L2, max_iterations=8
     ).trace
-    assert trace[-1].uplink_vectors == len(trace)
+    assert len(trace) + 1 < trace[-1].uplink_vectors < len(trace) + 1.5
     assert all(row.q_max == 0 for row in trace)
 
 
@@ -145,8 +162,9 @@ def test_without_a_limit_bytes_are_at_most_newtons():
         fedshed.optimize(federation, algorithm=a, l2=L2, line_search=Fused()).trace
         for a in (QnShed(precision=Exact(), channel=UNLIMITED), "newton")
     )
-    assert ours[-1].exchanges == newton[-1].exchanges
-    assert ours[-1].uplink_bytes <= 1.02 * newton[-1].uplink_bytes
+    assert ours[-1].exchanges == newton[-1].exchanges + 1  # the units
+    first = 3 * (8 * 20 + 64)  # a gradient and a diagonal of each agent
+    assert ours[-1].uplink_bytes <= 1.02 * newton[-1].uplink_bytes + first
 
 
 def test_without_a_limit_it_is_newton_where_an_agent_has_no_curvature():
@@ -166,7 +184,8 @@ def test_without_a_limit_it_is_newton_where_an_agent_has_no_curvature():
 def first_answer(algorithm, objective, n):
     """What an agent sends when it renews at theta = 0, and its size on the wire."""
     zero = np.zeros(n)
-    _, message = algorithm.respond(Agent("a", objective), None, Update(1, zero), Share(1, 0, True, None))
+    held = Held(zero, encode_diagonal(np.ones(n))) if isinstance(algorithm, QnShed) else None
+    _, message = algorithm.respond(Agent("a", objective), held, Update(1, zero), Share(1, 0, True, None))
     return message, len(codec_of(algorithm, n).encode_reply(Reply(b"run!", 1, 1, [message]), -0.1))
 
 

@@ -14,11 +14,12 @@ from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
 from fedshed.algorithms.scaffold import Scaffold
-from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
+from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed, TailMean
 
 __all__ = [
     "ALGORITHMS", "Agd", "Budget", "Dane", "Done", "Entry", "FedAvg", "FedNL", "FedProx", "Giant",
     "GiantDeterminantal", "HeavyBall", "Lbfgs", "Midpoint", "Newton", "NewtonSeldom", "NextEigenvalue", "Pen",
-    "QnShed", "Scaffold", "Shed", "ShedAggregate", "as_channel", "build", "channels", "compressors",
+    "QnShed", "Scaffold", "Shed", "ShedAggregate", "TailMean", "as_channel", "build", "channels",
+    "compressors",
     "renewal",
 ]  # fmt: skip

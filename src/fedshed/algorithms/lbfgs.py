@@ -47,10 +47,14 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
 
     memory: Annotated[int, Meta(ge=1, le=1000)] = 20
     line_search: LineSearch = TwoExchange()
-    summable: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
+
+    @property
+    def summable(self) -> bool:  # type: ignore[override]
+        """Over coded links the Master needs each agent's own gradient."""
+        return not self.linked
 
     def step(self, problem: Problem, state: LbfgsState) -> Flow[tuple[LbfgsState, Info]]:
         """Remember the newest secant, then go along -B g."""

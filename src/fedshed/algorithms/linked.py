@@ -192,19 +192,18 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         self, cache: Held | None, parts: Sequence[Any], own_part: Any, n: int
     ) -> tuple[Any, Sequence[Any], Any] | None:
         """The request in full, from what the agent holds; None where it holds something else."""
-        if isinstance(parts[0], Begin):
-            begin = parts[0]
-            theta = np.zeros(n) if begin.start is None else begin.start
-            return Held(theta), [Started(theta, begin.accuracy)], None
-        if not isinstance(own_part, Own):
+        first = parts[0] if parts else None
+        if isinstance(first, Begin):
+            theta = np.zeros(n) if first.start is None else first.start
+            return Held(theta), [Started(theta, first.accuracy), *parts[1:]], None
+        if not isinstance(first, Here | Along) or not isinstance(own_part, Own):
             return cache, parts, own_part
-        held = _recalled(cache or Held(np.zeros(n)), parts[0].frame, own_part)
+        held = _recalled(cache or Held(np.zeros(n)), first.frame, own_part)
         if held is None:
             return None
-        if isinstance(parts[0], Here):
-            here = parts[0]
-            return held, [Update(here.t, held.theta, here.accuracy), *parts[1:]], own_part.part
-        search = links.search_from(held.theta, parts[0], held.frame)
+        if isinstance(first, Here):
+            return held, [Update(first.t, held.theta, first.accuracy), *parts[1:]], own_part.part
+        search = links.search_from(held.theta, first, held.frame)
         held = replace(held, direction=search.direction, etas=search.etas)
         trial = search.theta + search.direction
         rest = [replace(part, theta=trial) if at_trial_point(part) else part for part in parts[1:]]

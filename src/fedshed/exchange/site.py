@@ -63,7 +63,10 @@ class Site:
         self._counter.start(self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
-        located = self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too far away: rejected later
+            located = self.conversation.located(
+                self._cache, request.located, request.mine, self.objective.dim
+            )
         if located is None:
             self.asked = ()
             forgot = Reply(request.run, request.number, 0, [Forgot() for _ in request.parts])
