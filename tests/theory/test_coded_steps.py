@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import fedshed
 from conftest import make_federation
+from fedshed.algorithms import TailMean
 from fedshed.algorithms.linked import Linked
 from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
@@ -107,3 +108,21 @@ def test_the_contraction_of_theorem_3_for_a_quadratic(seed, delta, kappa, tau):
 def test_the_recursion_of_two_terms_falls_exactly_where_their_sum_is_below_1(a, b):
     root = (a + np.sqrt(a * a + 4 * b)) / 2
     assert (root < 1) == (a + b < 1) or abs(a + b - 1) < 1e-12
+
+
+@QUICK
+@given(st.integers(0, 10**6), st.integers(0, 5), st.floats(0, 1))
+def test_the_mean_of_the_other_eigenvalues_is_the_best_rho(seed, q, share):
+    """Theorem 5: the squared error of H_hat is least there, and grows by (n - q)(rho - mean)^2."""
+    rng, n = np.random.default_rng(seed), 7
+    V = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    values = np.sort(rng.exponential(size=n))[::-1]
+    H, rest = (V * values) @ V.T, values[q:]
+
+    def error(rho):
+        return np.sum((H - (V[:, :q] * (values[:q] - rho)) @ V[:, :q].T - rho * np.eye(n)) ** 2)
+
+    best, other = (TailMean(part)(values, q, rest.mean()) for part in (0.0, share))
+    assert error(other) - error(best) == pytest.approx((n - q) * (other - rest.mean()) ** 2, abs=1e-12)
+    assert best == pytest.approx(rest.mean())
+    assert TailMean(1.0)(values, q, rest.mean()) == pytest.approx(values[q])  # the paper's
