@@ -182,9 +182,7 @@ class QShed(Shed, frozen=True, tag=True):
             return "it sent nothing of its Hessian when it was first asked for it" if first else None
         if not own_part.more or (pairs.k, pairs.start) != (own_part.k, own_part.bits):
             asked = f"more than {sum(own_part.bits)} of k={own_part.k}" if own_part.more else "none"
-            return (
-                f"it sent bits of eigenvectors beyond {sum(pairs.start)} of k={pairs.k}; asked for: {asked}"
-            )
+            return f"it sent bits beyond {sum(pairs.start)} of k={pairs.k}; asked for were {asked}"
         return None
 
     def _share(self, problem: Problem, state: State[Any], i: AgentId) -> Any:

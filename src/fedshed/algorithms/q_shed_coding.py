@@ -23,7 +23,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 
 Counts: TypeAlias = NDArray[np.int64]
 MOST_BITS = 16
-ERROR = 6.0  # 2 n s^2/3, where the largest entry s of v is about 3/sqrt(n)
+ERROR = 6.0  # 8/3 s ||v||_1 for normal entries, the largest of which, s, is about 3/sqrt(n)
 TURNS = 4  # numbers of vectors after the best one that are still tried
 
 
@@ -96,12 +96,14 @@ def scales_of(vectors: Matrix) -> Scalars:
 def planes(vectors: Matrix, old: Counts, new: Counts) -> bytes:
     """Bits old + 1 to new of each vector's entries, one plane of n bits after the other.
 
-    An entry v in [-s, s] is in the cell floor((v/s + 1)/2 * 2^b) of 2^b cells; b + 1 bits halve its cell.
+    With u = sign(v) sqrt(|v|/s) an entry is in the cell floor((u + 1)/2 * 2^b); one more bit halves the cell.
+    The root makes cells narrow where entries are small: eigenvectors of sparse rows have many zeros.
     """
     found = []
     top = 1 << MOST_BITS
     for v, s, a, b in zip(vectors, scales_of(vectors), old, new, strict=True):
-        cells = np.floor((v / (s or 1.0) + 1) / 2 * top).clip(0, top - 1).astype(np.int64)
+        u = np.sign(v) * np.sqrt(np.abs(v) / (s or 1.0))
+        cells = np.floor((u + 1) / 2 * top).clip(0, top - 1).astype(np.int64)
         found += [(cells >> (MOST_BITS - width)) & 1 for width in range(a + 1, b + 1)]
     return np.packbits(np.array(found, dtype=np.uint8), axis=1).tobytes() if found else b""
 
@@ -125,7 +127,8 @@ def refined_cells(cells: Matrix, code: bytes, old: Counts, new: Counts) -> Matri
 
 def unit_vectors(cells: Matrix, scales: Scalars, bits: Counts) -> Matrix:
     """The middles of the cells, made unit again."""
-    rows = scales[:, None] * ((2 * cells + 1) / 2.0 ** bits[:, None] - 1)
+    u = (2 * cells + 1) / 2.0 ** bits[:, None] - 1
+    rows = scales[:, None] * u * np.abs(u)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Matrix = rows / np.where(norms > 0, norms, 1.0)
     return unit
