@@ -24,7 +24,7 @@ from fedshed.solve.goal import Goal
 L2 = 1e-2
 ENTRIES = fedshed.ALGORITHMS
 SUMMABLE = [name for name, entry in ENTRIES.items() if entry.algorithm.summable]
-LINEAR = ("giant", "done")  # p_i times what each sends adds up too, but it is no function of f, g and H
+LINEAR = ("giant", "done", "disco")  # what each sends adds up too, but is no function of f, g and H
 OTHERS = [name for name in ENTRIES if name not in (*SUMMABLE, *LINEAR)]
 
 

@@ -202,9 +202,8 @@ class QShed(Shed, frozen=True, tag=True):
         pairs = None
         if own_part.more:
             cache = self._recalled(agent, cache, part, own_part, point, agent.objective.dim)
-            pairs = (
-                self._refinement(cache, own_part, self.bits * self._carried(agent, part.t)) if cache else None
-            )
+            total = self.bits * self._carried(agent, part.t)
+            pairs = None if cache is None else self._refinement(cache, own_part, total)
         return cache, LocalRefined(point.value, point.gradient, pairs)
 
     def needed(self, agent: Agent, k: int) -> int:

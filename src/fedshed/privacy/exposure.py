@@ -43,15 +43,8 @@ RECONSTRUCTED = {(10, 5): 10, (30, 6): 30}
 HIGH, MODERATE = 0.9, 0.3  # the least shares of these levels
 
 _EIGENPAIRS = ("shed-ls", "shed-ls-periodic", "shed-periodic", "fib-shed", "gn-shed", "shed-aggregate")
-_HESSIANS = (
-    "newton",
-    "newton-seldom",
-    "fednl",
-    "fednl-top-k",
-    "fednl-natural",
-    "pen",
-    "auto",
-)  # or what amounts to them
+_LEARNT = ("fednl", "fednl-top-k", "fednl-natural", "fedns", "pen")
+_HESSIANS = ("newton", "newton-seldom", *_LEARNT, "auto")  # or what amounts to them
 _GRADIENTS = ("lbfgs", "agd", "heavy-ball", "giant", "giant-det", "done", "disco")
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys((*_EIGENPAIRS, "mont-dec", "q-shed", "q-shed-equal", "qn-shed"), "eigenpairs"),
