@@ -220,7 +220,7 @@ class QShed(Shed, frozen=True, tag=True):
         q, begun = len(new), len(old)
         vectors = upright(pairs.vectors[:q])
         code = planes(vectors, np.append(old, np.zeros(q - begun, dtype=np.int64)), new)
-        last = bool(pairs.complete and q == pairs.q and new.min(initial=MOST_BITS) == MOST_BITS)
+        last = bool(pairs.complete and q == pairs.q and (new >= self.allocation.finest).all())
         return Refinement(
             own_part.k,
             own_part.bits,
