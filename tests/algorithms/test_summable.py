@@ -25,7 +25,7 @@ L2 = 1e-2
 ENTRIES = fedshed.ALGORITHMS
 SUMMABLE = [name for name, entry in ENTRIES.items() if entry.algorithm.summable]
 # p_i times what each sends adds up too, but it is no function of f, g and H
-LINEAR = ("giant", "done", "dane")
+LINEAR = ("giant", "done", "dane", "disco")
 OTHERS = [name for name in ENTRIES if name not in (*SUMMABLE, *LINEAR, "lbfgs-coded")]  # lbfgs, if exact
 
 

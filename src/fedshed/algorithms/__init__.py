@@ -4,22 +4,24 @@ from fedshed.algorithms import channels, compressors, renewal
 from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.dane import Dane
+from fedshed.algorithms.disco import Disco
 from fedshed.algorithms.fednl import FedNL
+from fedshed.algorithms.fedns import FedNS
 from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.local_steps import FedAvg, FedProx
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
+from fedshed.algorithms.q_shed import QShed
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
 from fedshed.algorithms.scaffold import Scaffold
 from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed, TailMean
 
 __all__ = [
-    "ALGORITHMS", "Agd", "Budget", "Dane", "Done", "Entry", "FedAvg", "FedNL", "FedProx", "Giant",
-    "GiantDeterminantal", "HeavyBall", "Lbfgs", "Midpoint", "Newton", "NewtonSeldom", "NextEigenvalue", "Pen",
-    "QnShed", "Scaffold", "Shed", "ShedAggregate", "TailMean", "as_channel", "build", "channels",
-    "compressors",
-    "renewal",
+    "ALGORITHMS", "Agd", "Budget", "Dane", "Disco", "Done", "Entry", "FedAvg", "FedNL", "FedNS", "FedProx",
+    "Giant", "GiantDeterminantal", "HeavyBall", "Lbfgs", "Midpoint", "Newton", "NewtonSeldom",
+    "NextEigenvalue", "Pen", "QShed", "QnShed", "Scaffold", "Shed", "ShedAggregate", "TailMean", "as_channel",
+    "build", "channels", "compressors", "renewal",
 ]  # fmt: skip

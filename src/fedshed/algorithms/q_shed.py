@@ -182,9 +182,7 @@ class QShed(Shed, frozen=True, tag=True):
             return "it sent nothing of its Hessian when it was first asked for it" if first else None
         if not own_part.more or (pairs.k, pairs.start) != (own_part.k, own_part.bits):
             asked = f"more than {sum(own_part.bits)} of k={own_part.k}" if own_part.more else "none"
-            return (
-                f"it sent bits of eigenvectors beyond {sum(pairs.start)} of k={pairs.k}; asked for: {asked}"
-            )
+            return f"it sent bits beyond {sum(pairs.start)} of k={pairs.k}; asked for were {asked}"
         return None
 
     def _share(self, problem: Problem, state: State[Any], i: AgentId) -> Any:
@@ -204,9 +202,8 @@ class QShed(Shed, frozen=True, tag=True):
         pairs = None
         if own_part.more:
             cache = self._recalled(agent, cache, part, own_part, point, agent.objective.dim)
-            pairs = (
-                self._refinement(cache, own_part, self.bits * self._carried(agent, part.t)) if cache else None
-            )
+            total = self.bits * self._carried(agent, part.t)
+            pairs = None if cache is None else self._refinement(cache, own_part, total)
         return cache, LocalRefined(point.value, point.gradient, pairs)
 
     def needed(self, agent: Agent, k: int) -> int:
@@ -223,7 +220,7 @@ class QShed(Shed, frozen=True, tag=True):
         q, begun = len(new), len(old)
         vectors = upright(pairs.vectors[:q])
         code = planes(vectors, np.append(old, np.zeros(q - begun, dtype=np.int64)), new)
-        last = bool(pairs.complete and q == pairs.q and new.min(initial=MOST_BITS) == MOST_BITS)
+        last = bool(pairs.complete and q == pairs.q and (new >= self.allocation.finest).all())
         return Refinement(
             own_part.k,
             own_part.bits,

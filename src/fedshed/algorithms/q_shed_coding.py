@@ -12,7 +12,7 @@ vectors, and sum_{k>q} (rho - lambda_k)^2 of the rest.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -23,12 +23,14 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 
 Counts: TypeAlias = NDArray[np.int64]
 MOST_BITS = 16
-ERROR = 6.0  # 2 n s^2/3, where the largest entry s of v is about 3/sqrt(n)
+ERROR = 6.0  # 8/3 s ||v||_1 for normal entries, the largest of which, s, is about 3/sqrt(n)
 TURNS = 4  # numbers of vectors after the best one that are still tried
 
 
 class WaterFilling(Struct, frozen=True, tag=True):
     """Bits where they lower the error of the Hessian most."""
+
+    finest: ClassVar[int] = MOST_BITS  # bits of a vector that are not refined any more
 
     def __call__(self, spectrum: Vector, sent: Counts, total: int, most: int) -> Counts:
         """The bits of each vector after `total` more, given those `sent`: of at most `most` vectors."""
@@ -57,6 +59,11 @@ class EqualBits(Struct, frozen=True, tag=True):
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= MOST_BITS:
             raise ConfigError(f"bits must be from 1 to {MOST_BITS}, not {self.bits}")
+
+    @property
+    def finest(self) -> int:
+        """Bits of a vector that are not refined any more."""
+        return self.bits
 
     def __call__(self, spectrum: Vector, sent: Counts, total: int, most: int) -> Counts:
         """As many new vectors as the bits suffice for."""
@@ -96,14 +103,22 @@ def scales_of(vectors: Matrix) -> Scalars:
 def planes(vectors: Matrix, old: Counts, new: Counts) -> bytes:
     """Bits old + 1 to new of each vector's entries, one plane of n bits after the other.
 
-    An entry v in [-s, s] is in the cell floor((v/s + 1)/2 * 2^b) of 2^b cells; b + 1 bits halve its cell.
+    With u = sign(v) sqrt(|v|/s) an entry is in the cell floor((u + 1)/2 * 2^b); one more bit halves the cell.
+    The root makes cells narrow where entries are small: eigenvectors of sparse rows have many zeros.
     """
-    found = []
     top = 1 << MOST_BITS
-    for v, s, a, b in zip(vectors, scales_of(vectors), old, new, strict=True):
-        cells = np.floor((v / (s or 1.0) + 1) / 2 * top).clip(0, top - 1).astype(np.int64)
-        found += [(cells >> (MOST_BITS - width)) & 1 for width in range(a + 1, b + 1)]
-    return np.packbits(np.array(found, dtype=np.uint8), axis=1).tobytes() if found else b""
+    scales = scales_of(vectors)[:, None]
+    u = np.sign(vectors) * np.sqrt(np.abs(vectors) / np.where(scales > 0, scales, 1.0))
+    cells = np.floor((u + 1) / 2 * top).clip(0, top - 1).astype(np.int64)
+    rows, widths = _places(old, new)
+    return np.packbits((cells[rows] >> (MOST_BITS - widths)[:, None]) & 1, axis=1).tobytes()
+
+
+def _places(old: Counts, new: Counts) -> tuple[Counts, Counts]:
+    """The vector and the width of each plane, in the order of planes."""
+    widths = np.arange(1, MOST_BITS + 1)
+    rows, places = np.nonzero((widths > old[:, None]) & (widths <= new[:, None]))
+    return rows, widths[places]
 
 
 def plane_bytes(n: int) -> int:
@@ -113,19 +128,17 @@ def plane_bytes(n: int) -> int:
 
 def refined_cells(cells: Matrix, code: bytes, old: Counts, new: Counts) -> Matrix:
     """The cells of each vector with the bits that were sent."""
-    n, at = cells.shape[1], 0
-    rows = np.frombuffer(code, np.uint8).reshape(-1, plane_bytes(n))
-    found = cells.copy()
-    for k, (a, b) in enumerate(zip(old, new, strict=True)):
-        for row in rows[at : at + b - a]:
-            found[k] = 2 * found[k] + np.unpackbits(row, count=n)
-        at += b - a
+    n, (rows, widths) = cells.shape[1], _places(old, new)
+    bits = np.unpackbits(np.frombuffer(code, np.uint8).reshape(-1, plane_bytes(n)), axis=1, count=n)
+    found: Matrix = cells * 2.0 ** (new - old)[:, None]
+    np.add.at(found, rows, bits * 2.0 ** (new[rows] - widths)[:, None])
     return found
 
 
 def unit_vectors(cells: Matrix, scales: Scalars, bits: Counts) -> Matrix:
     """The middles of the cells, made unit again."""
-    rows = scales[:, None] * ((2 * cells + 1) / 2.0 ** bits[:, None] - 1)
+    u = (2 * cells + 1) / 2.0 ** bits[:, None] - 1
+    rows = scales[:, None] * u * np.abs(u)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Matrix = rows / np.where(norms > 0, norms, 1.0)
     return unit

@@ -43,8 +43,8 @@ RECONSTRUCTED = {(10, 5): 10, (30, 6): 30}
 HIGH, MODERATE = 0.9, 0.3  # the least shares of these levels
 
 _EIGENPAIRS = ("shed-ls", "shed-ls-periodic", "shed-periodic", "fib-shed", "gn-shed", "shed-aggregate")
-# or what amounts to them
-_HESSIANS = ("newton", "newton-seldom", "fednl", "fednl-top-k", "fednl-natural", "pen", "auto")
+_LEARNT = ("fednl", "fednl-top-k", "fednl-natural", "fedns", "pen")
+_HESSIANS = ("newton", "newton-seldom", *_LEARNT, "auto")  # or what amounts to them
 _FIRST_ORDER = ("agd", "heavy-ball", "dane", "fedavg", "fedprox", "scaffold")
 _GRADIENTS = ("lbfgs", "lbfgs-coded", "giant", "giant-det", "done", "disco", *_FIRST_ORDER)
 FAMILIES: dict[str, Family] = {
