@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed import Constant, Federation, Fused, TwoExchange
-from fedshed.algorithms import QnShed
+from fedshed.algorithms import QnShed, TailMean
 from fedshed.algorithms.channels import ByteRate, PerAgent, Rayleigh, Recorded
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.linked import Held
@@ -130,6 +130,23 @@ def test_with_budget_0_agents_send_gradients_and_one_number():
     ).trace
     assert len(trace) + 1 < trace[-1].uplink_vectors < len(trace) + 1.5
     assert all(row.q_max == 0 for row in trace)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.025, 1.0])
+def test_rho_is_between_the_mean_and_the_largest_of_the_eigenvalues_that_follow(share):
+    """From the trace as from all eigenvalues; at share 0 H_hat has the trace of H."""
+    federation = make_federation("least-squares", n=8, sizes={"a": 50})
+    algorithm = QnShed(precision=Exact(), channel=Constant(3), rho=TailMean(share=share))
+    state = states_of(algorithm, federation, "least-squares", count=1)[1]
+    held = state.known["a"].curvature
+    H = gram(local_objectives(federation, "least-squares")["a"].at(np.zeros(8)).factor)
+    scaled = H / np.outer(held.units, held.units)
+    values = np.linalg.eigvalsh(scaled)[::-1]
+    assert TailMean(share=share)(values, held.q) == pytest.approx(held.rho, rel=1e-9)
+    np.testing.assert_allclose(held.values, values[: held.q], rtol=1e-9)
+    if share == 0:
+        trace = held.rho * 8 + held.excess.sum()
+        assert trace == pytest.approx(np.trace(scaled), rel=1e-9)
 
 
 # --- no limit: Newton -----------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class NextEigenvalue(Struct, frozen=True, tag=True):
 
     whole: ClassVar[bool] = False  # the leading eigenvalues are enough
 
-    def __call__(self, values: Vector, q: int, mean: float = 0.0) -> float:
+    def __call__(self, values: Vector, q: int) -> float:
         """rho after q eigenpairs, from the first q + 1 eigenvalues at least."""
         return float(values[q])
 
@@ -44,7 +44,7 @@ class NextEigenvalue(Struct, frozen=True, tag=True):
 class Midpoint(Struct, frozen=True, tag=True):
     """rho* = (lambda_{q+1} + lambda_n)/2: the best factor with eta = 1 for least squares (Corollary 2)."""
 
-    def __call__(self, values: Vector, q: int, mean: float = 0.0) -> float:
+    def __call__(self, values: Vector, q: int) -> float:
         """rho after q eigenpairs, from all n eigenvalues."""
         return float(values[q] + values[-1]) / 2
 
@@ -60,10 +60,14 @@ class TailMean(Struct, frozen=True, tag=True):
     share: float = 0.025
     whole: ClassVar[bool] = False
 
-    def __call__(self, values: Vector, q: int, mean: float = 0.0) -> float:
-        """rho after q eigenpairs, from the first q + 1 eigenvalues and the mean of those that follow."""
-        mean = min(float(values[q]), mean)
-        return mean + self.share * (float(values[q]) - mean)
+    def __call__(self, values: Vector, q: int) -> float:
+        """rho after q eigenpairs, from all n eigenvalues."""
+        return self.between(float(values[q:].mean()), float(values[q]))
+
+    def between(self, mean: float, largest: float) -> float:
+        """rho from the mean and the largest of the eigenvalues that follow, where only these are known."""
+        mean = min(mean, largest)
+        return mean + self.share * (largest - mean)
 
 
 Rho: TypeAlias = NextEigenvalue | Midpoint | TailMean
@@ -232,12 +236,14 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
         return Eigenpairs(own_part.k, own_part.have, pairs.values[new], pairs.vectors[new], rho, last)
 
     def rho_of(self, spectrum: Spectrum, q: int) -> float:
-        """rho after q pairs."""
-        pairs = spectrum.pairs
-        rest, n = spectrum.trace - float(pairs.values[:q].sum()), pairs.vectors.shape[1]
-        known = pairs.complete and q >= pairs.q  # what follows is alike
-        mean = float(pairs.spectrum[q]) if known else max(rest, 0.0) / (n - q)
-        return float(self.rho(pairs.spectrum, q, mean))
+        """rho after q pairs; a mean of all that follow is made from the trace."""
+        pairs, n = spectrum.pairs, spectrum.pairs.vectors.shape[1]
+        if not isinstance(self.rho, TailMean):
+            return float(self.rho(pairs.spectrum, q))
+        if pairs.complete and q >= pairs.q:  # all that follow are alike
+            return float(pairs.values[q])
+        rest = max(spectrum.trace - float(pairs.values[:q].sum()), 0.0)
+        return self.rho.between(rest / (n - q), float(pairs.values[q]))
 
     def _recalled(
         self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Share, point: Point, q: int
