@@ -14,12 +14,13 @@ from fedshed.algorithms import Pen
 from fedshed.algorithms.pen.direction import LONGEST, SHORTEST, shortened
 from fedshed.algorithms.pen.dither import Dither, coherence
 from fedshed.algorithms.pen.frame import coded_move
-from fedshed.algorithms.pen.innovation import Copy, corrected_copy, innovation
+from fedshed.algorithms.pen.innovation import Copy, Steps, corrected_copy, innovation
 from fedshed.exchange import Faulty, InProcess, Stateless
 from made_matrices import spd, symmetric
 
 QUICK = settings(deadline=None, max_examples=25, derandomize=True)
 ALWAYS = Pen(coherent=0.0)  # dithered from the first accepted move on
+STEPS = Steps(entries=0.1, dithered=0.1, first=0.1, first_dithered=0.1, pairs=0.0)
 MOVE = coded_move(3, b"", np.array([0.3, -0.2]), 1.0, dither=True)
 
 
@@ -32,7 +33,7 @@ def test_the_mean_over_the_agents_of_what_is_decoded_is_the_change(seed, step):
     """Multiples of the golden ratio: the mean of K agents is within 3/K steps, not 1/(2 K^0.5)."""
     change = np.random.default_rng(seed).normal(size=50)
     K = 144
-    decoded = [step * Dither(i, 0).symbols(change, 1.0, step, MOVE) for i in range(K)]
+    decoded = [step * Dither(i, 0).symbols(change, 1.0, step, MOVE.step) for i in range(K)]
     assert np.abs(np.mean(decoded, axis=0) - change).max() <= 3 / K * step
     assert all(np.abs(each - change).max() <= step * (1 + 1e-6) for each in decoded)
 
@@ -40,13 +41,13 @@ def test_the_mean_over_the_agents_of_what_is_decoded_is_the_change(seed, step):
 def test_the_mean_over_the_moves_of_what_one_agent_sends_is_the_change():
     change, K = np.random.default_rng(0).normal(size=200), 1000
     moves = [coded_move(3, b"", np.array([k, 1.0]), 1.0, dither=True) for k in range(K)]
-    decoded = np.mean([0.5 * Dither(5, 0).symbols(change, 1.0, 0.5, move) for move in moves], axis=0)
+    decoded = np.mean([0.5 * Dither(5, 0).symbols(change, 1.0, 0.5, move.step) for move in moves], axis=0)
     assert np.abs(decoded - change).max() <= 5 * 0.25 / np.sqrt(K)  # a draw's deviation is at most step / 2
 
 
 def test_only_the_change_is_dithered_and_only_large_errors_are_sent_again():
     step, error = 0.1, np.array([0.0, 0.09, -0.09, 0.25, -0.25])
-    symbols = np.array([Dither(i, i, error).symbols(error, 1.0, step, MOVE) for i in range(400)])
+    symbols = np.array([Dither(i, i, error).symbols(error, 1.0, step, MOVE.step) for i in range(400)])
     assert (symbols[:, :3] == 0).all()  # nothing changed: nothing is sent
     assert set(np.unique(symbols[:, 3])) == {2.0, 3.0}
     np.testing.assert_allclose(symbols[:, 3:].mean(axis=0), [2.5, -2.5], atol=0.15)
@@ -58,7 +59,7 @@ def test_a_dithered_innovation_is_decoded_as_any_other(n, seed):
     rng = np.random.default_rng(seed)
     prediction = Copy(7, spd(n, seed, 0.5), np.zeros(n))
     move, W = coded_move(3, b"", rng.normal(size=n), 1.0, dither=True), spd(n, seed + 1, 0.5)
-    answer = innovation(1.0, np.zeros(n), W, prediction, move, 0.1, np.inf, Dither(4, 9))
+    answer = innovation(1.0, np.zeros(n), W, prediction, move, STEPS, np.inf, Dither(4, 9))
     new = corrected_copy(prediction, move, answer)
     assert np.abs(new.W - W).max() <= 0.1 * (1 + 1e-6)
     assert answer.error == pytest.approx(np.sum((new.W - W) ** 2), rel=1e-6, abs=1e-12)
@@ -68,11 +69,11 @@ def test_entries_that_all_agents_would_round_to_0_are_in_the_mean_of_dithered_on
     """The bias that the coherence test finds: alike agents, entries of one sign below the dead zone."""
     n, K = 12, 40
     prediction, W = Copy(7, np.eye(n), np.zeros(n)), np.eye(n) + 0.04
-    move = coded_move(3, b"", np.ones(n), 1.0, dither=True)
+    move = coded_move(3, b"", np.ones(n), 1.0, dither=True)  # which sets the step, whoever dithers
 
     def mean_error(dither):
         answers = [
-            innovation(0.0, np.zeros(n), W, prediction, move, 0.1, np.inf, dither(i)) for i in range(K)
+            innovation(0.0, np.zeros(n), W, prediction, move, STEPS, np.inf, dither(i)) for i in range(K)
         ]
         mean = sum(corrected_copy(prediction, move, answer).W for answer in answers) / K
         return np.linalg.norm(mean - W, 2)

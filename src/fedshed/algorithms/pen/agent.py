@@ -9,6 +9,7 @@ from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import Frame, changed, congruence, identity, moved
 from fedshed.algorithms.pen.innovation import (
     Copy,
+    Steps,
     corrected_copy,
     decoded_first,
     first_answer,
@@ -39,15 +40,15 @@ class Cache(Struct, frozen=True):
     H: Matrix | None = None  # the agent's Hessian at `now.anchor`, which it can also compute again
 
 
-def first_answered(agent: Agent, theta: Vector, step: float) -> tuple[Cache, First]:
+def first_answered(agent: Agent, theta: Vector, steps: Steps, index: int) -> tuple[Cache, First]:
     """Cost, gradient and Hessian in the agent's own units, and the copy that both ends make of them."""
     point = agent.objective.at(theta)
-    first = first_answer(point.value, point.gradient, gram(point.factor), step)
+    first = first_answer(point.value, point.gradient, gram(point.factor), steps, Dither(index, 0))
     return Cache(Held(identity(theta), decoded_first(first, agent.objective.dim))), first
 
 
 def innovated(
-    agent: Agent, cache: Cache | None, move: Move, mine: Mine, step: float, limit: float
+    agent: Agent, cache: Cache | None, move: Move, mine: Mine, steps: Steps, limit: float
 ) -> tuple[Cache | None, Message]:
     """The innovation at the point of a move, from the copy that the Master means."""
     held = recalled(cache, mine)
@@ -62,7 +63,7 @@ def innovated(
     if move.curvature:
         H, anchor = gram(point.factor), frame.theta
         W = whitened(frame.G, H)
-    answer = innovation(point.value, frame.G @ point.gradient, W, prediction, move, step, limit, dither)
+    answer = innovation(point.value, frame.G @ point.gradient, W, prediction, move, steps, limit, dither)
     copy = corrected_copy(prediction, move, answer)
     if not move.dither:
         H, anchor = None, None

@@ -33,6 +33,7 @@ from fedshed.algorithms.pen.frame import (
     moved,
 )
 from fedshed.algorithms.pen.innovation import (
+    Steps,
     corrected_copy,
     decoded_first,
     first_error,
@@ -47,12 +48,16 @@ from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Re
 from fedshed.protocol.messages import Local, Message, Update
 
 SETTLED = 1.3  # |log w| below which secants help
+FAST = 4.0  # by what the decrement must fall for the Hessian to be good enough
 
 
 class Pen(Algorithm[PenState], frozen=True, tag=True):
     """Newton's rounds at a fraction of Newton's bytes, for n up to about 1,000: n^2 numbers an agent."""
 
-    step_size: float = 0.12  # of the Hessian's innovation, in whitened coordinates
+    step_size: float = 0.2  # of the Hessian's innovation, in whitened coordinates
+    dithered_step: float = 0.12  # of dithered changes
+    first_hessian: float = 0.25  # of the first Hessian, in units of its own diagonal
+    pair_step: float = 0.7  # of spectral innovations, in units of their weakest row; 0: there are none
     shift: float = 0.15  # added to the eigenvalues, in units of the noise radius
     first_step: float = 2.0  # of the logistic loss, whose curvature is largest at 0
     memory: int = 10
@@ -78,7 +83,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
 
     def ask(self, problem: Problem, state: PenState) -> Ask:
         """The first exchange: everything in the agent's own units."""
-        return Ask((Start(state.theta),), dict.fromkeys(problem.agents))
+        return Ask((Start(state.theta),), {i: Mine(0, None, k) for k, i in enumerate(problem.agents)})
 
     def absorb(self, problem: Problem, state: PenState, replies: Replies) -> PenState:
         """Copies from the first answers; the first move will go to the coordinates of the mean diagonal."""
@@ -89,14 +94,14 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         diagonal = problem.l2.copy()
         for i in problem.agents:
             diagonal = diagonal + problem.p[i] * np.diag(copies[i].W)
-        noise = self._noise(problem, [first_error(self.step_size, problem.n)] * len(copies))
+        noise = self._noise(problem, [first_error(replies[i][0], problem.n) for i in problem.agents])
         frame, pending = identity(state.theta), diagonal_change(diagonal)
         return replace(state, known=known, frame=frame, noise=noise, pending=pending)
 
     def step(self, problem: Problem, state: PenState) -> Flow[tuple[PenState, Info]]:
         """Refresh the frame, take a tensor-corrected quasi-Newton step, shorten it until the cost falls."""
         g = gradient(problem, state)
-        state, frame, A, change = self._refreshed(problem, state)
+        state, frame, A, change = self._refreshed(problem, state, g)
         gw = frame.G @ g
         newest = state.last if state.settled else None
         s, y = remembered(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
@@ -111,17 +116,21 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         after = replace(after, A=A, s=s, y=y, last=(-taken, gw), updated=after.t)
         return after, Info(eta, trials, renewed=len(problem.agents), q_max=problem.n)
 
-    def _refreshed(self, problem: Problem, state: PenState) -> tuple[PenState, Frame, Matrix, bytes]:
+    def _refreshed(
+        self, problem: Problem, state: PenState, g: Vector
+    ) -> tuple[PenState, Frame, Matrix, bytes]:
         """The state in a frame in which the curvature is near 1, that curvature, and the change to send."""
         assert state.frame is not None
         frame = changed(state.frame, state.pending)
         w, V = self._curvature(problem, state, frame)
-        change = frame_change(w, V)
-        B = change_of(change, problem.n)
         settled = bool(np.abs(np.log(w)).max() <= SETTLED)
+        decrement = float(np.linalg.norm((frame.G @ g) @ V / np.sqrt(w)))
+        fast = self.skip and settled and not state.pending and decrement < state.decrement / FAST
+        change = b"" if fast else frame_change(w, V)
+        B = change_of(change, problem.n)
         if not settled:  # the Hessian still moves: secants would mislead
             state = replace(state, s=None, y=None)
-        state = replace(state, settled=settled)
+        state = replace(state, settled=settled, fast=fast)
         A = B.congruence((V * w) @ V.T)
         return turned(state, B), changed(frame, change), A, state.pending + change
 
@@ -132,8 +141,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         f0, slope = cost(problem, state), float(g @ u)
         slack = 4 * np.finfo(float).eps * max(1.0, abs(f0))
         decrement = float(np.sqrt(max(-slope, np.finfo(float).tiny)))
-        curvature = not (self.skip and state.settled and not change and decrement < state.decrement / 4)
-        state = replace(state, decrement=decrement)
+        curvature, state = not state.fast, replace(state, decrement=decrement)
         taken, trials, t = np.zeros(problem.n), 0, state.t + 1
         while eta >= SMALLEST_STEP:
             move = coded_move(t, change, eta * u - taken, decrement, curvature, state.dither)
@@ -231,11 +239,17 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     def respond(self, agent: Agent, cache: Cache | None, part: Any, own_part: Any) -> tuple[Any, Message]:
         """The first answer, an exact gradient, or the innovation at the point of a move."""
         if isinstance(part, Move):
-            return innovated(agent, cache, part, own_part, self.step_size, self._bytes(agent, part))
+            return innovated(agent, cache, part, own_part, self._steps, self._bytes(agent, part))
         if isinstance(part, Start):
-            return first_answered(agent, part.theta, self.step_size)
+            return first_answered(agent, part.theta, self._steps, own_part.index)
         point = agent.objective.at(part.theta)
         return cache, Local(point.value, point.gradient, None)
+
+    @property
+    def _steps(self) -> Steps:
+        """All steps were chosen on F5, F6, F8 and W5 (docs/beyond.md)."""
+        first = self.first_hessian, 1.5 * self.dithered_step
+        return Steps(self.step_size, self.dithered_step, *first, self.pair_step)
 
     def _bytes(self, agent: Agent, move: Move) -> float:
         """What the link carries this time; a coarser step makes the message fit."""

@@ -22,7 +22,8 @@ from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.quantize import decode_steps, encode_steps
 
 GRADIENT_STEP = 0.01  # of a gradient's innovation and of a step, in units of the Newton decrement
-LOW, HIGH = np.exp(-0.85), np.exp(1.2)  # eigenvalues of the Hessian that a frame may have
+LOW, HIGH = np.exp(-0.85), np.exp(1.2)  # eigenvalues that the Hessian has after a change of frame
+STAY_LOW, STAY_HIGH = np.exp(-1.2), np.exp(1.4)  # while it has these, it stays; chosen on F5, F8, W5
 MOST_CHANGES = 4  # of frame in one move
 STEPS = tuple(4 / 1.5**k for k in range(39))  # of a change of frame
 USUAL = 11  # the place of the step that is tried first: the median on F5 and W5
@@ -76,11 +77,11 @@ def diagonal_change(diagonal: Vector) -> bytes:
 
 
 def frame_change(w: Vector, V: Matrix) -> bytes:
-    """The coarsest coded B with all eigenvalues of B A B' within bounds, A = V w V'; none while they are.
+    """The coarsest coded B with all eigenvalues of B A B' within bounds, A = V w V'; none while near them.
 
     B = alpha (I + Y) with Y rounded; steps are 4 / 1.5^k, and the search goes from a usual one up or down.
     """
-    if w.min() >= LOW and w.max() <= HIGH:
+    if w.min() >= STAY_LOW and w.max() <= STAY_HIGH:
         return b""
     alpha = float(np.float32(np.exp(-np.log(w).mean() / 2)))
     Y, root = pack((V / (alpha * np.sqrt(w))) @ V.T - np.eye(len(w))), V * np.sqrt(w)

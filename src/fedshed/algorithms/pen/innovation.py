@@ -27,8 +27,11 @@ from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import GRADIENT_STEP, Change, change_of, decoded_step
 from fedshed.algorithms.pen.memo import Memo
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
+from fedshed.algorithms.pen.spectral import encode_pairs, read_pairs, signed_sum, structured
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.quantize import decode_steps, encode_steps
+
+NEAR = 0.03  # the Newton decrement below which steps are at their finest
 
 
 class Copy(Struct, frozen=True):
@@ -44,13 +47,42 @@ class Copy(Struct, frozen=True):
         return product
 
 
-def first_answer(loss: float, g: Vector, H: Matrix, step: float) -> First:
+class Steps(Struct, frozen=True):
+    """How coarsely Hessians are coded: steps of entries in whitened units, and of spectral rows."""
+
+    entries: float
+    dithered: float
+    first: float
+    first_dithered: float
+    pairs: float  # in units of the weakest row's root mean square; 0: no spectral part
+
+    def of(self, move: Move) -> float:
+        """The step of a move's entries: coarser while the Newton decrement is large."""
+        if move.dither:
+            return self.dithered
+        return self.entries * float(np.clip(move.scale / NEAR, 1.0, 2.0))
+
+
+def first_answer(loss: float, g: Vector, H: Matrix, steps: Steps, dither: Dither) -> First:
     """Everything in the agent's own units: g in 1/511 of its largest entry, H scaled by its own diagonal."""
     logs = logs_of(np.maximum(np.diag(H), 1e-6 * np.diag(H).max()))
     r = roots(logs)
-    coded, _ = encoded(rounded(pack(H / r[:, None] / r), step), step)
+    coded = _first_coded(pack(H / r[:, None] / r), len(g), steps, dither)
     top = float(np.abs(g).max()) or 1.0
     return First(loss, encode_steps(g, top / 511), encode_logs(logs), coded)
+
+
+def _first_coded(triangle: Packed, n: int, steps: Steps, dither: Dither) -> bytes:
+    """The first Hessian in a coarse step if what that misses is noise, else dithered in a finer one.
+
+    Where features are non-negative and sparse, small entries are all of one sign: what a coarse step misses
+    of them is no noise but one large eigenvalue, and the same at all agents that are alike.
+    """
+    coded, values = encoded(rounded(triangle, steps.first), steps.first)
+    if not structured(unpack(triangle - values, n)):
+        return coded
+    step = float(np.float32(steps.first_dithered))
+    return encoded(dither.symbols(triangle, 1.0, step, b"first"), step)[0]
 
 
 def decoded_first(first: First, n: int) -> Copy:
@@ -61,9 +93,16 @@ def decoded_first(first: First, n: int) -> Copy:
     return Copy(digest, H, decode_steps(first.gradient, n))
 
 
-def first_error(step: float, n: int) -> float:
+def _summed(hessian: bytes, spectral: bytes, n: int) -> Matrix:
+    """The matrix of an entry-coded part and, if there is one, a spectral part."""
+    entries = unpack(decoded(hessian, n * (n + 1) // 2), n)
+    return entries + signed_sum(*read_pairs(spectral, n)) if spectral else entries
+
+
+def first_error(first: First, n: int) -> float:
     """Expected energy of the first Hessian's error in its own units: half of n^2 uniform errors."""
-    return step**2 / 24 * n * n
+    (step,) = struct.unpack_from("<f", first.hessian)
+    return float(step) ** 2 / 24 * n * n
 
 
 def predicted(copy: Copy, move: Move) -> Copy:
@@ -95,7 +134,7 @@ _TURNED = Memo()
 
 
 def innovation(
-    loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, step: float, limit: float,
+    loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, steps: Steps, limit: float,
     dither: Dither | None = None,
 ) -> Innovation:  # fmt: skip
     """What the prediction missed, coded; the Hessian's step grows until the message fits the link."""
@@ -104,11 +143,18 @@ def innovation(
         return Innovation(loss, rest, 1.0, b"", 0.0)
     c = _multiple(prediction.W, W)
     R = pack(W - c * prediction.W)
+    step = steps.of(move)
     coded, values = _coded(R, c, step, move, dither)
     while len(coded) + len(rest) > limit and step < 1e6:
         step *= 1.5
         coded, values = _coded(R, c, step, move, dither)
-    return Innovation(loss, rest, c, coded, energy(R - values, len(g)))
+    missed = R - values
+    if dither is None and steps.pairs:
+        E = unpack(missed, len(g))
+        spectral, low = encode_pairs(E, steps.pairs)
+        if low is not None and len(coded) + len(rest) + len(spectral) <= limit:
+            return Innovation(loss, rest, c, coded, float(np.sum(np.square(E - low))), spectral)
+    return Innovation(loss, rest, c, coded, energy(missed, len(g)))
 
 
 def _multiple(old: Matrix, new: Matrix) -> float:
@@ -126,31 +172,38 @@ def energy(triangle: Packed, n: int) -> float:
 def _coded(R: Packed, c: float, step: float, move: Move, dither: Dither | None) -> tuple[bytes, Packed]:
     """The innovation R in uniform steps, to the nearest or dithered, and what it is decoded to."""
     step = float(np.float32(step))
-    return encoded(rounded(R, step) if dither is None else dither.symbols(R, c, step, move), step)
+    return encoded(rounded(R, step) if dither is None else dither.symbols(R, c, step, move.step), step)
 
 
 def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     """The prediction with the decoded innovation: what both ends go on from."""
     n, W = len(prediction.g), prediction.W
     if move.curvature:
-        W = answer.c * W + unpack(decoded(answer.hessian, n * (n + 1) // 2), n)
+        W = answer.c * W + _summed(answer.hessian, answer.spectral, n)
     unit = struct.pack("<dd", move.scale, answer.c)
-    digest = digest_of(prediction.digest, move.change, move.step, unit, answer.gradient, answer.hessian)
+    said = answer.gradient, answer.hessian, answer.spectral
+    digest = digest_of(prediction.digest, move.change, move.step, unit, *said)
     return Copy(digest, W, prediction.g + decode_steps(answer.gradient, n))
 
 
 def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str | None:
     """Why an answer cannot be made a copy of, if it cannot; no matrix is built for it."""
-    size = n * (n + 1) // 2
     try:
         decode_steps(answer.gradient, n)
+        largest = _largest(answer, n) if not isinstance(part, Move) or part.curvature else 0.0
         if isinstance(answer, First):
-            largest = float(roots(decode_logs(answer.diagonal, n)).max(initial=0.0)) ** 2
-            finite = isfinite(largest * float(np.abs(decoded(answer.hessian, size)).max(initial=0.0)))
+            finite = isfinite(largest * float(roots(decode_logs(answer.diagonal, n)).max(initial=0.0)) ** 2)
         else:
-            if isinstance(part, Move) and part.curvature:
-                decoded(answer.hessian, size)
             finite = isfinite(answer.c) and isfinite(answer.error) and answer.error >= 0
     except (CodecError, OverflowError) as error:
         return str(error)
     return None if finite else "its copy would not be finite"
+
+
+def _largest(answer: First | Innovation, n: int) -> float:
+    """A bound on the entries of what is decoded."""
+    largest = float(np.abs(decoded(answer.hessian, n * (n + 1) // 2)).max(initial=0.0))
+    if isinstance(answer, First) or not answer.spectral:
+        return largest
+    signs, rows = read_pairs(answer.spectral, n)
+    return largest + len(signs) * float(np.abs(rows).max()) ** 2

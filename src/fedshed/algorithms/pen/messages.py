@@ -52,13 +52,17 @@ class First(Message, frozen=True):
 
 
 class Innovation(Message, frozen=True):
-    """Loss, what was not predicted of the gradient, W = c W_predicted + R, and the error ||R - R_q||^2."""
+    """Loss, what was not predicted of the gradient, W = c W_predicted + R, and the error ||R - R_q||^2.
+
+    R_q is the sum of an entry-coded part and a spectral one.
+    """
 
     loss: float
     gradient: bytes
     c: float
     hessian: bytes
     error: float
+    spectral: bytes = b""  # what stands out of the error
 
 
 class Forgot(Message, frozen=True):

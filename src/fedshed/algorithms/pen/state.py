@@ -23,6 +23,7 @@ class PenState(State[Copy], frozen=True):
     last: tuple[Vector, Vector] | None = None  # the last point (0 in its own coordinates) and gradient
     decrement: float = 0.0  # Newton's, at the last step
     settled: bool = False  # the Hessian has nearly stopped changing
+    fast: bool = False  # the decrement falls fast enough without a new Hessian
     pending: bytes = b""  # a change of frame that goes with the next move
     lost: tuple[AgentId, ...] = ()
     rho: float = 0.0  # how coherent the errors of the last Hessians were
