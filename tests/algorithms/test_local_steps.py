@@ -207,6 +207,23 @@ def test_the_spectral_radius_says_whether_dane_converges(mu):
     assert radius < 1 or ("diverges" in result.reason and "raise mu" in result.reason)
 
 
+def test_dane_that_jumps_to_and_fro_stops_although_its_cost_is_bounded():
+    """The logistic loss grows slowly: on sites that are unlike the iterates cycle instead of growing."""
+    tables = unlike_sites().tables.items()
+    federation = Federation.from_sites({i: (4 * t.X, np.where(t.y > 0, "yes", "no")) for i, t in tables})
+    result = solve(federation, Dane(mu=0.0), "logistic", max_iterations=200)
+    assert 20 < len(result.trace) < 30
+    assert "diverges" in result.reason
+
+
+def test_a_start_at_the_optimum_is_no_divergence():
+    federation = well_conditioned("logistic")
+    start, _ = fedshed.optimum(federation, l2=L2)
+    for algorithm in (Dane(), Scaffold()):
+        result = solve(federation, algorithm, "logistic", tol=0.0, theta0=start, max_iterations=40)
+        assert "diverges" not in result.reason
+
+
 def test_a_local_minimum_of_dane_has_the_gradient_it_should():
     """At the minimum g_i(x) + l2 x - (g_i(theta) + l2 theta - eta g) + mu (x - theta) = 0."""
     from fedshed.algorithms.dane import Subproblem, local_minimum

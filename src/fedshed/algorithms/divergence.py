@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import Any
 
-FAR = 100.0  # times the cost at the start: no convex method that converges passes through there
+from fedshed.algorithms.base import State
+
+FAR = 100.0  # times the cost at the start
+PATIENCE = 20  # iterations after which the cost must be below that at the start
+SLACK = 1e-6  # of the cost: a start at the optimum is not left by rounding
 
 
-def diverged(f: float, first: float, hint: str) -> str | None:
-    """Why to stop at a cost of f, if it is far above the first one; the hint says what may help."""
-    if isfinite(f) and f <= FAR * max(abs(first), 1e-300):
+def diverged(state: State[Any], f: float, first: float, hint: str) -> str | None:
+    """Why to stop at a cost of f, if it is far above the first one, or still above it after many iterations.
+
+    Convex losses may keep the cost of a method that diverges bounded: it then jumps to and fro.
+    """
+    size = max(abs(first), 1e-300)
+    most = first + SLACK * size if state.t > PATIENCE else FAR * size
+    if isfinite(f) and f <= most:
         return None
-    return f"the method diverges: the cost is {f:.3g}, and was {first:.3g} at the start; {hint}"
+    return (
+        f"the method diverges: the cost at iteration {state.t} is {f:.3g}, and was {first:.3g} at the start; "
+        f"{hint}"
+    )

@@ -66,7 +66,7 @@ class Scaffold(_LocalSteps[ControlState], frozen=True, tag=True):
         controls = {i: before[i] - c + state.followed[i] for i in problem.agents}
         first = f if state.first is None else state.first
         after = replace(after, theta=theta, controls=controls, first=first)
-        return after, replace(info, stopped=diverged(f, first, HINT))
+        return after, replace(info, stopped=diverged(state, f, first, HINT))
 
 
 def mean_control(problem: Problem, controls: dict[AgentId, Vector]) -> Vector:
