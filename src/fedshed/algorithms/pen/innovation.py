@@ -148,13 +148,13 @@ def innovation(
     while len(coded) + len(rest) > limit and step < 1e6:
         step *= 1.5
         coded, values = _coded(R, c, step, move, dither)
-    missed = R - values
+    missed, spectral = R - values, b""
+    error = energy(missed, len(g))
     if dither is None and steps.pairs:
-        E = unpack(missed, len(g))
-        spectral, low = encode_pairs(E, steps.pairs)
-        if low is not None and len(coded) + len(rest) + len(spectral) <= limit:
-            return Innovation(loss, rest, c, coded, float(np.sum(np.square(E - low))), spectral)
-    return Innovation(loss, rest, c, coded, energy(missed, len(g)))
+        found, left = encode_pairs(unpack(missed, len(g)), steps.pairs)
+        if len(coded) + len(rest) + len(found) <= limit:
+            spectral, error = found, left
+    return Innovation(loss, rest, c, coded, error, spectral)
 
 
 def _multiple(old: Matrix, new: Matrix) -> float:

@@ -6,7 +6,10 @@ A symmetric matrix of independent errors with energy e has its eigenvalues withi
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
+from scipy.linalg import eigh_tridiagonal
 
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.coding import decoded, encoded
@@ -53,38 +56,48 @@ def largest_pairs(E: Matrix, count: int) -> tuple[Vector, Matrix]:
 def lanczos(E: Matrix, steps: int) -> tuple[Vector, Matrix]:
     """Ritz pairs of E in a Krylov space, with full orthogonalisation, from a start that depends on n alone.
 
-    Golub and Van Loan, Matrix Computations (4th ed.), Section 10.1 and 10.3.
+    Golub and Van Loan, Matrix Computations (4th ed.), Sections 10.1 and 10.3.  Single precision: pairs are
+    coded in far coarser steps.
     """
-    Q = np.zeros((steps, len(E)))
-    v = np.random.default_rng(len(E)).normal(size=len(E))
+    A, Q = E.astype(np.float32), np.zeros((steps, len(E)), dtype=np.float32)
+    v = np.random.default_rng(len(E)).normal(size=len(E)).astype(np.float32)
+    diagonal, beside, scale = np.zeros(steps), np.zeros(steps), float(np.abs(A).max())
     for j in range(steps):
-        v -= (Q[:j] @ v) @ Q[:j]
-        v -= (Q[:j] @ v) @ Q[:j]  # twice is enough (Kahan)
-        size = float(np.linalg.norm(v))
-        if size <= 1e-10 * np.sqrt(len(E)):  # the space is invariant: there is nothing more to find in it
-            Q = Q[:j]
+        if j > 0:
+            v -= (Q[:j] @ v) @ Q[:j]
+            v -= (Q[:j] @ v) @ Q[:j]  # twice is enough (Kahan)
+        size = sqrt(float(v @ v))
+        if j > 0 and size <= 1e-5 * scale:  # the space is invariant: there is nothing more to find in it
             break
-        Q[j] = v / size
-        v = E @ Q[j]
-    w, U = np.linalg.eigh(Q @ E @ Q.T)
-    return w, Q.T @ U
+        Q[j], beside[j] = v / np.float32(size), size
+        v = A @ Q[j]
+        diagonal[j] = float(v @ Q[j])
+    found = j if size <= 1e-5 * scale and j > 0 else j + 1
+    w, U = eigh_tridiagonal(diagonal[:found], beside[1:found])
+    return w, Q[:found].T.astype(np.float64) @ U
 
 
-def encode_pairs(E: Matrix, fineness: float) -> tuple[bytes, Matrix | None]:
-    """The pairs of E that stand out, coded as rows |w|^(1/2) v, and the matrix they are decoded to.
+def encode_pairs(E: Matrix, fineness: float) -> tuple[bytes, float]:
+    """The pairs of E that stand out, coded as rows |w|^(1/2) v, and the energy of E without them.
 
     One uniform step serves all: `fineness` times the root mean square of the weakest row.  Nothing is sent if
     that would leave more energy than there was.
     """
-    w, V = standing_out(E)
+    energy, (w, V) = float(np.vdot(E, E)), standing_out(E)
     if not len(w):
-        return b"", None
+        return b"", energy
     rows = (V * np.sqrt(np.abs(w))).T
     step = float(np.float32(fineness * float(np.sqrt(np.mean(np.square(rows[-1]))))))
     coded, values = encoded(quantized(rows.ravel(), step), step)
-    low = signed_sum(np.sign(w), values.reshape(rows.shape))
+    left = energy - _explained(E, np.sign(w), values.reshape(rows.shape))
     data = bytes([len(w)]) + bytes(int(value > 0) for value in w) + coded
-    return (data, low) if np.vdot(E - low, E - low) < np.vdot(E, E) else (b"", None)
+    return (data, max(left, 0.0)) if left < energy else (b"", energy)
+
+
+def _explained(E: Matrix, signs: Vector, rows: Matrix) -> float:
+    """||E||^2 - ||E - L||^2 = 2 <E, L> - <L, L> for L = sum_k s_k r_k r_k', without L."""
+    along = np.einsum("kn,kn->k", rows @ E, rows)
+    return float(2 * (signs @ along) - signs @ np.square(rows @ rows.T) @ signs)
 
 
 def read_pairs(data: bytes, n: int) -> tuple[Vector, Matrix]:
