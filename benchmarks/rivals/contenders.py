@@ -43,6 +43,11 @@ def _pairs(*counts: int) -> dict[str, dict[str, Any]]:
     return {f"{count} pairs": {"channel": Constant(count)} for count in counts}
 
 
+_DANE = {
+    f"mu = {mu:g}, momentum {momentum:g}": {"mu": mu, "momentum": momentum}
+    for mu in (1e-3, 1e-2)
+    for momentum in (0.0, 0.9)
+}
 ALL = (
     Contender("pen", ours=True, thrice=True),
     Contender("qn-shed", ours=True, thrice=True),
@@ -59,10 +64,10 @@ ALL = (
     Contender("fedns", _grid("k", 100, 300)),
     Contender("disco", _grid("tolerance", 0.05, 0.3)),
     Contender("giant", iterations=SHORT),
-    Contender("dane", _grid("mu", 1e-3, 0.1, 1.0), SHORT),
+    Contender("dane", _DANE, SHORT),
     Contender("agd"),
-    Contender("scaffold", _grid("local_steps", 5, 20), SHORT),
-    Contender("fedavg", _grid("local_steps", 5, 20), SHORT),
+    Contender("scaffold", _grid("local_steps", 5, 20, 50), SHORT),
+    Contender("fedavg", _grid("local_steps", 5, 20, 50), SHORT),
     Contender("fedprox", _grid("prox", 0.01, 0.1), SHORT),
 )
 CONTENDERS = {one.name: one for one in ALL}
