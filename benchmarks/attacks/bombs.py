@@ -17,7 +17,7 @@ from benchmarks.attacks.simulated import patients
 from benchmarks.attacks.target import SITE, cover, nodes, unchecked
 from fedshed._utils.errors import Error
 from fedshed.algorithms import build
-from fedshed.algorithms.giant import Giant, Solve
+from fedshed.algorithms.rivals.giant import Giant, Solve
 from fedshed.deployment.config import StudyFile
 from fedshed.fitting import host
 from fedshed.preparation import Study

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from fedshed import ALGORITHMS, Constant
 from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.compressors import TopK
 from fedshed.algorithms.registry import with_one_exchange
+from fedshed.algorithms.rivals.compressors import TopK
 
 TUNED_ON = ("F5", "W5")
 LONG, SHORT = 500, 100  # iterations; those that are far away after a hundred stay far away

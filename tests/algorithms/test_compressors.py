@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import fedshed
 from conftest import make_federation
 from fedshed import CodecError
-from fedshed.algorithms.compressors import Draw, Natural, RankR, TopK, unreadable
-from fedshed.algorithms.fednl import FedNL
+from fedshed.algorithms.rivals.compressors import Draw, Natural, RankR, TopK, unreadable
+from fedshed.algorithms.rivals.fednl import FedNL
 from fedshed.linalg.arrays import pack, unpack
 from fedshed.objectives import local_objectives
 

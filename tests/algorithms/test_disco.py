@@ -8,8 +8,8 @@ import pytest
 import fedshed
 from conftest import make_federation
 from fedshed.algorithms.base import SiteModel, State, gradient
-from fedshed.algorithms.disco import Diagonal, Disco, FirstAgent, HessianProduct
 from fedshed.algorithms.gradients import Scale
+from fedshed.algorithms.rivals.disco import Diagonal, Disco, FirstAgent, HessianProduct
 from fedshed.linalg.arrays import pack
 from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives

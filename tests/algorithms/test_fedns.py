@@ -8,7 +8,7 @@ import scipy.linalg
 
 import fedshed
 from conftest import make_federation, well_conditioned
-from fedshed.algorithms.fedns import FedNS, Gaussian, LocalSketch, Srht, square_root, walsh_hadamard
+from fedshed.algorithms.rivals.fedns import FedNS, Gaussian, LocalSketch, Srht, square_root, walsh_hadamard
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.protocol.conversation import Problem
 

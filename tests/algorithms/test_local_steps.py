@@ -226,7 +226,7 @@ def test_a_start_at_the_optimum_is_no_divergence():
 
 def test_a_local_minimum_of_dane_has_the_gradient_it_should():
     """At the minimum g_i(x) + l2 x - (g_i(theta) + l2 theta - eta g) + mu (x - theta) = 0."""
-    from fedshed.algorithms.dane import Subproblem, local_minimum
+    from fedshed.algorithms.rivals.dane import Subproblem, local_minimum
 
     objective = local_objectives(make_federation("logistic"), "logistic")["middle"]
     rng = np.random.default_rng(3)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import fedshed
 from conftest import make_federation
 from fedshed import Exact, Fused
-from fedshed.algorithms.q_shed import LocalRefined, QShed, Refine, Refinement
-from fedshed.algorithms.q_shed_coding import (
+from fedshed.algorithms.rivals.q_shed import LocalRefined, QShed, Refine, Refinement
+from fedshed.algorithms.rivals.q_shed_coding import (
     MOST_BITS,
     EqualBits,
     WaterFilling,

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import fedshed
 from conftest import make_federation, well_conditioned
 from fedshed import Federation
-from fedshed.algorithms.agd import Agd, HeavyBall
-from fedshed.algorithms.compressors import leading_part
-from fedshed.algorithms.fednl import FedNL
-from fedshed.algorithms.giant import Done, Giant
 from fedshed.algorithms.lbfgs import remembered, two_loop
+from fedshed.algorithms.rivals.agd import Agd, HeavyBall
+from fedshed.algorithms.rivals.compressors import leading_part
+from fedshed.algorithms.rivals.fednl import FedNL
+from fedshed.algorithms.rivals.giant import Done, Giant
 from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.rows import gram

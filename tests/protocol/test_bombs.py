@@ -12,11 +12,11 @@ import pytest
 from fedshed import Bits, EntropyCoded, Study, TwoExchange
 from fedshed._utils.errors import ConfigError, Error
 from fedshed.algorithms import build
-from fedshed.algorithms.giant import Done
 from fedshed.algorithms.pen.frame import change_of, diagonal_change
 from fedshed.algorithms.pen.innovation import undecodable
 from fedshed.algorithms.pen.messages import First, Innovation, Move
 from fedshed.algorithms.registry import BUILT_IN
+from fedshed.algorithms.rivals.giant import Done
 from fedshed.exchange.site import Site
 from fedshed.fitting.host import Host
 from fedshed.objectives.logistic import Logistic

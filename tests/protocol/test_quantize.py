@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedshed import CodecError
 from fedshed.algorithms import FedNL, Newton, QnShed
-from fedshed.algorithms.compressors import Correction
 from fedshed.algorithms.qn_shed import LocalWhole
+from fedshed.algorithms.rivals.compressors import Correction
 from fedshed.linalg.arrays import pack
 from fedshed.protocol import quantize
 from fedshed.protocol.codec import Reply, codec_of

@@ -1,22 +1,23 @@
 """The algorithms, and the parts they are made of: renewals, channels, line searches."""
 
-from fedshed.algorithms import channels, compressors, renewal
-from fedshed.algorithms.agd import Agd, HeavyBall
+from fedshed.algorithms import channels, renewal
 from fedshed.algorithms.aggregate import ShedAggregate
-from fedshed.algorithms.dane import Dane
-from fedshed.algorithms.disco import Disco
-from fedshed.algorithms.fednl import FedNL
-from fedshed.algorithms.fedns import FedNS
-from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
-from fedshed.algorithms.local_steps import FedAvg, FedProx
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
-from fedshed.algorithms.q_shed import QShed
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
-from fedshed.algorithms.scaffold import Scaffold
+from fedshed.algorithms.rivals import compressors
+from fedshed.algorithms.rivals.agd import Agd, HeavyBall
+from fedshed.algorithms.rivals.dane import Dane
+from fedshed.algorithms.rivals.disco import Disco
+from fedshed.algorithms.rivals.fednl import FedNL
+from fedshed.algorithms.rivals.fedns import FedNS
+from fedshed.algorithms.rivals.giant import Done, Giant, GiantDeterminantal
+from fedshed.algorithms.rivals.local_steps import FedAvg, FedProx
+from fedshed.algorithms.rivals.q_shed import QShed
+from fedshed.algorithms.rivals.scaffold import Scaffold
 from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed, TailMean
 
 __all__ = [

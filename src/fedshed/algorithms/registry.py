@@ -10,27 +10,27 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
-from fedshed.algorithms.agd import Agd, HeavyBall
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
-from fedshed.algorithms.compressors import Natural, TopK
-from fedshed.algorithms.dane import Dane
-from fedshed.algorithms.disco import Disco
-from fedshed.algorithms.fednl import FedNL
-from fedshed.algorithms.fedns import FedNS
-from fedshed.algorithms.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchange
-from fedshed.algorithms.local_steps import FedAvg, FedProx
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
-from fedshed.algorithms.q_shed import QShed
-from fedshed.algorithms.q_shed_coding import EqualBits
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic
-from fedshed.algorithms.scaffold import Scaffold
+from fedshed.algorithms.rivals.agd import Agd, HeavyBall
+from fedshed.algorithms.rivals.compressors import Natural, TopK
+from fedshed.algorithms.rivals.dane import Dane
+from fedshed.algorithms.rivals.disco import Disco
+from fedshed.algorithms.rivals.fednl import FedNL
+from fedshed.algorithms.rivals.fedns import FedNS
+from fedshed.algorithms.rivals.giant import Done, Giant, GiantDeterminantal
+from fedshed.algorithms.rivals.local_steps import FedAvg, FedProx
+from fedshed.algorithms.rivals.q_shed import QShed
+from fedshed.algorithms.rivals.q_shed_coding import EqualBits
+from fedshed.algorithms.rivals.scaffold import Scaffold
 from fedshed.algorithms.shed import Midpoint, Shed
 from fedshed.protocol.precision import Differences
 

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 import fedshed
 from fedshed._utils.files import file_hash, in_words, write_atomically
 from fedshed.algorithms import build
-from fedshed.algorithms.agd import GRID
 from fedshed.algorithms.from_file import is_in_file, load_algorithm
 from fedshed.algorithms.registry import configured as make_ready
 from fedshed.algorithms.renewal import GradientNorm, Periodic
+from fedshed.algorithms.rivals.agd import GRID
 from fedshed.experiments.plan import Problem, Run
 from fedshed.experiments.study import as_budget, as_line_search
 from fedshed.protocol.precision import Bits, Exact

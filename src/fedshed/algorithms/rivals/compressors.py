@@ -111,7 +111,7 @@ class TopK(_Coded, frozen=True, tag=True):
     Examples
     --------
     >>> import fedshed
-    >>> from fedshed.algorithms.compressors import TopK
+    >>> from fedshed.algorithms.rivals.compressors import TopK
     >>> federation = fedshed.datasets.load("digits", agents=4)
     >>> algorithm = fedshed.algorithms.FedNL(compressor=TopK(k=200))
     >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
@@ -158,7 +158,7 @@ class Natural(_Coded, frozen=True, tag=True):
     Examples
     --------
     >>> import numpy as np
-    >>> from fedshed.algorithms.compressors import Draw, Natural
+    >>> from fedshed.algorithms.rivals.compressors import Draw, Natural
     >>> code = Natural(seed=0).encode(np.array([[3.0, 0.0], [0.0, -4.0]]), Draw("north", 1, 1))
     >>> len(code), np.abs(Natural().decode(code, 2))[[1, 2]]
     (6, array([0., 4.]))

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
-from fedshed.algorithms.compressors import (
+from fedshed.algorithms.linesearch import LineSearch, TwoExchange
+from fedshed.algorithms.newton import PackedHessian
+from fedshed.algorithms.rivals.compressors import (
     LOST,
     CodedCorrection,
     Compressor,
@@ -22,8 +24,6 @@ from fedshed.algorithms.compressors import (
     RankR,
     unreadable,
 )
-from fedshed.algorithms.linesearch import LineSearch, TwoExchange
-from fedshed.algorithms.newton import PackedHessian
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Info, State, advance, cost, gradient, step_sizes
-from fedshed.algorithms.divergence import diverged
 from fedshed.algorithms.gradients import (
     GradientAlgorithm,
     LocalSmoothness,
@@ -22,6 +21,7 @@ from fedshed.algorithms.gradients import (
     short_ridge,
     with_smoothness,
 )
+from fedshed.algorithms.rivals.divergence import diverged
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.linalg.rows import gram

@@ -71,7 +71,7 @@ class FirstAgent(Struct, frozen=True, tag=True):
     Examples
     --------
     >>> import fedshed
-    >>> from fedshed.algorithms.disco import Disco, FirstAgent
+    >>> from fedshed.algorithms.rivals.disco import Disco, FirstAgent
     >>> federation = fedshed.datasets.load("digits", agents=4, partition="iid")
     >>> algorithm = Disco(preconditioner=FirstAgent(mu=1e-2))
     >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import State
-from fedshed.algorithms.q_shed_coding import (
+from fedshed.algorithms.rivals.q_shed_coding import (
     MOST_BITS,
     Allocation,
     Counts,

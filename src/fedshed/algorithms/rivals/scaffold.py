@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Info, cost
-from fedshed.algorithms.divergence import diverged
-from fedshed.algorithms.local_steps import MOST_STEPS, LocalState, Shift, _LocalSteps
+from fedshed.algorithms.rivals.divergence import diverged
+from fedshed.algorithms.rivals.local_steps import MOST_STEPS, LocalState, Shift, _LocalSteps
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import AgentId, Problem
 

@@ -1,0 +1,1 @@
+"""Methods of others, one file each, on the same protocol: to compare with, and some to use."""
