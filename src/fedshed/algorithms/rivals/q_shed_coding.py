@@ -77,10 +77,11 @@ Allocation: TypeAlias = WaterFilling | EqualBits
 def filled(excess: Vector, bits: Counts, total: int) -> Counts:
     """`total` more bits, each where (lambda - rho)^2 4^-b is largest: the least error in whole bits."""
     widths = np.arange(MOST_BITS)
-    gains = np.where(widths >= bits[:, None], np.square(excess)[:, None] * 4.0**-widths, 0.0)
-    first = np.argsort(-gains, axis=None, kind="stable")[:total]
-    first = first[gains.ravel()[first] > 0]
-    more: Counts = bits + np.bincount(first // MOST_BITS, minlength=len(bits))
+    gains = np.where(widths >= bits[:, None], np.square(excess)[:, None] * 4.0**-widths, 0.0).ravel()
+    places = np.flatnonzero(gains)
+    if total < len(places):
+        places = places[np.argpartition(-gains[places], total)[:total]]
+    more: Counts = bits + np.bincount(places // MOST_BITS, minlength=len(bits))
     return more
 
 
