@@ -50,8 +50,9 @@ S = TypeVar("S", bound=State[Any])
 class Linked(Algorithm[S], Generic[S], frozen=True):
     """Speaks over coded links where `linked` says so; else as its messages are.
 
-    Its state has the units as `frame`, the coded direction of this step as `move`, and as `lost` the agents
-    that are sent everything with the next request; `last` is theta and g of the last step.
+    Its state has the units as `frame`, the coded direction of this step as `move`, the size of the last step as
+    `eta` (1 at its own trial point), and as `lost` the agents that are sent everything with the next request;
+    `last` is theta and g of the last step.
     """
 
     cache: ClassVar[Any] = Held
@@ -89,12 +90,15 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         return replace(state, updated=state.t)
 
     def update(self, state: Any) -> Update:
-        """As accurate as the last step makes it worth, in the units of the diagonal."""
+        """As accurate as the last step makes it worth, in the units of the diagonal.
+
+        After a short step more so: a gradient that was too coarse may have been the reason.
+        """
         if not self.linked:
             return super().update(state)
         n = len(state.theta)
         size = float(np.linalg.norm(state.last[1] / links.units_of(state.frame, n)))
-        return Update(state.t, state.theta, self.precision.accuracy((size,), n))
+        return Update(state.t, state.theta, self.precision.accuracy((size * min(1.0, 4 * state.eta),), n))
 
     def rounded(
         self, problem: Problem, state: S, g: Vector, d: Vector, product: Callable[[Vector], Vector]
@@ -108,7 +112,7 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         most = tau**2 * abs(float(g @ d))
         step = coarsest_step(units * d, lambda e: float(e / units @ product(e / units)) <= most)
         move = links.encode_direction(d, units, step)
-        return replace(state, move=move), links.decode_direction(move, frame, n)
+        return replace(state, move=move, eta=1.0), links.decode_direction(move, frame, n)
 
     def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
         """The replies of all agents but those that their model can stand for, gradients put together."""

@@ -50,6 +50,7 @@ class QnState(State[SharedCurvature], frozen=True):
     last: tuple[Vector, Vector] | None = None
     frame: bytes = b""
     move: bytes = b""
+    eta: float = 1.0
     lost: tuple[AgentId, ...] = ()
 
 
@@ -82,7 +83,8 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         step = yield from self.line_search(self, problem, state, g, direction)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
-        return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
+        after = replace(step.state, eta=step.eta)
+        return after, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
 
     def begun(self, state: Any) -> Any:
         """The units are known; eigenpairs come with the update at the same point."""
