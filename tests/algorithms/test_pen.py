@@ -228,3 +228,18 @@ def test_hessians_are_skipped_while_the_decrement_falls_fast():
     assert some.trace[-1].hessians < every.trace[-1].hessians
     assert some.trace[-1].exchanges <= every.trace[-1].exchanges + 2
     np.testing.assert_allclose(some.theta, every.theta, atol=1e-4)
+
+
+def test_seldom_hessians_cost_fewer_of_them_and_lead_to_the_same_limit(tmp_path):
+    federation, path = digits("two-class"), tmp_path / "run.ckpt"
+    options = {"l2": 1e-4, "tol": 1e-9}
+    often = fedshed.optimize(federation, algorithm=Pen(skip=False), **options)
+    seldom = fedshed.optimize(federation, algorithm=Pen(every=2, skip=False), **options)
+    assert seldom.converged
+    per_exchange = [run.trace[-1].hessians / run.trace[-1].exchanges for run in (often, seldom)]
+    assert per_exchange[1] < 0.75 * per_exchange[0]
+    np.testing.assert_allclose(seldom.theta, often.theta, atol=1e-4)
+    fedshed.optimize(
+        federation, algorithm=Pen(every=2, skip=False), max_iterations=4, checkpoint=path, **options
+    )
+    assert np.array_equal(fedshed.resume(path, federation, max_iterations=100).theta, seldom.theta)

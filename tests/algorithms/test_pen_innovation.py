@@ -20,6 +20,7 @@ from fedshed.algorithms.pen.innovation import (
     first_answer,
     innovation,
     predicted,
+    secant_correction,
 )
 from fedshed.linalg.arrays import pack
 from made_matrices import spd, symmetric
@@ -103,3 +104,30 @@ def test_a_first_hessian_whose_small_entries_are_all_of_one_sign_is_dithered():
     bias, kinds = error(one)
     assert kinds == 30
     assert bias < 0.08 * n / 5  # rounded to the nearest it would be 0.08 n
+
+
+@given(st.integers(1, 12), st.integers(0, 10**6))
+@QUICK
+def test_a_secant_correction_is_the_smallest_symmetric_matrix_that_explains_the_gradient(n, seed):
+    """PSB: it maps u to r, and any other symmetric matrix that does so has a larger norm."""
+    rng = np.random.default_rng(seed)
+    r, u = rng.normal(size=n), rng.normal(size=n)
+    P = secant_correction(r, u)
+    np.testing.assert_allclose(P @ u, r, atol=1e-9)
+    assert np.array_equal(P, P.T)
+    beside = np.eye(n) - np.outer(u, u) / (u @ u)  # what maps u to 0
+    other = P + beside @ symmetric(n, rng) @ beside
+    assert np.linalg.norm(P) <= np.linalg.norm(other) + 1e-9
+    assert not secant_correction(r, np.zeros(n)).any()
+
+
+def test_without_a_hessian_both_ends_correct_the_copy_by_the_gradient():
+    n = 6
+    prediction, move = (
+        Copy(7, np.eye(n), np.zeros(n)),
+        coded_move(1, b"", np.ones(n), 0.1, False, secant=True),
+    )
+    g = np.arange(n) / n
+    new = corrected_copy(prediction, move, innovation(0.0, g, None, prediction, move, STEPS, np.inf))
+    u = decoded_step(move, n)
+    np.testing.assert_allclose(new.W @ u, prediction.W @ u + new.g, atol=1e-9)

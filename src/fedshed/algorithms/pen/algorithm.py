@@ -9,9 +9,10 @@ water-filling in the metric that matters; the next innovation contains the error
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, gradient
@@ -63,6 +64,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     memory: int = 10
     tensor: bool = True
     skip: bool = True  # no Hessian while the decrement halves and the frame stays
+    every: Annotated[int, Meta(ge=1, le=16)] = 1  # exchanges per Hessian, while errors are independent
     coherent: float = COHERENT  # rho above which errors do not average out and changes are dithered
     channel: Channel | None = None
 
@@ -105,7 +107,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         gw = frame.G @ g
         newest = state.last if state.settled else None
         s, y = remembered(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
-        u = -direction(gw, A, state.before if self.tensor else None, s, y)
+        u = -direction(gw, A, state.before if self.tensor and self.every == 1 else None, s, y)
         eta = self.first_step if state.t == 1 and family_of(problem.loss).classes == "two" else 1.0
         after, eta, taken, trials = yield from self._search(problem, state, gw, u, eta, change)
         if eta == 0:
@@ -126,11 +128,12 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         settled = bool(np.abs(np.log(w)).max() <= SETTLED)
         decrement = float(np.linalg.norm((frame.G @ g) @ V / np.sqrt(w)))
         fast = self.skip and settled and not state.pending and decrement < state.decrement / FAST
-        change = b"" if fast else frame_change(w, V)
+        between = state.since + 1 < self.every and state.rho <= self.coherent and not state.pending
+        change = b"" if fast or between else frame_change(w, V)
         B = change_of(change, problem.n)
         if not settled:  # the Hessian still moves: secants would mislead
             state = replace(state, s=None, y=None)
-        state = replace(state, settled=settled, fast=fast)
+        state = replace(state, settled=settled, fast=fast, between=between)
         A = B.congruence((V * w) @ V.T)
         return turned(state, B), changed(frame, change), A, state.pending + change
 
@@ -141,10 +144,10 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         f0, slope = cost(problem, state), float(g @ u)
         slack = 4 * np.finfo(float).eps * max(1.0, abs(f0))
         decrement = float(np.sqrt(max(-slope, np.finfo(float).tiny)))
-        curvature, state = not state.fast, replace(state, decrement=decrement)
+        curvature, state = not (state.fast or state.between), replace(state, decrement=decrement)
         taken, trials, t = np.zeros(problem.n), 0, state.t + 1
         while eta >= SMALLEST_STEP:
-            move = coded_move(t, change, eta * u - taken, decrement, curvature, state.dither)
+            move = coded_move(t, change, eta * u - taken, decrement, curvature, state.dither, self.every > 1)
             state = yield from self._moved(problem, state, move)
             taken, trials, change = taken + decoded_step(move, problem.n), trials + 1, b""
             f1 = cost(problem, state)
@@ -184,9 +187,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             noise = self._noise(problem, [replies[i][0].error for i in problem.agents])
             state = replace(state, noise=noise, anchor=frame.theta)
         rho, anchor = coherence(missed, state.noise, u), state.anchor if move.dither else None
-        return replace(
-            state, theta=frame.theta, frame=frame, known=known, rho=rho, anchor=anchor, pending=b"", lost=()
-        )
+        state = replace(state, rho=rho, anchor=anchor, since=0 if move.curvature else state.since + 1)
+        return replace(state, theta=frame.theta, frame=frame, known=known, pending=b"", lost=())
 
     def _mine(self, problem: Problem, state: PenState, i: AgentId, whole: bool) -> Mine:
         """Which copy an agent is to go on from, in full if it lost its own."""

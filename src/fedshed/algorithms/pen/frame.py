@@ -168,10 +168,12 @@ _CHANGED = Memo()
 
 
 def coded_move(
-    t: int, change: bytes, u: Vector, decrement: float, curvature: bool = True, dither: bool = False
-) -> Move:
+    t: int, change: bytes, u: Vector, decrement: float, curvature: bool = True, dither: bool = False,
+    secant: bool = False,
+) -> Move:  # fmt: skip
     """A step in whitened coordinates, in units of the decrement."""
-    return Move(t, change, encode_steps(u, GRADIENT_STEP * decrement), decrement, curvature, dither)
+    step = encode_steps(u, GRADIENT_STEP * decrement)
+    return Move(t, change, step, decrement, curvature, dither, secant)
 
 
 def decoded_step(move: Move, n: int) -> Vector:

@@ -175,12 +175,27 @@ def _coded(R: Packed, c: float, step: float, move: Move, dither: Dither | None) 
     return encoded(rounded(R, step) if dither is None else dither.symbols(R, c, step, move.step), step)
 
 
+def secant_correction(r: Vector, u: Vector) -> Matrix:
+    """The symmetric matrix of least norm that maps u to r (Powell, symmetric Broyden: PSB).
+
+    a u' + u a' with a = (r - u (u'r) / (2 u'u)) / u'u.
+    """
+    uu = float(u @ u)
+    if uu < np.finfo(float).tiny:
+        return np.zeros((len(u), len(u)))
+    a = (r - float(u @ r) / (2 * uu) * u) / uu
+    half = np.outer(a, u)
+    return half + half.T
+
+
 def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     """The prediction with the decoded innovation: what both ends go on from."""
     n, W = len(prediction.g), prediction.W
     if move.curvature:
         W = answer.c * W + _summed(answer.hessian, answer.spectral, n)
-    unit = struct.pack("<dd", move.scale, answer.c)
+    elif move.secant:
+        W = W + secant_correction(decode_steps(answer.gradient, n), decoded_step(move, n))
+    unit = struct.pack("<dd??", move.scale, answer.c, move.curvature, move.secant)
     said = answer.gradient, answer.hessian, answer.spectral
     digest = digest_of(prediction.digest, move.change, move.step, unit, *said)
     return Copy(digest, W, prediction.g + decode_steps(answer.gradient, n))

@@ -22,6 +22,7 @@ class Move(Message, frozen=True):
     scale: float
     curvature: bool  # whether the Hessian's innovation is asked for
     dither: bool = False  # whether it is rounded at random
+    secant: bool = False  # whether the Hessian is corrected by the gradient's innovation instead
 
 
 class Whole(Message, frozen=True):
