@@ -50,9 +50,9 @@ S = TypeVar("S", bound=State[Any])
 class Linked(Algorithm[S], Generic[S], frozen=True):
     """Speaks over coded links where `linked` says so; else as its messages are.
 
-    Its state has the units as `frame`, the coded direction of this step as `move`, the size of the last step as
-    `eta` (1 at its own trial point), and as `lost` the agents that are sent everything with the next request;
-    `last` is theta and g of the last step.
+    Its state has the units as `frame`, the coded direction of this step as `move`, the size of the last step
+    as `eta` (1 at its own trial point), and as `lost` the agents that are sent everything with the next
+    request; `last` is theta and g of the last step.
     """
 
     cache: ClassVar[Any] = Held
