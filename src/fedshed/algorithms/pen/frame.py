@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -27,7 +26,6 @@ STAY_LOW, STAY_HIGH = np.exp(-1.2), np.exp(1.4)  # while it has these, it stays;
 MOST_CHANGES = 4  # of frame in one move
 STEPS = tuple(4 / 1.5**k for k in range(39))  # of a change of frame
 USUAL = 11  # the place of the step that is tried first: the median on F5 and W5
-STRIPES = 8  # of a symmetric product: few enough rows for a cache
 
 
 class Frame(Struct, frozen=True):
@@ -60,15 +58,9 @@ class Change(Struct, frozen=True):
 
 
 def congruence(B: Matrix, W: Matrix) -> Matrix:
-    """B W B' for a symmetric W, exactly symmetric: stripes of its upper half, then their mirror images."""
-    n = len(W)
-    product = np.empty((n, n), dtype=W.dtype)
-    cuts = [k * n // STRIPES for k in range(STRIPES + 1)]
-    for a, b in pairwise(cuts):
-        stripe = B[a:b] @ W @ B[a:].T
-        product[a:b, b:], product[b:, a:b] = stripe[:, b - a :], stripe[:, b - a :].T
-        product[a:b, a:b] = (stripe[:, : b - a] + stripe[:, : b - a].T) / 2
-    return product
+    """B W B' for a symmetric W, exactly symmetric."""
+    product = B @ W @ B.T
+    return np.asarray((product + product.T) / 2)
 
 
 def diagonal_change(diagonal: Vector) -> bytes:

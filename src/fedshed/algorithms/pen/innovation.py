@@ -95,8 +95,8 @@ def decoded_first(first: First, n: int) -> Copy:
 
 def _summed(hessian: bytes, spectral: bytes, n: int) -> Matrix:
     """The matrix of an entry-coded part and, if there is one, a spectral part."""
-    entries = unpack(decoded(hessian, n * (n + 1) // 2), n)
-    return entries + signed_sum(*read_pairs(spectral, n)) if spectral else entries
+    triangle = decoded(hessian, n * (n + 1) // 2)
+    return unpack(triangle + pack(signed_sum(*read_pairs(spectral, n))) if spectral else triangle, n)
 
 
 def first_error(first: First, n: int) -> float:

@@ -65,7 +65,7 @@ def lanczos(E: Matrix, steps: int) -> tuple[Vector, Matrix]:
     for j in range(steps):
         if j > 0:
             v -= (Q[:j] @ v) @ Q[:j]
-            v -= (Q[:j] @ v) @ Q[:j]  # twice is enough (Kahan)
+            v -= (Q[:j] @ v) @ Q[:j]  # twice is enough (Kahan); once is not
         size = sqrt(float(v @ v))
         if j > 0 and size <= 1e-5 * scale:  # the space is invariant: there is nothing more to find in it
             break
@@ -112,6 +112,5 @@ def read_pairs(data: bytes, n: int) -> tuple[Vector, Matrix]:
 
 
 def signed_sum(signs: Vector, rows: Matrix) -> Matrix:
-    """sum_k +-r_k r_k', exactly symmetric."""
-    plus, minus = rows[signs > 0], rows[signs < 0]
-    return np.asarray(plus.T @ plus - minus.T @ minus)
+    """sum_k +-r_k r_k'."""
+    return np.asarray((rows.T * signs) @ rows)
