@@ -11,10 +11,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fedshed import ALGORITHMS, Constant
+from fedshed import ALGORITHMS, Constant, TwoExchange
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.algorithms.rivals.compressors import TopK
+from fedshed.algorithms.rivals.disco import FirstAgent
+from fedshed.algorithms.rivals.q_shed_coding import EqualBits
 
 TUNED_ON = ("F5", "W5")
 LONG, SHORT = 500, 100  # iterations; those that are far away after a hundred stay far away
@@ -31,8 +33,10 @@ class Contender:
     thrice: bool = False
 
     def algorithm(self, setting: str) -> Algorithm[Any]:
-        """The algorithm with a setting of the grid, and the fused exchange, its strongest form."""
-        return with_one_exchange(replace(ALGORITHMS[self.name].algorithm, **self.grid[setting]))
+        """The algorithm with a setting of the grid; with the fused exchange unless that says otherwise."""
+        options = self.grid[setting]
+        algorithm = replace(ALGORITHMS[self.name].algorithm, **options)
+        return algorithm if "line_search" in options else with_one_exchange(algorithm)
 
 
 def _grid(option: str, *values: Any) -> dict[str, dict[str, Any]]:
@@ -43,6 +47,15 @@ def _pairs(*counts: int) -> dict[str, dict[str, Any]]:
     return {f"{count} pairs": {"channel": Constant(count)} for count in counts}
 
 
+_TOP_K = {
+    "k = 10 n": {"compressor": TopK(3000)},  # n = 300 on the problems for tuning
+    "k = n, two exchanges": {"line_search": TwoExchange()},
+    "k = 10 n, two exchanges": {"compressor": TopK(3000), "line_search": TwoExchange()},
+}
+_DISCO = {
+    **_grid("tolerance", 0.1, 0.3),
+    "first agent": {"preconditioner": FirstAgent(1e-3), "tolerance": 0.1},
+}
 _DANE = {
     f"mu = {mu:g}, momentum {momentum:g}": {"mu": mu, "momentum": momentum}
     for mu in (1e-3, 1e-2)
@@ -56,13 +69,13 @@ ALL = (
     Contender("newton", thrice=True),
     Contender("lbfgs", _grid("memory", 20, 150), thrice=True),
     Contender("fib-shed", _pairs(1, 6, 30)),
-    Contender("q-shed", _grid("bits", 32, 64, 128), thrice=True),
-    Contender("q-shed-equal", _grid("bits", 32, 64, 128)),
+    Contender("q-shed", _grid("bits", 32, 64, 128, 256), thrice=True),
+    Contender("q-shed-equal", {f"{b} bits": {"allocation": EqualBits(b)} for b in (6, 8, 12)}),
     Contender("fednl", {f"rank {rank}": {"channel": Constant(rank)} for rank in (1, 6)}),
-    Contender("fednl-top-k", {"k = n": {}, "k = 3000": {"compressor": TopK(3000)}}),
+    Contender("fednl-top-k", _TOP_K),
     Contender("fednl-natural"),
-    Contender("fedns", _grid("k", 100, 300)),
-    Contender("disco", _grid("tolerance", 0.05, 0.3)),
+    Contender("fedns", _grid("k", 40, 75, 100, 150)),
+    Contender("disco", _DISCO),
     Contender("giant", iterations=SHORT),
     Contender("dane", _DANE, SHORT),
     Contender("agd"),
