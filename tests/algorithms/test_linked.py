@@ -15,7 +15,7 @@ from conftest import make_federation
 from fedshed import CodecError, ConfigError, Differences, Federation, Fused, TwoExchange
 from fedshed.algorithms import Lbfgs, QnShed, build
 from fedshed.algorithms.lbfgs import LbfgsState, bfgs_product, two_loop
-from fedshed.algorithms.linked import FINER, _recalled, coarsest_step
+from fedshed.algorithms.linked import FINER, LEAST_CARE, _recalled, care_after, coarsest_step
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
@@ -112,6 +112,33 @@ def test_costs_fall_and_neither_theta_nor_a_direction_travels_in_full(name):
     assert result.converged
     assert (np.diff(f) <= 1e-15).all()
     assert last.downlink_bytes / last.exchanges / 2 < 8 * 60 / 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_the_curvature_of_one_column_vanishes_rounded_gradients_do_not_stall_the_run(name):
+    """A rare level of one class, no penalty: only gradients that become more accurate get to tol."""
+    rng = np.random.default_rng(0)
+    y, level = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
+    level[np.flatnonzero(y)[:2]] = 2
+    X = np.column_stack([rng.normal(size=200), level == 1, level == 2, np.ones(200)]).astype(float)
+    classes = np.where(y == 1, "yes", "no")
+    federation = Federation.from_sites({str(i): (X[i::3], classes[i::3]) for i in range(3)})
+    result = fedshed.optimize(federation, algorithm=name, l2=0.0, tol=1e-8, max_iterations=300)
+    assert result.trace[-1].grad_norm <= 1e-8
+
+
+@given(st.lists(st.integers(0, 40), max_size=12))
+@QUICK
+def test_care_falls_with_short_steps_and_full_steps_bring_it_back(powers):
+    care = 1.0
+    for j in powers:
+        after = care_after(care, 0.5**j)
+        assert 0 < after <= 1
+        assert (after < care) == (j > 2 and care > LEAST_CARE)
+        care = after
+    for _ in range(20):
+        care = care_after(care, 1.0)
+    assert care == 1.0
 
 
 # --- copies ---------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class LbfgsState(State[Scale | None], frozen=True):
     last: tuple[Vector, Vector] | None = None  # theta and g of the last step
     frame: bytes = b""  # this and what follows over coded links only: see `Linked`
     move: bytes = b""
-    eta: float = 1.0
+    care: float = 1.0
     lost: tuple[AgentId, ...] = ()
 
 
@@ -67,9 +67,8 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         if self.linked:
             hessian = bfgs_product(s, y, lambda v: v * scale / _gamma(s, y, scale))
             state, direction = self.rounded(problem, state, g, direction, hessian)
-        step = yield from self.line_search(self, problem, state, g, direction)
-        after = replace(step.state, eta=step.eta)
-        return after, Info(step.eta, 1 + self.line_search.rounds, stopped=step.stopped)
+        step = yield from self.searched(self.line_search, problem, state, g, direction)
+        return step.state, Info(step.eta, 1 + self.line_search.rounds, stopped=step.stopped)
 
     def _scale(self, problem: Problem, state: LbfgsState) -> Vector:
         """The diagonal of the Hessian at the start; over coded links as everyone knows it."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.base import Algorithm, SiteModel, State, gradient
 from fedshed.algorithms.gradients import diagonal
+from fedshed.algorithms.linesearch import LineSearch, Step
 from fedshed.algorithms.shed import Spectrum
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.protocol import links
@@ -25,6 +26,7 @@ from fedshed.protocol.messages import Message, Update, at_trial_point
 from fedshed.protocol.precision import Differences
 
 LINK_MESSAGES: tuple[type[Message], ...] = (Begin, Here, Along, Whole, Own, First, Forgot)
+LEAST_CARE = 1e-12  # of the usual step of gradients
 FINER = 2**-0.25  # between two steps that are tried for a direction
 
 
@@ -50,9 +52,9 @@ S = TypeVar("S", bound=State[Any])
 class Linked(Algorithm[S], Generic[S], frozen=True):
     """Speaks over coded links where `linked` says so; else as its messages are.
 
-    Its state has the units as `frame`, the coded direction of this step as `move`, the size of the last step
-    as `eta` (1 at its own trial point), and as `lost` the agents that are sent everything with the next
-    request; `last` is theta and g of the last step.
+    Its state has the units as `frame`, the coded direction of this step as `move`, the factor of the
+    gradients' accuracy as `care`, and as `lost` the agents that are sent everything with the next request;
+    `last` is theta and g of the last step.
     """
 
     cache: ClassVar[Any] = Held
@@ -92,13 +94,13 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
     def update(self, state: Any) -> Update:
         """As accurate as the last step makes it worth, in the units of the diagonal.
 
-        After a short step more so: a gradient that was too coarse may have been the reason.
+        After short steps more so: a gradient that was too coarse may have been the reason.
         """
         if not self.linked:
             return super().update(state)
         n = len(state.theta)
         size = float(np.linalg.norm(state.last[1] / links.units_of(state.frame, n)))
-        return Update(state.t, state.theta, self.precision.accuracy((size * min(1.0, 4 * state.eta),), n))
+        return Update(state.t, state.theta, self.precision.accuracy((size * state.care,), n))
 
     def rounded(
         self, problem: Problem, state: S, g: Vector, d: Vector, product: Callable[[Vector], Vector]
@@ -112,7 +114,18 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         most = tau**2 * abs(float(g @ d))
         step = coarsest_step(units * d, lambda e: float(e / units @ product(e / units)) <= most)
         move = links.encode_direction(d, units, step)
-        return replace(state, move=move, eta=1.0), links.decode_direction(move, frame, n)
+        return replace(state, move=move), links.decode_direction(move, frame, n)
+
+    def searched(
+        self, search: LineSearch, problem: Problem, state: Any, g: Vector, direction: Vector
+    ) -> Flow[Step]:
+        """The line search; gradients come four times as accurately where a step of 1/16 was taken, and so on.
+
+        At the trial point as after the full step: both exchange patterns ask for the same.
+        """
+        trial = replace(state, care=care_after(state.care, 1.0))
+        step: Step = yield from search(self, problem, trial, g, direction)
+        return replace(step, state=replace(step.state, care=care_after(state.care, step.eta)))
 
     def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
         """The replies of all agents but those that their model can stand for, gradients put together."""
@@ -249,6 +262,11 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
     def _units(self, coded: bytes, n: int) -> Vector | None:
         """The units of gradients, where they are rounded."""
         return links.units_of(coded, n) if self.lossy else None
+
+
+def care_after(care: float, eta: float) -> float:
+    """The factor of the gradients' accuracy after a step: a full step regains 4, one of 1/4 leaves it."""
+    return max(LEAST_CARE, min(1.0, 4 * care * eta))
 
 
 def coarsest_step(x: Vector, within: Callable[[Vector], bool]) -> float:

@@ -50,7 +50,7 @@ class QnState(State[SharedCurvature], frozen=True):
     last: tuple[Vector, Vector] | None = None
     frame: bytes = b""
     move: bytes = b""
-    eta: float = 1.0
+    care: float = 1.0
     lost: tuple[AgentId, ...] = ()
 
 
@@ -80,11 +80,10 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         direction = -H.solve(g) if exact else -two_loop(g, s, y, H.solve, scaled=False)
         state = replace(state, s=s, y=y, last=(state.theta, g))
         state, direction = self.rounded(problem, state, g, direction, bfgs_product(s, y, H.matvec))
-        step = yield from self.line_search(self, problem, state, g, direction)
+        step = yield from self.searched(self.line_search, problem, state, g, direction)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
-        after = replace(step.state, eta=step.eta)
-        return after, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
+        return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
 
     def begun(self, state: Any) -> Any:
         """The units are known; eigenpairs come with the update at the same point."""
