@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from itertools import takewhile
 
 BENCHMARKS = (
-    "speed", "storage", "pairs", "fashion_mnist", "beyond", "claims", "chaos", "large", "engines", "rules",
-    "attacks", "honest", "seldom", "private", "masked",
+    "speed", "storage", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
+    "attacks", "honest", "seldom", "private", "masked", "rivals",
 )  # fmt: skip
 
-named = [word for word in sys.argv[1:] if word.isidentifier()]  # numbers and options are for the benchmark
+words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
+named = [word for word in words if word.isidentifier()]  # numbers and options are for the benchmark
 for name in named or BENCHMARKS:
     import_module(f"benchmarks.{name}").main()
