@@ -19,7 +19,7 @@ from fedshed.algorithms.rivals.disco import FirstAgent
 from fedshed.algorithms.rivals.q_shed_coding import EqualBits
 
 TUNED_ON = ("F5", "W5")
-LONG, SHORT = 500, 100  # iterations; those that are far away after a hundred stay far away
+LONG, SHORT = 500, 50  # iterations; those that are far away after fifty stay far away
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import fedshed
 from benchmarks.rivals.contenders import CONTENDERS
 from benchmarks.rivals.problems import GAP, TASKS, posed
 
-PATIENCE = 60  # CPU seconds of a run, after which it counts as not reached
+PATIENCE = 30  # CPU seconds of a run, after which it counts as not reached
 WORKERS = 2
 
 
