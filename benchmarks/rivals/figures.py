@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.rivals.contenders import ALL
 from benchmarks.rivals.page import Medians
-from benchmarks.rivals.problems import TASKS
+from benchmarks.rivals.problems import DRAWN, TASKS
 from fedshed._utils import figure_style as looks
 
-PANELS = ("F5", "F8", "W5", "WI6", "A5", "M5")
 KINDS = {"up": "KB up per agent", "both": "KB both ways per agent"}
 
 
@@ -28,7 +27,7 @@ def pareto(found: Mapping[tuple[str, str], Medians], bounds: Mapping[str, float]
     """Six problems; nearer to the corner below on the left is better."""
     figure = Figure(figsize=(11, 7), layout="constrained")
     axes = figure.subplots(2, 3)
-    for ax, problem in zip(axes.flat, PANELS, strict=True):
+    for ax, problem in zip(axes.flat, DRAWN, strict=True):
         _panel(ax, found, problem, kind)
         ax.axhline(bounds[problem], color=looks.GREY, linestyle="--", linewidth=1, label="lower bound")
         ax.set(xscale="log", yscale="log", title=f"{problem}: {TASKS[problem].about}")
@@ -47,7 +46,7 @@ def pareto(found: Mapping[tuple[str, str], Medians], bounds: Mapping[str, float]
 def _panel(ax: Axes, found: Mapping[tuple[str, str], Medians], problem: str, kind: str) -> None:
     """A mark for each contender that reached the gap."""
     for one in ALL:
-        cost = found[problem, one.name]
-        if cost.reached:
+        cost = found.get((problem, one.name))
+        if cost is not None and cost.reached:
             options = {**looks.look(one.name).line_options(), "linestyle": "none"}
             ax.plot(cost.exchanges, getattr(cost, kind), label=one.name, markersize=7, **options)

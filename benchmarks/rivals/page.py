@@ -7,7 +7,7 @@ from math import inf, log
 from statistics import median
 
 from benchmarks.rivals.contenders import ALL, TUNED_ON, Contender
-from benchmarks.rivals.problems import HELD_OUT, TASKS
+from benchmarks.rivals.problems import DRAWN, HELD_OUT, SMALL, TASKS
 from benchmarks.rivals.runs import Cell, Outcome
 
 Known = Mapping[Cell, Outcome]
@@ -44,9 +44,18 @@ def tuned(known: Known) -> dict[str, str]:
     return chosen
 
 
-def seeds_of(one: Contender, problem: str) -> tuple[int, ...]:
-    """The seeds that a contender is run with: those far from the front only with the first."""
-    return TASKS[problem].seeds if one.thrice else TASKS[problem].seeds[:1]
+def seeds_of(one: Contender, problem: str, known: Known, setting: str) -> tuple[int, ...]:
+    """The seeds that a contender is run with on a problem.
+
+    Those that send by far more have one seed, on the problems that are drawn and the small ones; those that
+    were far away where they were tuned are run there and on the small ones.
+    """
+    seeds = TASKS[problem].seeds
+    if one.thrice:
+        return seeds
+    arrived = all(known[Cell(where, 0, one.name, setting)].gap < 1e-6 for where in TUNED_ON)
+    where = (*SMALL, *(DRAWN if arrived else TUNED_ON))
+    return seeds[:1] if problem in where else ()
 
 
 class Medians:
@@ -83,20 +92,24 @@ def _kb(size: float) -> str:
 
 def medians(known: Known, settings: Mapping[str, str]) -> dict[tuple[str, str], Medians]:
     """By problem and contender."""
-    return {
-        (problem, one.name): Medians(
-            [known[Cell(problem, seed, one.name, settings[one.name])] for seed in seeds_of(one, problem)]
-        )
+    cells = {
+        (problem, one.name): cells_of(one, problem, known, settings[one.name])
         for problem in TASKS
         for one in ALL
     }
+    return {key: Medians([known[cell] for cell in of]) for key, of in cells.items() if of}
+
+
+def cells_of(one: Contender, problem: str, known: Known, setting: str) -> list[Cell]:
+    """The runs of a contender on a problem, with its setting."""
+    return [Cell(problem, seed, one.name, setting) for seed in seeds_of(one, problem, known, setting)]
 
 
 def table(found: Mapping[tuple[str, str], Medians], problems: Sequence[str]) -> str:
     """A row for each contender: exchanges / KB up / KB down."""
     lines = ["| | " + " | ".join(problems) + " |", "|---|" + "---|" * len(problems)]
     for one in ALL:
-        cells = (str(found[problem, one.name]) for problem in problems)
+        cells = (str(found.get((problem, one.name), "")) for problem in problems)
         lines.append(f"| `{one.name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -134,7 +147,8 @@ def verdicts(found: Mapping[tuple[str, str], Medians], dims: Mapping[str, int]) 
         )
     for problem in TASKS:
         pen = found[problem, "pen"]
-        rivals = [one.name for one in ALL if one.name != "pen" and found[problem, one.name].undercuts(pen)]
+        others = {one.name: found.get((problem, one.name)) for one in ALL if one.name != "pen"}
+        rivals = [name for name, other in others.items() if other is not None and other.undercuts(pen)]
         said.append(
             f"fewer bytes than pen in no more exchanges on {problem}: {', '.join(rivals) or 'no rival'}"
         )

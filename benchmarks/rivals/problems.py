@@ -80,6 +80,8 @@ HELD_OUT = {
     "heart": Task("heart, raw columns", "heart", 0.0, (0,), intercept=True, options=_NATURAL),
 }  # fmt: skip
 TASKS = {**CHOSEN, **HELD_OUT}
+DRAWN = ("F5", "F8", "W5", "WI6", "A5", "M5")
+SMALL = ("digits", "songs", "claims", "cancer", "heart")
 
 
 def breast_cancer(seed: int, agents: int = 5) -> Federation:

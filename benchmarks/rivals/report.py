@@ -15,7 +15,8 @@ from benchmarks.rivals import figures, page
 from benchmarks.rivals.contenders import ALL, TUNED_ON
 from benchmarks.rivals.page import Medians
 from benchmarks.rivals.problems import CHOSEN, HELD_OUT, TASKS, lower_bound, posed
-from benchmarks.rivals.runs import Cell, Outcome, Store, commit, measured
+from benchmarks.rivals.provenance import commit
+from benchmarks.rivals.runs import Cell, Outcome, Store, measured
 
 COMMAND = "python -m benchmarks rivals --write docs"
 TITLES = {"The problems on which constants were chosen": CHOSEN, "The problems that were held out": HELD_OUT}
@@ -34,10 +35,10 @@ def main() -> None:
     _follow(
         store,
         [
-            Cell(problem, seed, one.name, settings[one.name])
+            cell
             for problem in TASKS
             for one in ALL
-            for seed in page.seeds_of(one, problem)
+            for cell in page.cells_of(one, problem, store.known, settings[one.name])
         ],
     )
     found = page.medians(store.known, settings)
@@ -83,9 +84,10 @@ def written(
     parts = [
         f"# Rivals: every run\n\nWritten by `{COMMAND}` at commit {commit()}. A cell is exchanges / KB up / "
         "KB down per agent until f - f* < 1e-11, every encoded byte counted, rejected steps included; the "
-        "median over the seeds where a contender is run with three. Those that are far from the front are "
-        "run with the first seed only. All have the exchange that brings costs and update together, where "
-        "they search along a line. Where the gap was not reached, the cell says how near it came.",
+        "median over the seeds where a contender is run with three. Rivals that send far more are run with "
+        "the first seed, and those that came nowhere near on F5 and W5 not on the larger problems. All have "
+        "the exchange that brings costs and update together, where they search along a line. Where the gap "
+        "was not reached, the cell says how near it came after how many exchanges.",
     ]
     for title, tasks in TITLES.items():
         about = "\n".join(

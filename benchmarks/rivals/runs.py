@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -18,6 +17,7 @@ from typing import Any
 import fedshed
 from benchmarks.rivals.contenders import CONTENDERS
 from benchmarks.rivals.problems import GAP, TASKS, posed
+from benchmarks.rivals.provenance import commit
 
 PATIENCE = 30  # CPU seconds of a run, after which it counts as not reached
 WORKERS = 2
@@ -102,7 +102,7 @@ class _limit:  # noqa: N801 - reads as a statement
 
 
 class Store:
-    """Outcomes by cell, kept in a file of lines that belongs to one commit."""
+    """Outcomes by cell, in a file of lines that belongs to one commit of the code that decides them."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,12 +128,3 @@ class Store:
 
 def _read(line: dict[str, Any]) -> Outcome:
     return Outcome(**{**line, "cell": Cell(**line["cell"])})
-
-
-def commit() -> str:
-    """The commit of this checkout, marked where files have changed since."""
-    said = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=7"],
-        cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return said.stdout.strip()

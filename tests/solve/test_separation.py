@@ -109,8 +109,8 @@ def test_counts_that_are_all_zero_are_not_cured_by_a_ridge_so_none_is_advised():
     assert "l2" not in reason
 
 
-def test_where_pen_can_no_longer_code_its_hessian_the_run_ends_and_separation_is_named():
-    """Rows of separated levels lose their curvature; an innovation that does not fit 32 bits is declined."""
+def test_where_rows_lose_their_curvature_pen_ends_and_separation_is_named():
+    """Separated levels: the frame grows without bound while their part of the Hessian goes to 0."""
     rng = np.random.default_rng(0)
     levels = rng.integers(0, 40, 120)
     X = np.eye(40)[levels][:, 1:]
@@ -118,8 +118,6 @@ def test_where_pen_can_no_longer_code_its_hessian_the_run_ends_and_separation_is
     result = optimize(federation, l2=0.0, intercept=True, algorithm="pen", max_iterations=60)
     assert not result.converged
     assert result.reason.startswith("separated: ")
-    assert all("cannot answer" in refusal.why for refusal in result.refusals)
-    assert result.refusals
 
 
 @pytest.mark.parametrize("seed", range(60))

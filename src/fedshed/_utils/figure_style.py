@@ -59,8 +59,8 @@ LOOKS: dict[str, Look] = {
     "heavy-ball": Look(PURPLE, "x", ":"),
     "lbfgs": Look(BLACK, "1", ":"),
     "dane": Look(BLUE, "P", "-."),
-    "scaffold": Look(GREEN, "2", ":"),
-    "fedavg": Look(VERMILLION, "3", ":"),
+    "scaffold": Look(SKY, "2", ":"),
+    "fedavg": Look(PURPLE, "3", ":"),
     "fedprox": Look(ORANGE, "4", ":"),
     "lbfgs-coded": Look(BLUE, "1", ":"),
 }
