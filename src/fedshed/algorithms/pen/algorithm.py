@@ -175,14 +175,18 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     def _learnt(
         self, problem: Problem, state: PenState, frame: Frame, move: Move, replies: Replies
     ) -> PenState:
-        inverse = np.linalg.inv(frame.G)
-        u, missed, known = decoded_step(move, problem.n), np.zeros(problem.n), {}
+        u, missed, copies = decoded_step(move, problem.n), np.zeros(problem.n), {}
         for i in problem.agents:
             (answer,) = replies[i]
             prediction = predicted(state.known[i].curvature, move)
-            copy = corrected_copy(prediction, move, answer)
-            known[i] = SiteModel(frame.theta, answer.loss, inverse @ copy.g, copy)
-            missed += problem.p[i] * (copy.g - prediction.g - (copy.W - prediction.W) @ u / 2)
+            copies[i] = copy = corrected_copy(prediction, move, answer)
+            change = copy.W @ u - prediction.W @ u if copy.W is not prediction.W else 0.0
+            missed += problem.p[i] * (copy.g - prediction.g - change / 2)
+        gradients = np.linalg.solve(frame.G, np.transpose([copy.g for copy in copies.values()])).T
+        known = {
+            i: SiteModel(frame.theta, replies[i][0].loss, g, copies[i])
+            for i, g in zip(copies, gradients, strict=True)
+        }
         if move.curvature:
             noise = self._noise(problem, [replies[i][0].error for i in problem.agents])
             state = replace(state, noise=noise, anchor=frame.theta)

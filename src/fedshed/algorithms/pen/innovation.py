@@ -7,6 +7,7 @@ Every function that decodes runs alike at Master and agent.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from math import isfinite
 
 import numpy as np
@@ -24,8 +25,8 @@ from fedshed.algorithms.pen.coding import (
     rounded,
 )
 from fedshed.algorithms.pen.dither import Dither
-from fedshed.algorithms.pen.frame import GRADIENT_STEP, Change, change_of, decoded_step
-from fedshed.algorithms.pen.memo import Memo
+from fedshed.algorithms.pen.frame import GRADIENT_STEP, change_of, decoded_step
+from fedshed.algorithms.pen.memo import Memo, same
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
 from fedshed.algorithms.pen.spectral import encode_pairs, read_pairs, signed_sum, structured
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
@@ -95,8 +96,10 @@ def decoded_first(first: First, n: int) -> Copy:
 
 def _summed(hessian: bytes, spectral: bytes, n: int) -> Matrix:
     """The matrix of an entry-coded part and, if there is one, a spectral part."""
-    triangle = decoded(hessian, n * (n + 1) // 2)
-    return unpack(triangle + pack(signed_sum(*read_pairs(spectral, n))) if spectral else triangle, n)
+    entries = unpack(decoded(hessian, n * (n + 1) // 2), n)
+    if spectral:
+        entries += signed_sum(*read_pairs(spectral, n))
+    return entries
 
 
 def first_error(first: First, n: int) -> float:
@@ -110,27 +113,29 @@ def predicted(copy: Copy, move: Move) -> Copy:
     W, g = copy.W, copy.g
     if move.change:
         B = change_of(move.change, len(g))
-        W, g = _turned(copy, B, move.change), B.times(g)
+        W = _once(_TURNED, copy.digest, move.change, copy.W, lambda: B.congruence(copy.W))
+        g = B.times(g)
     return Copy(copy.digest, W, g + W @ decoded_step(move, len(g)))
 
 
-def _turned(copy: Copy, B: Change, change: bytes) -> Matrix:
-    """B W B', which an agent and a Master in one process compute once."""
-    known = _TURNED.get(copy.digest)
-    if known is not None and known[0] == change and np.array_equal(known[1], copy.W):
-        _TURNED.drop(copy.digest)  # each of the two has it now
+def _once(memo: Memo, key: int, said: bytes, W: Matrix, compute: Callable[[], Matrix]) -> Matrix:
+    """What an agent and a Master in one process both make of W and a message, computed by one of them."""
+    known = memo.get(key)
+    if known is not None and known[0] == said and same(known[1], W):
+        memo.drop(key)  # each of the two has it now
         return np.asarray(known[2])
-    W = B.congruence(copy.W)
-    _TURNED.put(copy.digest, (change, copy.W, W), W.nbytes)
-    return W
+    made = compute()
+    memo.put(key, (said, W, made), made.nbytes)
+    return made
 
 
 def outdated(copy: Copy) -> None:
     """Both ends have gone on from this copy."""
     _TURNED.drop(copy.digest)
+    _CORRECTED.drop(copy.digest)
 
 
-_TURNED = Memo()
+_TURNED, _CORRECTED = Memo(), Memo()
 
 
 def innovation(
@@ -191,20 +196,28 @@ def secant_correction(r: Vector, u: Vector) -> Matrix:
 def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     """The prediction with the decoded innovation: what both ends go on from."""
     n, W = len(prediction.g), prediction.W
-    if move.curvature:
-        W = answer.c * W + _summed(answer.hessian, answer.spectral, n)
-    elif move.secant:
-        W = W + secant_correction(decode_steps(answer.gradient, n), decoded_step(move, n))
     unit = struct.pack("<dd??", move.scale, answer.c, move.curvature, move.secant)
     said = answer.gradient, answer.hessian, answer.spectral
-    digest = digest_of(prediction.digest, move.change, move.step, unit, *said)
-    return Copy(digest, W, prediction.g + decode_steps(answer.gradient, n))
+    digest, rest = digest_of(prediction.digest, move.change, move.step, unit, *said), decoded(said[0], n)
+    if move.curvature:
+        coded = unit + answer.hessian + answer.spectral
+        W = _once(_CORRECTED, digest, coded, prediction.W, lambda: _corrected(prediction.W, answer, n))
+    elif move.secant:
+        W = W + secant_correction(rest, decoded_step(move, n))
+    return Copy(digest, W, prediction.g + rest)
+
+
+def _corrected(W: Matrix, answer: Innovation, n: int) -> Matrix:
+    """c W and the decoded innovation."""
+    made = _summed(answer.hessian, answer.spectral, n)
+    made += answer.c * W
+    return made
 
 
 def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str | None:
     """Why an answer cannot be made a copy of, if it cannot; no matrix is built for it."""
     try:
-        decode_steps(answer.gradient, n)
+        decoded(answer.gradient, n)
         largest = _largest(answer, n) if not isinstance(part, Move) or part.curvature else 0.0
         if isinstance(answer, First):
             finite = isfinite(largest * float(roots(decode_logs(answer.diagonal, n)).max(initial=0.0)) ** 2)

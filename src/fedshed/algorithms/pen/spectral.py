@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
 from fedshed._utils.errors import CodecError
@@ -20,6 +21,7 @@ MOST_PAIRS = 24
 OUTSIDE = 1.0  # times the radius of the noise: eigenvalues beyond are sent
 LEAST = 0.1  # eigenvalues below it do not matter, in units in which the Hessian is near 1
 MORE = 12  # steps of Lanczos beyond twice the number of pairs
+AGAIN = 0.1  # of its square: a vector that orthogonalisation leaves shorter is orthogonalised again
 STRUCTURED = 2.0  # times the radius; for the first Hessians it is 1.0 to 1.7 on F5, 1.8 to 3.7 on W5
 
 
@@ -48,13 +50,20 @@ def standing_out(E: Matrix) -> tuple[Vector, Matrix]:
 def largest_pairs(E: Matrix, count: int) -> tuple[Vector, Matrix]:
     """The eigenpairs of largest magnitude, the largest first; by Lanczos where that is less work."""
     steps = 2 * count + MORE
-    w, V = np.linalg.eigh(E) if len(E) <= 2 * steps else lanczos(E, steps)
-    order = np.argsort(-np.abs(w), kind="stable")[:count]
+    if len(E) > 2 * steps:
+        return lanczos(E, steps, count)
+    w, V = np.linalg.eigh(E)
+    order = _largest(w, count)
     return w[order], V[:, order]
 
 
-def lanczos(E: Matrix, steps: int) -> tuple[Vector, Matrix]:
-    """Ritz pairs of E in a Krylov space, with full orthogonalisation, from a start that depends on n alone.
+def _largest(w: Vector, count: int) -> NDArray[np.intp]:
+    """The places of the largest magnitudes, the largest first."""
+    return np.argsort(-np.abs(w), kind="stable")[:count]
+
+
+def lanczos(E: Matrix, steps: int, count: int) -> tuple[Vector, Matrix]:
+    """The largest Ritz pairs of E in a Krylov space, from a start that depends on n alone.
 
     Golub and Van Loan, Matrix Computations (4th ed.), Sections 10.1 and 10.3.  Single precision: pairs are
     coded in far coarser steps.
@@ -62,19 +71,21 @@ def lanczos(E: Matrix, steps: int) -> tuple[Vector, Matrix]:
     A, Q = E.astype(np.float32), np.zeros((steps, len(E)), dtype=np.float32)
     v = np.random.default_rng(len(E)).normal(size=len(E)).astype(np.float32)
     diagonal, beside, scale = np.zeros(steps), np.zeros(steps), float(np.abs(A).max())
-    for j in range(steps):
-        if j > 0:
-            v -= (Q[:j] @ v) @ Q[:j]
-            v -= (Q[:j] @ v) @ Q[:j]  # twice is enough (Kahan); once is not
-        size = sqrt(float(v @ v))
-        if j > 0 and size <= 1e-5 * scale:  # the space is invariant: there is nothing more to find in it
-            break
-        Q[j], beside[j] = v / np.float32(size), size
-        v = A @ Q[j]
-        diagonal[j] = float(v @ Q[j])
-    found = j if size <= 1e-5 * scale and j > 0 else j + 1
+    size, found = sqrt(float(v @ v)), 0
+    while found < steps and (found == 0 or size > 1e-5 * scale):  # else the space is invariant
+        q = np.multiply(v, np.float32(1 / size), out=Q[found])
+        beside[found], found = size, found + 1
+        v, basis = A @ q, Q[:found]
+        before, along = float(v @ v), basis @ v
+        v -= along @ basis
+        diagonal[found - 1], after = along[-1], float(v @ v)
+        if after < AGAIN * before:  # what was subtracted left its rounding errors behind
+            v -= (basis @ v) @ basis  # twice is enough (Kahan)
+            after = float(v @ v)
+        size = sqrt(after)
     w, U = eigh_tridiagonal(diagonal[:found], beside[1:found])
-    return w, Q[:found].T.astype(np.float64) @ U
+    order = _largest(w, count)
+    return w[order], Q[:found].T @ U[:, order]
 
 
 def encode_pairs(E: Matrix, fineness: float) -> tuple[bytes, float]:
@@ -112,5 +123,6 @@ def read_pairs(data: bytes, n: int) -> tuple[Vector, Matrix]:
 
 
 def signed_sum(signs: Vector, rows: Matrix) -> Matrix:
-    """sum_k +-r_k r_k'."""
-    return np.asarray((rows.T * signs) @ rows)
+    """sum_k +-r_k r_k', exactly symmetric."""
+    up, down = rows[signs > 0], rows[signs < 0]
+    return np.asarray(up.T @ up - down.T @ down)
