@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from scipy.linalg.blas import ssyrk
 
 from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import Frame, changed, congruence, identity, moved
@@ -80,11 +81,11 @@ def whitened(G: Matrix, H: Matrix) -> Matrix:
 
 
 def whitened_gram(G: Matrix, factor: Rows) -> Matrix:
-    """G F'F G' in single precision, without F'F where F has few rows."""
+    """The upper triangle of G F'F G' in single precision, without F'F where F has few rows."""
     if not isinstance(factor, np.ndarray) or len(factor) > FEW * len(G):
         return whitened(G, gram(factor))
     rows = factor.astype(np.float32) @ G.T.astype(np.float32)
-    return np.asarray(rows.T @ rows)
+    return np.asarray(ssyrk(1.0, rows.T, lower=1).T)  # transposed, because BLAS counts by columns
 
 
 def _anchored(agent: Agent, cache: Cache | None, held: Held) -> Matrix | None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
+from scipy.linalg.blas import daxpy
 
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, gradient
 from fedshed.algorithms.channels import Channel
@@ -205,7 +206,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         """Eigenpairs of G (sum_i p_i H_hat_i + diag(l2)) G', kept away from 0 by the noise radius."""
         W = np.zeros((problem.n, problem.n))
         for i in problem.agents:
-            W += problem.p[i] * state.known[i].curvature.W
+            daxpy(state.known[i].curvature.W.ravel(), W.ravel(), a=problem.p[i])  # W += p_i W_i
         A = (frame.G * problem.l2) @ frame.G.T + change_of(state.pending, problem.n).congruence(W)
         w, V = np.linalg.eigh((A + A.T) / 2)
         return np.maximum(np.maximum(w + self.shift * state.noise, 0.02), state.noise / 2), V

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.coding import (
@@ -96,10 +98,8 @@ def decoded_first(first: First, n: int) -> Copy:
 
 def _summed(hessian: bytes, spectral: bytes, n: int) -> Matrix:
     """The matrix of an entry-coded part and, if there is one, a spectral part."""
-    entries = unpack(decoded(hessian, n * (n + 1) // 2), n)
-    if spectral:
-        entries += signed_sum(*read_pairs(spectral, n))
-    return entries
+    triangle = decoded(hessian, n * (n + 1) // 2)
+    return unpack(triangle + pack(signed_sum(*read_pairs(spectral, n))) if spectral else triangle, n)
 
 
 def first_error(first: First, n: int) -> float:
@@ -142,13 +142,16 @@ def innovation(
     loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, steps: Steps, limit: float,
     dither: Dither | None = None,
 ) -> Innovation:  # fmt: skip
-    """What the prediction missed, coded; the Hessian's step grows until the message fits the link."""
+    """What the prediction missed, coded; the Hessian's step grows until the message fits the link.
+
+    Only the upper triangle of W is read.
+    """
     rest = encode_steps(g - prediction.g, GRADIENT_STEP * move.scale)
     if W is None:
         return Innovation(loss, rest, 1.0, b"", 0.0)
-    c = _multiple(prediction.W, W)
-    R = pack(W - c * prediction.W)
-    step = steps.of(move)
+    old, R, step = pack(prediction.W), pack(W).astype(np.float64), steps.of(move)
+    c = _multiple(old, R, len(g))
+    R -= c * old
     coded, values = _coded(R, c, step, move, dither)
     while len(coded) + len(rest) > limit and step < 1e6:
         step *= 1.5
@@ -162,16 +165,27 @@ def innovation(
     return Innovation(loss, rest, c, coded, error, spectral)
 
 
-def _multiple(old: Matrix, new: Matrix) -> float:
+def _multiple(old: Packed, new: Packed, n: int) -> float:
     """c = <old, new> / <old, old>, the multiple of `old` nearest to `new`, in single precision."""
-    square = float(np.vdot(old, old))
-    return float(np.float32(np.vdot(old, new) / square)) if square > 0 else 1.0
+    square = energy(old, n)
+    return float(np.float32(inner(old, new, n) / square)) if square > 0 else 1.0
 
 
 def energy(triangle: Packed, n: int) -> float:
     """The sum of squares of the symmetric matrix with that upper triangle."""
-    diagonal = triangle[np.cumsum([0, *range(n, 1, -1)])]
-    return 2 * float(triangle @ triangle) - float(diagonal @ diagonal)
+    return inner(triangle, triangle, n)
+
+
+def inner(one: Packed, other: Packed, n: int) -> float:
+    """The sum of products of the entries of two symmetric matrices with those upper triangles."""
+    diagonal = _diagonal(n)
+    return 2 * float(one @ other) - float(one[diagonal] @ other[diagonal])
+
+
+@lru_cache(maxsize=4)
+def _diagonal(n: int) -> NDArray[np.intp]:
+    """Where the diagonal is in a packed upper triangle."""
+    return np.cumsum([0, *range(n, 1, -1)])
 
 
 def _coded(R: Packed, c: float, step: float, move: Move, dither: Dither | None) -> tuple[bytes, Packed]:

@@ -11,6 +11,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
+from scipy.linalg.blas import ssymv
 
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.coding import decoded, encoded
@@ -68,14 +69,15 @@ def lanczos(E: Matrix, steps: int, count: int) -> tuple[Vector, Matrix]:
     Golub and Van Loan, Matrix Computations (4th ed.), Sections 10.1 and 10.3.  Single precision: pairs are
     coded in far coarser steps.
     """
-    A, Q = E.astype(np.float32), np.zeros((steps, len(E)), dtype=np.float32)
+    A, Q = E.astype(np.float32).T, np.zeros((steps, len(E)), dtype=np.float32)  # A = A' in BLAS's order
     v = np.random.default_rng(len(E)).normal(size=len(E)).astype(np.float32)
-    diagonal, beside, scale = np.zeros(steps), np.zeros(steps), float(np.abs(A).max())
+    scale = float(max(A.max(), -A.min()))
+    diagonal, beside = np.zeros(steps, np.float32), np.zeros(steps, np.float32)
     size, found = sqrt(float(v @ v)), 0
     while found < steps and (found == 0 or size > 1e-5 * scale):  # else the space is invariant
         q = np.multiply(v, np.float32(1 / size), out=Q[found])
         beside[found], found = size, found + 1
-        v, basis = A @ q, Q[:found]
+        v, basis = ssymv(1.0, A, q), Q[:found]
         before, along = float(v @ v), basis @ v
         v -= along @ basis
         diagonal[found - 1], after = along[-1], float(v @ v)
@@ -85,7 +87,7 @@ def lanczos(E: Matrix, steps: int, count: int) -> tuple[Vector, Matrix]:
         size = sqrt(after)
     w, U = eigh_tridiagonal(diagonal[:found], beside[1:found])
     order = _largest(w, count)
-    return w[order], Q[:found].T @ U[:, order]
+    return w[order].astype(np.float64), (Q[:found].T @ U[:, order]).astype(np.float64)
 
 
 def encode_pairs(E: Matrix, fineness: float) -> tuple[bytes, float]:
@@ -123,6 +125,5 @@ def read_pairs(data: bytes, n: int) -> tuple[Vector, Matrix]:
 
 
 def signed_sum(signs: Vector, rows: Matrix) -> Matrix:
-    """sum_k +-r_k r_k', exactly symmetric."""
-    up, down = rows[signs > 0], rows[signs < 0]
-    return np.asarray(up.T @ up - down.T @ down)
+    """sum_k +-r_k r_k'."""
+    return np.asarray((rows.T * signs) @ rows)
