@@ -207,8 +207,9 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         W = np.zeros((problem.n, problem.n))
         for i in problem.agents:
             daxpy(state.known[i].curvature.W.ravel(), W.ravel(), a=problem.p[i])  # W += p_i W_i
-        A = (frame.G * problem.l2) @ frame.G.T + change_of(state.pending, problem.n).congruence(W)
-        w, V = np.linalg.eigh((A + A.T) / 2)
+        roots = frame.G * np.sqrt(problem.l2)
+        A = roots @ roots.T + change_of(state.pending, problem.n).congruence(W)
+        w, V = np.linalg.eigh(A)
         return np.maximum(np.maximum(w + self.shift * state.noise, 0.02), state.noise / 2), V
 
     def _noise(self, problem: Problem, errors: Sequence[float]) -> float:
