@@ -135,7 +135,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         if not settled:  # the Hessian still moves: secants would mislead
             state = replace(state, s=None, y=None)
         state = replace(state, settled=settled, fast=fast, between=between)
-        A = B.congruence((V * w) @ V.T)
+        roots = V * np.sqrt(w)
+        A = B.congruence(roots @ roots.T)
         return turned(state, B), changed(frame, change), A, state.pending + change
 
     def _search(

@@ -22,7 +22,7 @@ MOST_PAIRS = 24
 OUTSIDE = 1.0  # times the radius of the noise: eigenvalues beyond are sent
 LEAST = 0.1  # eigenvalues below it do not matter, in units in which the Hessian is near 1
 MORE = 18  # steps of Lanczos beyond the number of pairs; with 36 the bytes on F5, F6 and F8 are the same
-AGAIN = 0.1  # of its square: a vector that orthogonalisation leaves shorter is orthogonalised again
+AGAIN = 0.1  # of the square of what orthogonalisation removed: if less is left, it is done again
 STRUCTURED = 2.0  # times the radius; for the first Hessians it is 1.0 to 1.7 on F5, 1.8 to 3.7 on W5
 
 
@@ -39,8 +39,12 @@ def structured(E: Matrix) -> bool:
 
 def standing_out(E: Matrix) -> tuple[Vector, Matrix]:
     """The eigenvalues of E outside the noise of what remains, the largest first, and their eigenvectors."""
+    return _standing_out(E, float(np.vdot(E, E)))
+
+
+def _standing_out(E: Matrix, energy: float) -> tuple[Vector, Matrix]:
     w, V = largest_pairs(E, min(MOST_PAIRS, len(E)))
-    rest = float(np.vdot(E, E)) - np.cumsum(np.square(w))
+    rest = energy - np.cumsum(np.square(w))
     inside = [
         abs(value) <= max(OUTSIDE * noise_radius(e, len(E)), LEAST) for value, e in zip(w, rest, strict=True)
     ]
@@ -78,10 +82,10 @@ def lanczos(E: Matrix, steps: int, count: int) -> tuple[Vector, Matrix]:
         q = np.multiply(v, np.float32(1 / size), out=Q[found])
         beside[found], found = size, found + 1
         v, basis = ssymv(1.0, A, q), Q[:found]
-        before, along = float(v @ v), basis @ v
+        along = basis @ v
         v -= along @ basis
         diagonal[found - 1], after = along[-1], float(v @ v)
-        if after < AGAIN * before:  # what was subtracted left its rounding errors behind
+        if after < AGAIN * float(along @ along):  # what was subtracted left its rounding errors behind
             v -= (basis @ v) @ basis  # twice is enough (Kahan)
             after = float(v @ v)
         size = sqrt(after)
@@ -96,7 +100,8 @@ def encode_pairs(E: Matrix, fineness: float) -> tuple[bytes, float]:
     One uniform step serves all: `fineness` times the root mean square of the weakest row.  Nothing is sent if
     that would leave more energy than there was.
     """
-    energy, (w, V) = float(np.vdot(E, E)), standing_out(E)
+    energy = float(np.vdot(E, E))
+    w, V = _standing_out(E, energy)
     if not len(w):
         return b"", energy
     rows = (V * np.sqrt(np.abs(w))).T
