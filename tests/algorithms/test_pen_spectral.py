@@ -83,10 +83,10 @@ def test_lanczos_finds_the_eigenpairs_that_a_dense_solver_finds(count):
 
 def test_lanczos_ends_where_its_space_is_invariant():
     """Of a matrix of rank 3 there are no more than four directions to be found."""
-    w, V = lanczos(spiked(50, 3, 0, noise=0.0), 20)
+    w, V = lanczos(spiked(50, 3, 0, noise=0.0), 20, 20)
     assert len(w) <= 5
     np.testing.assert_allclose(V.T @ V, np.eye(len(w)), atol=1e-5)
-    assert lanczos(np.zeros((50, 50)), 20)[0].shape == (1,)
+    assert lanczos(np.zeros((50, 50)), 20, 20)[0].shape == (1,)
 
 
 def test_errors_of_one_sign_are_structured_and_random_ones_are_not():

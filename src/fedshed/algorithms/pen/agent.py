@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from scipy.linalg.blas import ssyrk
 
 from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import Frame, changed, congruence, identity, moved
@@ -19,9 +20,11 @@ from fedshed.algorithms.pen.innovation import (
 )
 from fedshed.algorithms.pen.messages import First, Forgot, Mine, Move
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
-from fedshed.linalg.rows import gram
+from fedshed.linalg.rows import Rows, gram
 from fedshed.protocol.conversation import Agent
 from fedshed.protocol.messages import Message
+
+FEW = 2  # rows per column up to which two products with F are less work than one with F and two with G
 
 
 class Held(Struct, frozen=True):
@@ -60,9 +63,11 @@ def innovated(
     point, H, anchor = agent.objective.at(frame.theta), _anchored(agent, cache, held), held.anchor
     dither = _dither(frame, prediction, H, mine.index) if move.dither else None
     W = None
-    if move.curvature:
+    if move.curvature and move.dither:
         H, anchor = gram(point.factor), frame.theta
         W = whitened(frame.G, H)
+    elif move.curvature:
+        W = whitened_gram(frame.G, point.factor)
     answer = innovation(point.value, frame.G @ point.gradient, W, prediction, move, steps, limit, dither)
     copy = corrected_copy(prediction, move, answer)
     if not move.dither:
@@ -72,8 +77,15 @@ def innovated(
 
 def whitened(G: Matrix, H: Matrix) -> Matrix:
     """G H G' in single precision: it is the agent's alone, and coded in steps of a tenth."""
-    product = congruence(G.astype(np.float32), H.astype(np.float32))
-    return product.astype(np.float64)
+    return congruence(G.astype(np.float32), H.astype(np.float32))
+
+
+def whitened_gram(G: Matrix, factor: Rows) -> Matrix:
+    """The upper triangle of G F'F G' in single precision, without F'F where F has few rows."""
+    if not isinstance(factor, np.ndarray) or len(factor) > FEW * len(G):
+        return whitened(G, gram(factor))
+    rows = factor.astype(np.float32) @ G.T.astype(np.float32)
+    return np.asarray(ssyrk(1.0, rows.T, lower=1).T)  # transposed, because BLAS counts by columns
 
 
 def _anchored(agent: Agent, cache: Cache | None, held: Held) -> Matrix | None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
+from scipy.linalg.blas import daxpy
 
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, gradient
 from fedshed.algorithms.channels import Channel
@@ -134,7 +135,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         if not settled:  # the Hessian still moves: secants would mislead
             state = replace(state, s=None, y=None)
         state = replace(state, settled=settled, fast=fast, between=between)
-        A = B.congruence((V * w) @ V.T)
+        roots = V * np.sqrt(w)
+        A = B.congruence(roots @ roots.T)
         return turned(state, B), changed(frame, change), A, state.pending + change
 
     def _search(
@@ -175,14 +177,18 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     def _learnt(
         self, problem: Problem, state: PenState, frame: Frame, move: Move, replies: Replies
     ) -> PenState:
-        inverse = np.linalg.inv(frame.G)
-        u, missed, known = decoded_step(move, problem.n), np.zeros(problem.n), {}
+        u, missed, copies = decoded_step(move, problem.n), np.zeros(problem.n), {}
         for i in problem.agents:
             (answer,) = replies[i]
             prediction = predicted(state.known[i].curvature, move)
-            copy = corrected_copy(prediction, move, answer)
-            known[i] = SiteModel(frame.theta, answer.loss, inverse @ copy.g, copy)
-            missed += problem.p[i] * (copy.g - prediction.g - (copy.W - prediction.W) @ u / 2)
+            copies[i] = copy = corrected_copy(prediction, move, answer)
+            change = copy.W @ u - prediction.W @ u if copy.W is not prediction.W else 0.0
+            missed += problem.p[i] * (copy.g - prediction.g - change / 2)
+        gradients = np.linalg.solve(frame.G, np.transpose([copy.g for copy in copies.values()])).T
+        known = {
+            i: SiteModel(frame.theta, replies[i][0].loss, g, copies[i])
+            for i, g in zip(copies, gradients, strict=True)
+        }
         if move.curvature:
             noise = self._noise(problem, [replies[i][0].error for i in problem.agents])
             state = replace(state, noise=noise, anchor=frame.theta)
@@ -201,9 +207,10 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         """Eigenpairs of G (sum_i p_i H_hat_i + diag(l2)) G', kept away from 0 by the noise radius."""
         W = np.zeros((problem.n, problem.n))
         for i in problem.agents:
-            W += problem.p[i] * state.known[i].curvature.W
-        A = (frame.G * problem.l2) @ frame.G.T + change_of(state.pending, problem.n).congruence(W)
-        w, V = np.linalg.eigh((A + A.T) / 2)
+            daxpy(state.known[i].curvature.W.ravel(), W.ravel(), a=problem.p[i])  # W += p_i W_i
+        roots = frame.G * np.sqrt(problem.l2)
+        A = roots @ roots.T + change_of(state.pending, problem.n).congruence(W)
+        w, V = np.linalg.eigh(A)
         return np.maximum(np.maximum(w + self.shift * state.noise, 0.02), state.noise / 2), V
 
     def _noise(self, problem: Problem, errors: Sequence[float]) -> float:

@@ -8,23 +8,26 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from scipy.sparse import csr_array
 
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.coding import decode_logs, decoded, encode_logs, encoded, logs_of, roots, rounded
-from fedshed.algorithms.pen.memo import Memo
+from fedshed.algorithms.pen.memo import Memo, same
 from fedshed.algorithms.pen.messages import Move
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
-from fedshed.protocol.quantize import decode_steps, encode_steps
+from fedshed.protocol.quantize import encode_steps
 
 GRADIENT_STEP = 0.01  # of a gradient's innovation and of a step, in units of the Newton decrement
 LOW, HIGH = np.exp(-0.85), np.exp(1.2)  # eigenvalues that the Hessian has after a change of frame
 STAY_LOW, STAY_HIGH = np.exp(-1.2), np.exp(1.4)  # while it has these, it stays; chosen on F5, F8, W5
 MOST_CHANGES = 4  # of frame in one move
 STEPS = tuple(4 / 1.5**k for k in range(39))  # of a change of frame
+SPARSE = 0.1  # share of entries other than 0 up to which a sparse product takes less time
 USUAL = 11  # the place of the step that is tried first: the median on F5 and W5
 
 
@@ -41,26 +44,35 @@ def identity(theta: Vector) -> Frame:
 
 
 class Change(Struct, frozen=True):
-    """A change of coordinates B; `d` is its diagonal where it has nothing else."""
+    """A change of coordinates B; `d` is its diagonal where it has nothing else, `S` is B if it is sparse."""
 
     B: Matrix
     d: Vector | None
+    S: Any = None
 
     def times(self, x: Matrix) -> Matrix:
         """B x, for a vector or a matrix."""
         if self.d is not None:
             return np.asarray((self.d * x.T).T)
-        return np.asarray(self.B @ x)
+        return np.asarray((self.B if self.S is None else self.S) @ x)
+
+    def solved(self, x: Matrix) -> Matrix:
+        """B'^-1 x, for a vector or a matrix."""
+        return np.asarray((x.T / self.d).T if self.d is not None else np.linalg.solve(self.B.T, x))
 
     def congruence(self, W: Matrix) -> Matrix:
         """B W B'."""
-        return W * np.outer(self.d, self.d) if self.d is not None else congruence(self.B, W)
+        if self.d is not None:
+            return W * np.outer(self.d, self.d)
+        return congruence(self.B if self.S is None else self.S, W)
 
 
-def congruence(B: Matrix, W: Matrix) -> Matrix:
-    """B W B' for a symmetric W, exactly symmetric."""
-    product = B @ W @ B.T
-    return np.asarray((product + product.T) / 2)
+def congruence(B: Any, W: Matrix) -> Matrix:
+    """B W B' for a symmetric W, exactly symmetric; B is dense or CSR."""
+    product = B @ (B @ W).T  # (B W)' = W B'
+    product += product.T  # NumPy buffers what overlaps
+    product *= 0.5
+    return np.asarray(product)
 
 
 def diagonal_change(diagonal: Vector) -> bytes:
@@ -129,6 +141,8 @@ def change_of(change: bytes, n: int) -> Change:
         B = one.times(total.B)
         total = Change(B, None if total.d is None or one.d is None else one.d * total.d)
     total.B.flags.writeable = False
+    if total.d is None and np.count_nonzero(total.B) <= SPARSE * n * n:
+        return Change(total.B, None, csr_array(total.B))
     return total
 
 
@@ -150,7 +164,7 @@ def changed(frame: Frame, change: bytes) -> Frame:
     if not change:
         return frame
     known = _CHANGED.get(change)
-    if known is None or not np.array_equal(known[0], frame.G):  # by content: the agents of a process share it
+    if known is None or not same(known[0], frame.G):  # by content: the agents of a process share it
         known = frame.G, change_of(change, len(frame.theta)).times(frame.G)
         _CHANGED.put(change, known, 2 * frame.G.nbytes)
     return replace(frame, G=known[1])
@@ -170,7 +184,7 @@ def coded_move(
 
 def decoded_step(move: Move, n: int) -> Vector:
     """The step as both ends take it."""
-    return decode_steps(move.step, n)
+    return decoded(move.step, n)
 
 
 def moved(frame: Frame, move: Move) -> Frame:

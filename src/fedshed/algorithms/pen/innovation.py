@@ -7,10 +7,13 @@ Every function that decodes runs alike at Master and agent.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.coding import (
@@ -24,8 +27,8 @@ from fedshed.algorithms.pen.coding import (
     rounded,
 )
 from fedshed.algorithms.pen.dither import Dither
-from fedshed.algorithms.pen.frame import GRADIENT_STEP, Change, change_of, decoded_step
-from fedshed.algorithms.pen.memo import Memo
+from fedshed.algorithms.pen.frame import GRADIENT_STEP, change_of, decoded_step
+from fedshed.algorithms.pen.memo import Memo, same
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
 from fedshed.algorithms.pen.spectral import encode_pairs, read_pairs, signed_sum, structured
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
@@ -110,40 +113,45 @@ def predicted(copy: Copy, move: Move) -> Copy:
     W, g = copy.W, copy.g
     if move.change:
         B = change_of(move.change, len(g))
-        W, g = _turned(copy, B, move.change), B.times(g)
+        W = _once(_TURNED, copy.digest, move.change, copy.W, lambda: B.congruence(copy.W))
+        g = B.times(g)
     return Copy(copy.digest, W, g + W @ decoded_step(move, len(g)))
 
 
-def _turned(copy: Copy, B: Change, change: bytes) -> Matrix:
-    """B W B', which an agent and a Master in one process compute once."""
-    known = _TURNED.get(copy.digest)
-    if known is not None and known[0] == change and np.array_equal(known[1], copy.W):
-        _TURNED.drop(copy.digest)  # each of the two has it now
+def _once(memo: Memo, key: int, said: bytes, W: Matrix, compute: Callable[[], Matrix]) -> Matrix:
+    """What an agent and a Master in one process both make of W and a message, computed by one of them."""
+    known = memo.get(key)
+    if known is not None and known[0] == said and same(known[1], W):
+        memo.drop(key)  # each of the two has it now
         return np.asarray(known[2])
-    W = B.congruence(copy.W)
-    _TURNED.put(copy.digest, (change, copy.W, W), W.nbytes)
-    return W
+    made = compute()
+    memo.put(key, (said, W, made), made.nbytes)
+    return made
 
 
 def outdated(copy: Copy) -> None:
     """Both ends have gone on from this copy."""
     _TURNED.drop(copy.digest)
+    _CORRECTED.drop(copy.digest)
 
 
-_TURNED = Memo()
+_TURNED, _CORRECTED = Memo(), Memo()
 
 
 def innovation(
     loss: float, g: Vector, W: Matrix | None, prediction: Copy, move: Move, steps: Steps, limit: float,
     dither: Dither | None = None,
 ) -> Innovation:  # fmt: skip
-    """What the prediction missed, coded; the Hessian's step grows until the message fits the link."""
+    """What the prediction missed, coded; the Hessian's step grows until the message fits the link.
+
+    Only the upper triangle of W is read.
+    """
     rest = encode_steps(g - prediction.g, GRADIENT_STEP * move.scale)
     if W is None:
         return Innovation(loss, rest, 1.0, b"", 0.0)
-    c = _multiple(prediction.W, W)
-    R = pack(W - c * prediction.W)
-    step = steps.of(move)
+    old, R, step = pack(prediction.W), pack(W).astype(np.float64), steps.of(move)
+    c = _multiple(old, R, len(g))
+    R -= c * old
     coded, values = _coded(R, c, step, move, dither)
     while len(coded) + len(rest) > limit and step < 1e6:
         step *= 1.5
@@ -157,16 +165,27 @@ def innovation(
     return Innovation(loss, rest, c, coded, error, spectral)
 
 
-def _multiple(old: Matrix, new: Matrix) -> float:
+def _multiple(old: Packed, new: Packed, n: int) -> float:
     """c = <old, new> / <old, old>, the multiple of `old` nearest to `new`, in single precision."""
-    square = float(np.vdot(old, old))
-    return float(np.float32(np.vdot(old, new) / square)) if square > 0 else 1.0
+    square = energy(old, n)
+    return float(np.float32(inner(old, new, n) / square)) if square > 0 else 1.0
 
 
 def energy(triangle: Packed, n: int) -> float:
     """The sum of squares of the symmetric matrix with that upper triangle."""
-    diagonal = triangle[np.cumsum([0, *range(n, 1, -1)])]
-    return 2 * float(triangle @ triangle) - float(diagonal @ diagonal)
+    return inner(triangle, triangle, n)
+
+
+def inner(one: Packed, other: Packed, n: int) -> float:
+    """The sum of products of the entries of two symmetric matrices with those upper triangles."""
+    diagonal = _diagonal(n)
+    return 2 * float(one @ other) - float(one[diagonal] @ other[diagonal])
+
+
+@lru_cache(maxsize=4)
+def _diagonal(n: int) -> NDArray[np.intp]:
+    """Where the diagonal is in a packed upper triangle."""
+    return np.cumsum([0, *range(n, 1, -1)])
 
 
 def _coded(R: Packed, c: float, step: float, move: Move, dither: Dither | None) -> tuple[bytes, Packed]:
@@ -191,20 +210,28 @@ def secant_correction(r: Vector, u: Vector) -> Matrix:
 def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     """The prediction with the decoded innovation: what both ends go on from."""
     n, W = len(prediction.g), prediction.W
-    if move.curvature:
-        W = answer.c * W + _summed(answer.hessian, answer.spectral, n)
-    elif move.secant:
-        W = W + secant_correction(decode_steps(answer.gradient, n), decoded_step(move, n))
     unit = struct.pack("<dd??", move.scale, answer.c, move.curvature, move.secant)
     said = answer.gradient, answer.hessian, answer.spectral
-    digest = digest_of(prediction.digest, move.change, move.step, unit, *said)
-    return Copy(digest, W, prediction.g + decode_steps(answer.gradient, n))
+    digest, rest = digest_of(prediction.digest, move.change, move.step, unit, *said), decoded(said[0], n)
+    if move.curvature:
+        coded = unit + answer.hessian + answer.spectral
+        W = _once(_CORRECTED, digest, coded, prediction.W, lambda: _corrected(prediction.W, answer, n))
+    elif move.secant:
+        W = W + secant_correction(rest, decoded_step(move, n))
+    return Copy(digest, W, prediction.g + rest)
+
+
+def _corrected(W: Matrix, answer: Innovation, n: int) -> Matrix:
+    """c W and the decoded innovation."""
+    made = _summed(answer.hessian, answer.spectral, n)
+    made += answer.c * W
+    return made
 
 
 def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str | None:
     """Why an answer cannot be made a copy of, if it cannot; no matrix is built for it."""
     try:
-        decode_steps(answer.gradient, n)
+        decoded(answer.gradient, n)
         largest = _largest(answer, n) if not isinstance(part, Move) or part.curvature else 0.0
         if isinstance(answer, First):
             finite = isfinite(largest * float(roots(decode_logs(answer.diagonal, n)).max(initial=0.0)) ** 2)

@@ -7,7 +7,16 @@ from collections.abc import Hashable
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
+from fedshed.linalg.arrays import Matrix
+
 MOST_BYTES = 64 * 2**20
+
+
+def same(one: Matrix, other: Matrix) -> bool:
+    """Whether two arrays, which nobody writes to, have the same entries."""
+    return one is other or np.array_equal(one, other)
 
 
 class Memo:

@@ -45,11 +45,10 @@ class PenState(State[Copy], frozen=True):
 
 def turned(state: PenState, change: Change) -> PenState:
     """What the Master remembers, in changed coordinates; the copies follow with the move."""
-    B, back = change.B, np.linalg.inv(change.B)
     return replace(
         state,
         A=None if state.A is None else change.congruence(state.A),
-        s=None if state.s is None else state.s @ back,
-        y=None if state.y is None else state.y @ B.T,
-        last=None if state.last is None else (state.last[0] @ back, B @ state.last[1]),
+        s=None if state.s is None else change.solved(state.s.T).T,
+        y=None if state.y is None else change.times(state.y.T).T,
+        last=None if state.last is None else (change.solved(state.last[0]), change.times(state.last[1])),
     )
