@@ -27,11 +27,6 @@ from fedshed.privacy.policy import Policy, _curved
 from fedshed.protocol.codec import codec_of
 
 NO_CURVATURE = {"gradient", "diagonal", "start", "bits"}  # coded, but no entries of Hessians
-    "gradient",
-    "diagonal",
-    "start",
-    "bits",
-}  # coded fields of answers without entries of Hessians
 REQUESTS = {"Here", "Along", "Begin", "Move", "Mine", "Whole", "Own", "Refine"}
 
 
