@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedshed
 from conftest import make_federation
-from fedshed import CodecError
+from fedshed import CodecError, Federation
 from fedshed.algorithms.rivals.compressors import Draw, Natural, RankR, TopK, unreadable
 from fedshed.algorithms.rivals.fednl import FedNL
 from fedshed.linalg.arrays import pack, unpack
@@ -142,3 +142,17 @@ def test_a_code_that_is_none_is_refused_with_a_sentence(compressor, code):
     forged = type(answer)(answer.loss, answer.gradient, 1, code)
     assert "cannot be read" in unreadable(compressor, forged)
     assert unreadable(RankR(), RankR().lost(point)) is None
+
+
+@pytest.mark.parametrize("name", ["fednl", "fednl-top-k", "fednl-natural"])
+def test_raw_columns_without_a_penalty_converge(name):
+    """A learnt Hessian that is not positive definite is no sign of collinear columns."""
+    rng, tables = np.random.default_rng(1), {}
+    for site in "abc":
+        X = np.column_stack([rng.normal(60, 10, 120), rng.normal(25, 4, 120), rng.random(120), np.ones(120)])
+        z = 0.05 * (X[:, 0] - 60) + 0.1 * (X[:, 1] - 25) - X[:, 2]
+        tables[site] = (X, np.where(z + rng.logistic(size=120) > 0, "yes", "no"))
+    federation = Federation.from_sites(tables)
+    ours, newton = (fedshed.optimize(federation, algorithm=a, l2=0.0, tol=1e-7) for a in (name, "newton"))
+    assert ours.converged, ours.reason
+    assert abs(ours.trace[-1].f - newton.trace[-1].f) < 1e-12

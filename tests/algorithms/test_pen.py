@@ -243,3 +243,29 @@ def test_seldom_hessians_cost_fewer_of_them_and_lead_to_the_same_limit(tmp_path)
         federation, algorithm=Pen(every=2, skip=False), max_iterations=4, checkpoint=path, **options
     )
     assert np.array_equal(fedshed.resume(path, federation, max_iterations=100).theta, seldom.theta)
+
+
+# --- points that are too far away ------------------------------------------------------------------------
+
+
+def far_away():
+    """A gamma model that starts where one step of Newton overshoots by more than 32 bits can say."""
+    rng, tables = np.random.default_rng(1), {}
+    for site in "abc":
+        X = rng.normal(size=(90, 4))
+        z = 0.4 * X[:, 0] - 0.3 * X[:, 1]
+        tables[site] = (np.column_stack([X, np.ones(90)]), rng.gamma(2, np.exp(z) / 2))
+    return Federation.from_sites(tables), 2 * np.random.default_rng(3).normal(size=5)
+
+
+@pytest.mark.parametrize("faults", [{}, {"lose": 0.2, "repeat": 0.2, "forget": 0.2, "seed": 1}])
+def test_where_an_answer_cannot_be_coded_the_step_is_shortened(faults):
+    federation, start = far_away()
+    options = {"loss": "gamma", "l2": L2, "theta0": start, "tol": 1e-8}
+    result = fedshed.optimize(
+        federation, algorithm="pen", transport=lambda s: Faulty(InProcess(s), **faults), **options
+    )
+    assert result.converged, result.reason
+    assert not result.refusals
+    newton = fedshed.optimize(federation, algorithm="newton", **options)
+    assert abs(result.trace[-1].f - newton.trace[-1].f) < 1e-12

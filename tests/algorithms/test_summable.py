@@ -125,6 +125,12 @@ def test_a_configured_algorithm_is_refused_by_its_name_too():
         check_summable(fedshed.algorithms.build("qn-shed", budget=3))
 
 
+def test_of_a_summable_algorithm_in_coded_differences_only_the_precision_is_refused():
+    """ "lbfgs needs each site's own answer; protected mode allows lbfgs" would help nobody."""
+    with pytest.raises(ConfigError, match=r"precision must be Exact"):
+        check_summable(fedshed.algorithms.Lbfgs(precision=fedshed.Differences()))
+
+
 SIZES = {1: "newton", 32: "newton", 33: "newton-seldom", 1000: "newton-seldom", 1001: "lbfgs"}
 
 

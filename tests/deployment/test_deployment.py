@@ -772,6 +772,28 @@ def test_site_check_says_what_a_study_then_sends(folder):
     assert found.rows == 40
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("qn-shed", {"vectors (Eigenpairs)", "gradient (Local)"}),
+        ("qn-shed whole", {"hessian (LocalWhole)"}),
+        ("lbfgs-coded", {"gradient (First)", "diagonal (First)"}),
+        ("pen", {"hessian (First)", "gradient (First)"}),
+    ],
+)
+def test_site_check_shows_what_is_coded_or_comes_with_a_second_answer(folder, name, told):
+    slow = "[uplink]\nbytes_per_round = 150\n" * (name == "qn-shed")
+    (folder / "b.toml").write_text(SITE_B + slow)
+    found = review(folder / "b.toml", StudyFile(MODEL, SITES, algorithm=name.split()[0]))
+    assert told <= {item.what for item in found.items if item.when == "each round" and item.numbers}
+
+
+def test_a_study_by_an_algorithm_for_comparisons_is_no_study():
+    for name in ("fedavg", "disco", "q-shed"):
+        with pytest.raises(ConfigError, match="for comparisons"):
+            StudyFile(MODEL, SITES, algorithm=name)
+
+
 def test_site_check_on_the_command_line(folder):
     (folder / "b.toml").write_text(SITE_B)
     shown = CliRunner().invoke(app, ["site", "check", str(folder / "b.toml")])

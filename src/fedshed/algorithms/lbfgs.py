@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.gradients import GradientAlgorithm, LocalScale, Scale, mean_scale, with_diagonal
@@ -133,8 +133,10 @@ def _gamma(s: Matrix, y: Matrix, scale: Vector) -> float:
     return float((s[-1] @ y[-1]) / (y[-1] @ (y[-1] / scale))) if len(s) else 1.0
 
 
-def bfgs_product(s: Matrix, y: Matrix, initial: Initial) -> Initial:
+def bfgs_product(s: Matrix, y: Matrix, initial: Initial) -> Initial | None:
     """v -> B^-1 v, the inverse of `two_loop`; `initial` is the product with the initial Hessian.
+
+    None where rounding leaves no positive definite matrix.
 
     Byrd, Nocedal and Schnabel, Math. Programming 63 (1994), equation 2.17, its matrix reduced to
     C = S'H_0 S + L D^-1 L': with C a = S'H_0 v + L D^-1 Y'v it is H_0 v - H_0 S a + Y D^-1 (Y'v - L'a).
@@ -143,7 +145,10 @@ def bfgs_product(s: Matrix, y: Matrix, initial: Initial) -> Initial:
         return initial
     HS, SY = np.array([initial(one) for one in s]), s @ y.T
     D, L = np.diag(SY), np.tril(SY, -1)
-    C = cho_factor(s @ HS.T + (L / D) @ L.T, check_finite=False)
+    try:
+        C = cho_factor(s @ HS.T + (L / D) @ L.T, check_finite=False)
+    except LinAlgError:
+        return None
 
     def product(v: Vector) -> Vector:
         q = y @ v

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed._utils.errors import CodecError
+from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed.algorithms.base import Algorithm, SiteModel, State, gradient
 from fedshed.algorithms.gradients import diagonal
 from fedshed.algorithms.linesearch import LineSearch, Step
@@ -22,12 +22,14 @@ from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.protocol import links
 from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, unlike
 from fedshed.protocol.links import Along, Begin, First, Forgot, Here, Own, Started, Whole
-from fedshed.protocol.messages import Message, Update, at_trial_point
+from fedshed.protocol.messages import Message, Undefined, Update, at_trial_point
 from fedshed.protocol.precision import Differences
 
 LINK_MESSAGES: tuple[type[Message], ...] = (Begin, Here, Along, Whole, Own, First, Forgot)
 LEAST_CARE = 1e-12  # of the usual step of gradients
 FINER = 2**-0.25  # between two steps that are tried for a direction
+MOST = 1e75  # of units: their fourth powers are numbers
+TOO_LARGE = "its gradient is too large to compute with"
 
 
 class Held(Struct, frozen=True):
@@ -103,16 +105,18 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         return Update(state.t, state.theta, self.precision.accuracy((size * state.care,), n))
 
     def rounded(
-        self, problem: Problem, state: S, g: Vector, d: Vector, product: Callable[[Vector], Vector]
+        self, problem: Problem, state: S, g: Vector, d: Vector, product: Callable[[Vector], Vector] | None
     ) -> tuple[S, Vector]:
         """The direction in the coarsest steps with e'He <= tau^2 |g'd|, H its product; and the state with it.
 
-        From d = -H^-1 g follows |g'e| <= tau |g'd|: descent is kept to 1 - tau.
+        From d = -H^-1 g follows |g'e| <= tau |g'd|: descent is kept to 1 - tau.  Exactly where H is unknown.
         """
         frame, n = state.frame, problem.n  # type: ignore[attr-defined]
         units, tau = links.units_of(frame, n), getattr(self.precision, "direction", 0.0)
         most = tau**2 * abs(float(g @ d))
-        step = coarsest_step(units * d, lambda e: float(e / units @ product(e / units)) <= most)
+        step = 0.0
+        if product is not None:
+            step = coarsest_step(units * d, lambda e: float(e / units @ product(e / units)) <= most)
         move = links.encode_direction(d, units, step)
         return replace(state, move=move), links.decode_direction(move, frame, n)
 
@@ -165,11 +169,16 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         """An answer with the gradient itself in place of what was sent of it."""
         if not isinstance(part, Update) or not hasattr(answer, "gradient"):
             return answer
-        if not part.accuracy:
-            return replace(answer, gradient=links.copied(None, None, answer.gradient))
-        reference = state.known[i].g if isinstance(self.precision, Differences) else None
-        units = self._units(state.frame, problem.n)
-        return replace(answer, gradient=links.copied(reference, units, answer.gradient))
+        reference, units = None, None
+        if part.accuracy:
+            reference = state.known[i].g if isinstance(self.precision, Differences) else None
+            units = self._units(state.frame, problem.n)
+        with np.errstate(over="ignore"):
+            g = links.copied(reference, units, answer.gradient)
+            large = not np.isfinite(np.vdot(g, g))
+        if large and not at_trial_point(part):
+            raise ProtocolError(f"agent {i!r} cannot be used: {TOO_LARGE}")
+        return Undefined() if large else replace(answer, gradient=g)
 
     def confirm(self, problem: Problem, state: S) -> Flow[S]:
         """The state with exact answers of all agents at theta^t: gradients come whole."""
@@ -197,11 +206,22 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             whole = not isinstance(own_part, Own) or own_part.whole is not None
             return "it forgot what was sent with the request" if whole else None
         if isinstance(part, Begin):
-            return unlike(answer, First) or _undecodable(answer, problem.n)
+            return unlike(answer, First) or self._undecodable(answer, problem.n)
         if isinstance(answer, LINK_MESSAGES):
             return f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
         own_part = own_part.part if isinstance(own_part, Own) else own_part
         return super().refusal(problem, part, own_part, answer)
+
+    def _undecodable(self, first: First, n: int) -> str | None:
+        """Why a first answer cannot be used: no diagonal, or numbers that cannot be computed with."""
+        try:
+            largest = float(links.roots_of(first.diagonal, n).max(initial=0.0))
+        except CodecError as error:
+            return str(error)
+        if largest > MOST:
+            return "its diagonal is too large to compute with"
+        g = links.copied(None, self._units(first.diagonal, n), first.gradient)
+        return None if np.isfinite(np.vdot(g, g)) else TOO_LARGE
 
     # --- at an agent -----------------------------------------------------------------------------
 
@@ -271,11 +291,12 @@ def care_after(care: float, eta: float) -> float:
 
 def coarsest_step(x: Vector, within: Callable[[Vector], bool]) -> float:
     """The coarsest step, from twice the root mean square down, whose rounding of x is within; 0 if none."""
-    step = 2 * float(np.sqrt(np.mean(np.square(x))))
+    with np.errstate(over="ignore"):
+        step = 2 * float(np.sqrt(np.mean(np.square(x))))
     for _ in range(120):
-        sent = float(np.float32(step))
-        if not 1e-30 < sent < 1e30:
+        if not 1e-30 < step < 1e30:
             break
+        sent = float(np.float32(step))
         if within(np.rint(x / sent) * sent - x):
             return sent
         step *= FINER
@@ -300,11 +321,3 @@ def _points(held: Held) -> list[Vector]:
     if held.direction is None or held.etas is None:
         return [held.theta]
     return [held.theta, *(held.theta + float(eta) * held.direction for eta in held.etas)]
-
-
-def _undecodable(first: First, n: int) -> str | None:
-    try:
-        links.roots_of(first.diagonal, n)
-    except CodecError as error:
-        return str(error)
-    return None

@@ -209,10 +209,10 @@ def check_summable(algorithm: Algorithm[Any]) -> None:
     """Refuse an algorithm that needs the answer of each site, where only sums over the sites leave."""
     if algorithm.summable and not algorithm.lossy:
         return
-    if algorithm.summable:
+    allowed, name = [entry.name for entry in ENTRIES if entry.algorithm.summable], _called(algorithm)
+    if algorithm.summable or name in allowed:  # but for its precision
         raise ConfigError("protected mode adds exact numbers, so precision must be Exact(); leave it out")
-    allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.summable)
-    raise ConfigError(f"{_called(algorithm)} needs each site's own answer; protected mode allows {allowed}")
+    raise ConfigError(f"{name} needs each site's own answer; protected mode allows {', '.join(allowed)}")
 
 
 def check_for_studies(algorithm: Algorithm[Any]) -> None:

@@ -122,6 +122,7 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
         if not (self.deadline > 0 and self.tolerance >= 0 and self.max_iterations >= 1):
             raise ConfigError("deadline and max_iterations must be positive, and tolerance not negative")
         check_points(self.points)
+        self.terms.check_study()
         _goal(self)
         if self.study.protected:
             _check_protected(self)

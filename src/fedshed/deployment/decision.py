@@ -109,7 +109,8 @@ def _ceilings(path: Path, site: SiteFile, found: Review, budget: float) -> Ceili
 
 WORDS = {
     "loss": "the mean loss", "deviance": "the deviance", "gradient": "the gradient", "hessian": "the Hessian",
-    "scale": "the diagonal of the Hessian", "values": "eigenvalues", "vectors": "eigenvectors of the Hessian",
+    "scale": "the diagonal of the Hessian", "diagonal": "the diagonal of the Hessian",
+    "values": "eigenvalues", "vectors": "eigenvectors of the Hessian",
     "rho": "a bound on the other eigenvalues", "information": "the information matrix",
     "observed": "the Hessian", "moments": "sums of the target", "sums": "sums of the target",
     "pearson": "Pearson's statistic", "constant": "the constant of the likelihood",
@@ -153,7 +154,7 @@ def _advice(found: Review, ceilings: Ceilings) -> list[str]:
             f"raise the budget (--budget {more:g})."
         )
     entries = found.parameters * (found.parameters + 1) // 2
-    if found.chosen == "lbfgs" or ceilings.curvature >= MANY_HESSIANS * entries:
+    if found.chosen in ("lbfgs", "lbfgs-coded") or ceilings.curvature >= MANY_HESSIANS * entries:
         return advice
     return [
         *advice,

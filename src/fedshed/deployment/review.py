@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -38,7 +39,7 @@ from fedshed.privacy.gate import DesignFacts, columns_used
 from fedshed.privacy.ledger import Ledger, TableRecord
 from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import encode
-from fedshed.protocol.conversation import Flow, Problem
+from fedshed.protocol.conversation import Ask, Flow, Problem
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
@@ -186,11 +187,12 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
     theta = np.zeros(problem.n)
     update = algorithm.observe(problem, algorithm.start(problem, theta))
     start = _answered(sites, START, problem, NullStart().flow(problem))
-    fit = _answered(sites, fit_stage(algorithm), problem, update)
+    *first, fit = _answers(sites, fit_stage(algorithm), problem, update)
     inspect = _answered(sites, INSPECT, problem, Inspection().flow(problem, theta))
     candidates = int(getattr(getattr(algorithm, "line_search", None), "candidates", 0))
     return [
         *_items("before", start),
+        *(item for answer in first for item in _items("before", answer)),
         *_items("each round", fit),
         Item("each round", "costs along the step", candidates, 8 * candidates),
         *_items("at the end", inspect),
@@ -207,26 +209,36 @@ def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[I
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:
     """The node's answer to the first request of a conversation."""
+    with closing(_answers(sites, stage, problem, flow)) as answers:
+        return next(answers)
+
+
+def _answers(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Generator[Message]:
+    """The node's answers to the requests of a conversation, one after the other."""
     with sites.open(stage) as transport:
         wire = Wire(stage.conversation, problem, transport, Traffic())
-        ((parts,),) = (wire.answered(next(flow)).values(),)
-    (answer,) = parts
-    return cast(Message, answer)
+        ask: Ask | None = next(flow)
+        while ask is not None:
+            replies = wire.answered(ask)
+            ((answer,),) = replies.values()
+            yield cast(Message, answer)
+            try:
+                ask = flow.send(replies)
+            except StopIteration:
+                ask = None
 
 
-def _items(when: str, answer: Message) -> list[Item]:
-    return [Item(when, what, count, 8 * count) for what, count in _numbers(answer)]
-
-
-def _numbers(message: Message) -> list[tuple[str, int]]:
-    """The fields of a message that hold numbers, and how many."""
+def _items(when: str, message: Message) -> list[Item]:
+    """The fields of a message that hold numbers, how many, and their size; coded ones count by the byte."""
     found = []
     for name in message.__struct_fields__:
-        value = getattr(message, name)
+        value, what = getattr(message, name), f"{name} ({type(message).__name__})"
         if isinstance(value, Message):
-            found += _numbers(value)
+            found += _items(when, value)
+        elif isinstance(value, bytes):
+            found.append(Item(when, what, len(value), len(value)))
         elif isinstance(value, np.ndarray | float):
-            found.append((f"{name} ({type(message).__name__})", int(np.size(value))))
+            found.append(Item(when, what, int(np.size(value)), 8 * int(np.size(value))))
     return found
 
 

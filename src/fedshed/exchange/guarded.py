@@ -156,8 +156,10 @@ def _points(asked: Sequence[Any], digest: str) -> tuple[str, ...]:
             found.append((part.theta + part.direction).tobytes())
         arrays = (getattr(part, name) for name in getattr(part, "__struct_fields__", ()) if name in FREE)
         found += [value.tobytes() for value in arrays if value is not None]
-    named = [SEARCH + name for name in digests(searches)]
-    return tuple(dict.fromkeys([*digests(found), *named])) or (digest,)
+    named = [digest] * (not found) + [SEARCH + name for name in digests(searches)]
+    anchors = (getattr(getattr(part, "whole", None), "anchor", None) for part in asked)
+    found += [anchor.tobytes() for anchor in anchors if anchor is not None]  # of what an agent lost
+    return tuple(dict.fromkeys([*digests(found), *named]))
 
 
 def _kind(request: Request) -> str:

@@ -18,7 +18,7 @@ from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
-from fedshed.algorithms.registry import build, with_one_exchange
+from fedshed.algorithms.registry import build, check_for_studies, with_one_exchange
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
 from fedshed.solve.goal import Goal
@@ -89,9 +89,15 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return max(1, self.most_points(algorithm) - SPARE_POINTS)
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
-        """Refuse a fit by another algorithm, or with other settings of it."""
+        """Refuse a fit by another algorithm, or with other settings of it; any that is for comparisons."""
+        check_for_studies(algorithm)
         if _plain(algorithm) not in self._algorithms():
             raise ProtocolError("the fit is by another algorithm than the one that was approved")
+
+    def check_study(self) -> None:
+        """Refuse an algorithm that is for comparisons only, or that there is none of."""
+        if self.algorithm != "auto":
+            check_for_studies(build(self.algorithm))
 
     def _algorithms(self) -> list[Algorithm[Any]]:
         """The algorithms that these terms allow, whatever the links carry."""

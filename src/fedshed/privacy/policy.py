@@ -15,6 +15,8 @@ from fedshed.linalg.arrays import Matrix, Packed
 from fedshed.privacy.zcdp import epsilon_of, rho_for
 from fedshed.protocol.messages import Message
 
+CODED_CURVATURE = ("hessian", "spectral", "code")  # fields with Hessians or eigenvectors as bytes
+
 
 class Objection(Struct, frozen=True):
     """A rule that a table or an answer breaks; the detail is for the site's own eyes."""
@@ -119,7 +121,7 @@ def _curved(message: type[Message]) -> dict[str, bool]:
     """Of each field, whether it holds entries of Hessians or eigenvectors."""
     hints, kinds = get_type_hints(message), {Packed, Matrix}
     return {
-        name: name == "hessian" or bool(kinds & {hints[name], *get_args(hints[name])})
+        name: name in CODED_CURVATURE or bool(kinds & {hints[name], *get_args(hints[name])})
         for name in message.__struct_fields__
     }
 

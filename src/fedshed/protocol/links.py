@@ -131,7 +131,7 @@ def encode_diagonal(values: Vector) -> bytes:
     return bytes([bool(mask)]) + mask + coded
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4)  # agents have one in common; those of many would be n numbers each
 def roots_of(coded: bytes, n: int) -> Vector:
     """Square roots of a coded diagonal, 2^(k/8), the same on every machine; 0 where it is 0."""
     head = 1 + (coded[:1] == b"\1") * -(-n // 8)

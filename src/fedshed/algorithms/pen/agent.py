@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 from scipy.linalg.blas import ssyrk
 
+from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import Frame, changed, congruence, identity, moved
 from fedshed.algorithms.pen.innovation import (
@@ -18,7 +19,7 @@ from fedshed.algorithms.pen.innovation import (
     outdated,
     predicted,
 )
-from fedshed.algorithms.pen.messages import First, Forgot, Mine, Move
+from fedshed.algorithms.pen.messages import Beyond, First, Forgot, Mine, Move
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
 from fedshed.linalg.rows import Rows, gram
 from fedshed.protocol.conversation import Agent
@@ -53,15 +54,28 @@ def first_answered(agent: Agent, theta: Vector, steps: Steps, index: int) -> tup
 def innovated(
     agent: Agent, cache: Cache | None, move: Move, mine: Mine, steps: Steps, limit: float
 ) -> tuple[Cache | None, Message]:
-    """The innovation at the point of a move, from the copy that the Master means."""
+    """The innovation at the point of a move, from the copy that the Master means.
+
+    Where it cannot be coded the agent stays where it was, and the Master takes a shorter step.
+    """
     held = recalled(cache, mine)
     if held is None:
         return cache, Forgot()
+    frame, prediction = moved(changed(held.frame, move.change), move), predicted(held.copy, move)
+    try:
+        return _innovated(agent, cache, held, frame, prediction, move, mine.index, steps, limit)
+    except (CodecError, ValueError, ArithmeticError):
+        return cache, Beyond()
+
+
+def _innovated(
+    agent: Agent, cache: Cache | None, held: Held, frame: Frame, prediction: Copy, move: Move, index: int,
+    steps: Steps, limit: float,
+) -> tuple[Cache, Message]:  # fmt: skip
     if cache is not None and cache.previous is not None and held is cache.now:
         outdated(cache.previous.copy)
-    frame, prediction = moved(changed(held.frame, move.change), move), predicted(held.copy, move)
     point, H, anchor = agent.objective.at(frame.theta), _anchored(agent, cache, held), held.anchor
-    dither = _dither(frame, prediction, H, mine.index) if move.dither else None
+    dither = _dither(frame, prediction, H, index) if move.dither else None
     W = None
     if move.curvature and move.dither:
         H, anchor = gram(point.factor), frame.theta

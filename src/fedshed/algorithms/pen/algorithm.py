@@ -16,12 +16,13 @@ from msgspec import Meta
 from msgspec.structs import replace
 from scipy.linalg.blas import daxpy
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, gradient
 from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.lbfgs import remembered
 from fedshed.algorithms.linesearch import SMALLEST_STEP
 from fedshed.algorithms.pen.agent import Cache, first_answered, innovated
-from fedshed.algorithms.pen.direction import direction, shortened
+from fedshed.algorithms.pen.direction import BLIND, direction, shortened
 from fedshed.algorithms.pen.dither import COHERENT, coherence
 from fedshed.algorithms.pen.frame import (
     Frame,
@@ -35,6 +36,7 @@ from fedshed.algorithms.pen.frame import (
     moved,
 )
 from fedshed.algorithms.pen.innovation import (
+    TOO_LARGE,
     Steps,
     corrected_copy,
     decoded_first,
@@ -42,7 +44,7 @@ from fedshed.algorithms.pen.innovation import (
     predicted,
     undecodable,
 )
-from fedshed.algorithms.pen.messages import First, Forgot, Innovation, Mine, Move, Start, Whole
+from fedshed.algorithms.pen.messages import Beyond, First, Forgot, Innovation, Mine, Move, Start, Whole
 from fedshed.algorithms.pen.state import PenState, turned
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.objectives import family_of
@@ -50,6 +52,11 @@ from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Re
 from fedshed.protocol.messages import Local, Message, Update
 
 SETTLED = 1.3  # |log w| below which secants help
+SENDABLE = 1e-70, 1e70  # squares of decrements that float32 has room for
+UNSENDABLE = (
+    "the Newton decrement is too small or too large to be coded: rescale the target, or take an algorithm "
+    "that sends plain numbers, such as newton"
+)
 FAST = 4.0  # by what the decrement must fall for the Hessian to be good enough
 
 
@@ -76,6 +83,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         First,
         Innovation,
         Forgot,
+        Beyond,
         Update,
         Local,
     )
@@ -110,6 +118,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         s, y = remembered(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
         u = -direction(gw, A, state.before if self.tensor and self.every == 1 else None, s, y)
         eta = self.first_step if state.t == 1 and family_of(problem.loss).classes == "two" else 1.0
+        if not SENDABLE[0] < abs(float(gw @ u)) < SENDABLE[1]:
+            return state, Info(0.0, 1, stopped=UNSENDABLE)
         after, eta, taken, trials = yield from self._search(problem, state, gw, u, eta, change)
         if eta == 0:
             return state, Info(
@@ -150,8 +160,12 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         taken, trials, t = np.zeros(problem.n), 0, state.t + 1
         while eta >= SMALLEST_STEP:
             move = coded_move(t, change, eta * u - taken, decrement, curvature, state.dither, self.every > 1)
-            state = yield from self._moved(problem, state, move)
-            taken, trials, change = taken + decoded_step(move, problem.n), trials + 1, b""
+            there = yield from self._moved(problem, state, move)
+            trials += 1
+            if there is None:  # so far away that no agent has moved
+                eta *= BLIND
+                continue
+            state, taken, change = there, taken + decoded_step(move, problem.n), b""
             f1 = cost(problem, state)
             if f1 <= f0 + 0.1 * eta * slope + slack:
                 state = replace(state, dither=state.dither or state.rho > self.coherent)
@@ -160,8 +174,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             eta, curvature = eta * shortened(f0, eta * slope, f1, eta * rise), True
         return state, 0.0, taken, trials
 
-    def _moved(self, problem: Problem, state: PenState, move: Move) -> Flow[PenState]:
-        """The state at the point of a move: frame, copies, costs and gradients there."""
+    def _moved(self, problem: Problem, state: PenState, move: Move) -> Flow[PenState | None]:
+        """The state at the point of a move: frame, copies, costs and gradients there; None: it is too far."""
         assert state.frame is not None
         frame = moved(changed(state.frame, move.change), move)
         replies: dict[AgentId, Sequence[Any]] = {}
@@ -172,6 +186,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             answers = yield from self.collect(Ask((move,), each), problem, state)
             forgot |= {i for i, (answer,) in answers.items() if isinstance(answer, Forgot)}
             replies |= {i: parts for i, parts in answers.items() if not isinstance(parts[0], Forgot)}
+        if any(isinstance(answer, Beyond) for (answer,) in replies.values()):
+            return None  # agents that did answer recall the copy before
         return self._learnt(problem, state, frame, move, replies)
 
     def _learnt(
@@ -182,6 +198,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             (answer,) = replies[i]
             prediction = predicted(state.known[i].curvature, move)
             copies[i] = copy = corrected_copy(prediction, move, answer)
+            if not np.isfinite(np.vdot(copy.W, copy.W) + copy.g @ copy.g):
+                raise ProtocolError(f"agent {i!r} cannot be used: {TOO_LARGE}")
             change = copy.W @ u - prediction.W @ u if copy.W is not prediction.W else 0.0
             missed += problem.p[i] * (copy.g - prediction.g - change / 2)
         gradients = np.linalg.solve(frame.G, np.transpose([copy.g for copy in copies.values()])).T
@@ -224,6 +242,8 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
             return unlike(answer, Local)
         if isinstance(answer, Forgot) and isinstance(part, Move):
             return None if own_part.whole is None else "it forgot the copy that was sent with the request"
+        if isinstance(answer, Beyond) and isinstance(part, Move):
+            return None
         why = unlike(answer, First if isinstance(part, Start) else Innovation)
         return why or undecodable(part, answer, problem.n)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from math import isfinite
 
 import numpy as np
 from msgspec import Struct
@@ -35,6 +34,9 @@ from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.quantize import decode_steps, encode_steps
 
 NEAR = 0.03  # the Newton decrement below which steps are at their finest
+MOST = 1e100  # of what an agent sends: products of such numbers are numbers
+TOO_LARGE = "its copy would be too large to compute with"
+LARGEST_ENTRY = 4.0  # of a Hessian whose diagonal is near 1
 
 
 class Copy(Struct, frozen=True):
@@ -171,6 +173,11 @@ def _multiple(old: Packed, new: Packed, n: int) -> float:
     return float(np.float32(inner(old, new, n) / square)) if square > 0 else 1.0
 
 
+def diagonal_of(triangle: Packed, n: int) -> Vector:
+    """The diagonal of the symmetric matrix with that upper triangle."""
+    return np.asarray(triangle[_diagonal(n)])
+
+
 def energy(triangle: Packed, n: int) -> float:
     """The sum of squares of the symmetric matrix with that upper triangle."""
     return inner(triangle, triangle, n)
@@ -231,21 +238,31 @@ def _corrected(W: Matrix, answer: Innovation, n: int) -> Matrix:
 def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str | None:
     """Why an answer cannot be made a copy of, if it cannot; no matrix is built for it."""
     try:
-        decoded(answer.gradient, n)
-        largest = _largest(answer, n) if not isinstance(part, Move) or part.curvature else 0.0
+        g = decoded(answer.gradient, n)
         if isinstance(answer, First):
-            finite = isfinite(largest * float(roots(decode_logs(answer.diagonal, n)).max(initial=0.0)) ** 2)
-        else:
-            finite = isfinite(answer.c) and isfinite(answer.error) and answer.error >= 0
+            return _no_hessian(answer, n)
+        largest = _largest(answer, n) if isinstance(part, Move) and part.curvature else 0.0
     except (CodecError, OverflowError) as error:
         return str(error)
-    return None if finite else "its copy would not be finite"
+    if answer.error < 0 or max(abs(answer.c), largest, float(np.abs(g).max(initial=0.0))) > MOST:
+        return TOO_LARGE
+    return None
 
 
-def _largest(answer: First | Innovation, n: int) -> float:
+def _no_hessian(first: First, n: int) -> str | None:
+    """Why a first answer is that of no Hessian: |H_jk| <= (H_jj H_kk)^(1/2), and H_jj >= 0."""
+    r, triangle = roots(decode_logs(first.diagonal, n)), decoded(first.hessian, n * (n + 1) // 2)
+    if r.max(initial=0.0) > MOST:
+        return TOO_LARGE
+    if diagonal_of(triangle, n).min(initial=0.0) < 0 or np.abs(triangle).max(initial=0.0) > LARGEST_ENTRY:
+        return "its Hessian has entries that its own diagonal does not allow"
+    return None
+
+
+def _largest(answer: Innovation, n: int) -> float:
     """A bound on the entries of what is decoded."""
     largest = float(np.abs(decoded(answer.hessian, n * (n + 1) // 2)).max(initial=0.0))
-    if isinstance(answer, First) or not answer.spectral:
+    if not answer.spectral:
         return largest
     signs, rows = read_pairs(answer.spectral, n)
     return largest + len(signs) * float(np.abs(rows).max()) ** 2

@@ -68,3 +68,7 @@ class Innovation(Message, frozen=True):
 
 class Forgot(Message, frozen=True):
     """The agent has no copy with that digest."""
+
+
+class Beyond(Message, frozen=True):
+    """The numbers at the point of the move cannot be coded: it is too far away."""

@@ -198,10 +198,12 @@ def unreadable(compressor: Compressor, answer: Any) -> str | None:
     if not isinstance(answer, CodedCorrection) or answer.version == LOST or isinstance(compressor, RankR):
         return None
     try:
-        compressor.change(answer)
+        change = compressor.change(answer)
     except CodecError as error:
         return f"its correction cannot be read: {error}"
-    return None
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(np.vdot(change, change))
+    return None if finite else "its correction is too large to compute with"
 
 
 def _place(n: int) -> np.dtype[Any]:

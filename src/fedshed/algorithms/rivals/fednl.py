@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
+from fedshed._utils.errors import SingularError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
@@ -38,6 +39,8 @@ from fedshed.protocol.conversation import (
 )
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import LocalHessian, Message, Update
+
+LEAST = 1e-4  # mu, where the learnt Hessian is not positive definite and there is no penalty
 
 
 class Learnt(Message, frozen=True):
@@ -178,10 +181,17 @@ def _agreed(cache: Estimate | None, own_part: Learnt, rate: float) -> Estimate |
 
 
 def _projected_solve(H: Matrix, problem: Problem, g: Vector) -> Vector:
-    """[H + diag(l2)]^-1 g with the data term projected onto H >= 0."""
+    """[H + diag(l2)]^-1 g with the data term projected onto H >= 0, or above where that is singular.
+
+    The paper projects onto H >= mu I, for a cost that is known to be mu-strongly convex.
+    """
     try:  # positive semidefinite up to rounding: nothing to project
         np.linalg.cholesky(H + 1e-12 * np.trace(H) / len(g) * np.eye(len(g)))
     except np.linalg.LinAlgError:
         values, columns = np.linalg.eigh(H)
         H = (columns * np.maximum(values, 0.0)) @ columns.T
+        try:
+            return DensePlusRidge(H, problem.l2, problem.columns).solve(g)
+        except SingularError:  # without a penalty what was projected is singular
+            H = H + LEAST * np.diag(np.maximum(np.diag(H), np.finfo(float).tiny))
     return DensePlusRidge(H, problem.l2, problem.columns).solve(g)
