@@ -156,3 +156,9 @@ def test_raw_columns_without_a_penalty_converge(name):
     ours, newton = (fedshed.optimize(federation, algorithm=a, l2=0.0, tol=1e-7) for a in (name, "newton"))
     assert ours.converged, ours.reason
     assert abs(ours.trace[-1].f - newton.trace[-1].f) < 1e-12
+
+
+def test_an_entry_off_the_diagonal_counts_twice():
+    """2 x 0.8^2 > 1: of the Frobenius norm it takes more away."""
+    code = TopK(k=1).encode(np.array([[1.0, 0.8], [0.8, 0.0]]), Draw("north", 1, 1))
+    np.testing.assert_array_equal(TopK(k=1).decode(code, 2), [0.0, 0.8, 0.0])

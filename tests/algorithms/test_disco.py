@@ -119,3 +119,18 @@ def test_studies_refuse_it():
 
     with pytest.raises(fedshed.ConfigError, match="disco is for comparisons"):
         check_for_studies(Disco())
+
+
+@pytest.mark.parametrize("tolerance", [0.5, 0.1, 1e-3])
+def test_the_solve_ends_with_the_first_residual_within_the_tolerance(tolerance):
+    """Against conjugate gradients written down here: no product more than needed."""
+    federation, theta = make_federation("logistic"), np.zeros(6)
+    _, count, H, g = solved(Disco(tolerance=tolerance), federation, theta)
+    v, r, needed = np.zeros(6), g, 0
+    P = np.diag(H)
+    u = r / P
+    while np.linalg.norm(r) > tolerance * np.linalg.norm(g):
+        alpha = (r @ (r / P)) / (u @ H @ u)
+        v, after, needed = v + alpha * u, r - alpha * (H @ u), needed + 1
+        u, r = after / P + (after @ (after / P)) / (r @ (r / P)) * u, after
+    assert count == needed

@@ -19,10 +19,11 @@ from fedshed.algorithms.pen.innovation import (
     outdated,
     predicted,
 )
-from fedshed.algorithms.pen.messages import Beyond, First, Forgot, Mine, Move
+from fedshed.algorithms.pen.messages import Beyond, First, Mine, Move
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
 from fedshed.linalg.rows import Rows, gram
 from fedshed.protocol.conversation import Agent
+from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Message
 
 FEW = 2  # rows per column up to which two products with F are less work than one with F and two with G

@@ -44,11 +44,12 @@ from fedshed.algorithms.pen.innovation import (
     predicted,
     undecodable,
 )
-from fedshed.algorithms.pen.messages import Beyond, First, Forgot, Innovation, Mine, Move, Start, Whole
+from fedshed.algorithms.pen.messages import Beyond, First, Innovation, Mine, Move, Start, Whole
 from fedshed.algorithms.pen.state import PenState, turned
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.objectives import family_of
 from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, unlike
+from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Local, Message, Update
 
 SETTLED = 1.3  # |log w| below which secants help

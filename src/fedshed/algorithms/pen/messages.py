@@ -66,9 +66,5 @@ class Innovation(Message, frozen=True):
     spectral: bytes = b""  # what stands out of the error
 
 
-class Forgot(Message, frozen=True):
-    """The agent has no copy with that digest."""
-
-
 class Beyond(Message, frozen=True):
     """The numbers at the point of the move cannot be coded: it is too far away."""

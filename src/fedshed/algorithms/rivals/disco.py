@@ -61,7 +61,7 @@ class Diagonal(Struct, frozen=True, tag=True):
 
 
 class FirstAgent(Struct, frozen=True, tag=True):
-    """P = H_1 + mu + l2 with the Hessian of the first agent, as the paper has it .
+    """P = H_1 + mu + l2 with the Hessian of the first agent, as the paper has it.
 
     Parameters
     ----------
