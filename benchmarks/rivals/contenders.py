@@ -69,7 +69,7 @@ ALL = (
     Contender("newton", thrice=True),
     Contender("lbfgs", _grid("memory", 20, 150), thrice=True),
     Contender("fib-shed", _pairs(1, 6, 30)),
-    Contender("q-shed", _grid("bits", 32, 64, 128, 256), thrice=True),
+    Contender("q-shed", _grid("bits", 32, 64, 128)),
     Contender("q-shed-equal", {f"{b} bits": {"allocation": EqualBits(b)} for b in (6, 8, 12)}),
     Contender("fednl", {f"rank {rank}": {"channel": Constant(rank)} for rank in (1, 6)}),
     Contender("fednl-top-k", _TOP_K),
