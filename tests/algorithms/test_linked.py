@@ -203,6 +203,28 @@ def test_a_copy_that_differs_is_detected_and_healed_in_one_exchange(name, what):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_lost_answer_costs_no_copy(name):
+    """The agent goes on from its gradient before the last answer, which the Master never saw."""
+    federation, whole = make_federation("logistic", n=40), []
+
+    class Loses(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            codec = codec_of(build(name), 40)
+            mine = (codec.decode_request(data).mine for data in payloads.values())
+            whole.extend(own.whole for own in mine if isinstance(own, Own))
+            lost = "large" if self.count in (3, 5) else None
+            return [(i, data) for i, data in super().exchange(payloads) if i != lost]
+
+    result = fedshed.optimize(federation, algorithm=name, l2=L2, transport=Loses)
+    assert result.converged
+    assert whole
+    assert not any(whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_agents_that_forget_are_sent_theta_and_their_gradient(name):
     federation = make_federation("logistic")
     here, there = (

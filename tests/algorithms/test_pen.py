@@ -11,6 +11,7 @@ from conftest import make_federation
 from fedshed import Federation
 from fedshed.algorithms import Pen
 from fedshed.algorithms.pen.agent import recalled
+from fedshed.algorithms.pen.direction import direction
 from fedshed.algorithms.pen.messages import Mine
 from fedshed.exchange import Faulty, InProcess
 from fedshed.exchange.site import Site
@@ -269,3 +270,36 @@ def test_where_an_answer_cannot_be_coded_the_step_is_shortened(faults):
     assert not result.refusals
     newton = fedshed.optimize(federation, algorithm="newton", **options)
     assert abs(result.trace[-1].f - newton.trace[-1].f) < 1e-12
+
+
+def test_the_tensor_step_solves_the_model_that_it_is_made_for():
+    """g - A d + a (s'd)^2 / 2 = 0 with a = (A - A_last) s / (s's)^2; without a change of A it is Newton's."""
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        A = np.eye(5) + 0.1 * np.diag(rng.random(5))
+        before, s, g = A + 0.2 * np.diag(rng.random(5)), 0.5 * rng.normal(size=5), 0.3 * rng.normal(size=5)
+        none = np.zeros((0, 5))
+        d = direction(g, A, (before, s), none, none)
+        a = (A - before) @ s / (s @ s) ** 2
+        np.testing.assert_allclose(g - A @ d + a * (s @ d) ** 2 / 2, 0, atol=1e-12)
+        np.testing.assert_allclose(A @ direction(g, A, (A, s), none, none), g, atol=1e-12)
+
+
+def test_a_lost_answer_costs_no_copy():
+    """The agent goes on from the copy before its last answer, which the Master never saw."""
+    federation = make_federation("logistic")
+
+    class Loses(InProcess):
+        count = 0
+
+        def exchange(self, payloads):
+            self.count += 1
+            lost = "large" if self.count in (3, 5) else None
+            return [(i, data) for i, data in super().exchange(payloads) if i != lost]
+
+    quiet, lossy = (
+        fedshed.optimize(federation, algorithm="pen", l2=L2, transport=t).trace[-1]
+        for t in (InProcess, Loses)
+    )
+    assert lossy.exchanges == quiet.exchanges + 2
+    assert lossy.downlink_bytes - quiet.downlink_bytes < 2 * 300  # a copy alone has 8 (36 + 21 + 12) bytes

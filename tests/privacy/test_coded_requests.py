@@ -13,7 +13,8 @@ from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import build
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.pen.frame import coded_move
-from fedshed.algorithms.pen.messages import Mine, Start, Whole
+from fedshed.algorithms.pen.messages import Mine, Start
+from fedshed.algorithms.pen.messages import Whole as WholeCopy
 from fedshed.algorithms.registry import ALGORITHMS, ENTRIES
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
@@ -24,7 +25,10 @@ from fedshed.preparation import Study
 from fedshed.privacy.audit import Audit, digests, entries
 from fedshed.privacy.gate import Gate
 from fedshed.privacy.policy import Policy, _curved
+from fedshed.protocol import links
 from fedshed.protocol.codec import codec_of
+from fedshed.protocol.links import Along, Here, Own, Whole
+from fedshed.protocol.messages import Declined, Search, Share
 
 NO_CURVATURE = {"gradient", "diagonal", "start", "bits"}  # coded, but no entries of Hessians
 REQUESTS = {"Here", "Along", "Begin", "Move", "Mine", "Whole", "Own", "Refine"}
@@ -63,10 +67,33 @@ def test_the_anchor_that_a_master_names_for_pen_is_a_point_on_record(tmp_path):
     move = coded_move(2, b"", np.full(n, 0.1), 1.0, dither=True)
     anchors = [np.full(n, 0.01 * k) for k in (1, 2, 3)]
     for anchor in anchors:
-        ask(move, Mine(7, Whole(np.eye(n), zero, pack(np.eye(n)), zero, anchor)))
+        ask(move, Mine(7, WholeCopy(np.eye(n), zero, pack(np.eye(n)), zero, anchor)))
     recorded = [point for entry in entries(tmp_path / "a") for point in entry.points]
     assert {*digests([anchor.tobytes() for anchor in anchors])} <= set(recorded)
     assert len(set(recorded)) == 1 + 2 * len(anchors)  # the start, the requests, and the anchors
+
+
+@pytest.mark.parametrize("name", ["lbfgs-coded", "qn-shed", "newton"])
+def test_a_search_without_step_sizes_crashes_no_guarded_site(name, tmp_path):
+    objective = local_objectives(make_federation("logistic", sizes={"a": 200}), "logistic")["a"]
+    codec = codec_of(build(name), 6)
+    site = Guarded(Site("a", objective, build(name)), Gate(Policy(), Audit(tmp_path / "a"), "study"))
+    search = Search(np.zeros(6), np.ones(6), np.zeros(0))
+    reply = site.answer(codec.encode_request(codec.encode_common(b"run!", 1, [search]), None))
+    assert len(codec.decode_reply(reply).parts[0].values) == 0
+    with pytest.raises(ValueError, match="step sizes"):
+        Along(b"", np.zeros(0), 0, False, b"")
+
+
+def test_units_in_which_a_hessian_overflows_are_declined_without_a_warning():
+    """A Master that says that it lost the units may name any: numbers beyond float32 do not leave."""
+    objective = local_objectives(make_federation("logistic", sizes={"a": 200}), "logistic")["a"]
+    algorithm, zero = build("qn-shed"), np.zeros(6)
+    codec, frame = codec_of(algorithm, 6), links.encode_diagonal(np.full(6, 2.0**-999))
+    own = Own(0, None, Whole(zero, zero, frame), Share(1, 0, True, None))
+    request = codec.encode_request(codec.encode_common(b"run!", 1, [Here(1, 1e-300, b"")]), own)
+    (answer,) = codec.decode_reply(Site("a", objective, algorithm).answer(request)).parts
+    assert isinstance(answer, Declined)
 
 
 @pytest.mark.parametrize("name", [n for n, entry in ALGORITHMS.items() if entry.algorithm.compare_only])

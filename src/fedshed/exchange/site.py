@@ -84,7 +84,8 @@ class Site:
             if self._watched is not None:
                 answers = [self._limited(*pair) for pair in zip(parts, answers, strict=True)]
         reply = Reply(request.run, request.number, self._counter.hessians, answers)
-        encoded = self._codec.encode_reply(reply, request.accuracy)
+        with np.errstate(over="ignore", invalid="ignore"):
+            encoded = self._codec.encode_reply(reply, request.accuracy)
         if self._listens:  # what the Master sees is what the agent must go on from
             for answer in self._codec.decode_reply(encoded).parts:
                 cache = self.conversation.sent(cache, answer)

@@ -83,6 +83,8 @@ class WatchedModel:
 
     def limited(self, search: Search, costs: Costs) -> Costs:
         """Costs and slopes of a search, infinite at the points that a rule forbids."""
+        if not len(search.etas):
+            return costs
         allowed = np.asarray(costs.values <= self._rules.largest_cost)
         order = np.argsort(search.etas)
         self._trim(search, costs.values, allowed, order[::-1])  # from the longest step down

@@ -56,8 +56,9 @@ class Along(Message, frozen=True):
     frame: bytes
 
     def __post_init__(self) -> None:
-        if not min(self.count, 2) <= len(self.etas) <= self.count <= MOST_STEP_SIZES:
-            raise ValueError(f"{self.count} step sizes from {len(self.etas)}; {MOST_STEP_SIZES} are allowed")
+        if not (self.count >= 1 and min(self.count, 2) <= len(self.etas) <= self.count <= MOST_STEP_SIZES):
+            most = f"from 1 to {MOST_STEP_SIZES} are allowed"
+            raise ValueError(f"{self.count} step sizes from {len(self.etas)}; {most}")
 
 
 class Whole(Message, frozen=True):
