@@ -7,12 +7,14 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.rivals.contenders import ALL
 from benchmarks.rivals.page import Medians
 from benchmarks.rivals.problems import DRAWN, TASKS
 from fedshed._utils import figure_style as looks
 
+TICKS = (10, 20, 50, 100, 200, 500)
 KINDS = {"up": "KB up per agent", "both": "KB both ways per agent"}
 
 
@@ -32,6 +34,9 @@ def pareto(found: Mapping[tuple[str, str], Medians], bounds: Mapping[str, float]
         ax.axhline(bounds[problem], color=looks.GREY, linestyle="--", linewidth=1, label="lower bound")
         ax.set(xscale="log", yscale="log", title=f"{problem}: {TASKS[problem].about}")
         ax.title.set_fontsize(9)
+        ax.set_xticks(TICKS, [str(tick) for tick in TICKS])
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.set_xlim(7, 800)
     for ax in axes[:, 0]:
         ax.set_ylabel(KINDS[kind])
     for ax in axes[-1]:
