@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -52,7 +53,7 @@ class Outcome:
         return self.up + self.down
 
 
-class _TooLong(Exception):  # noqa: N818 - it is no error
+class _TooLongError(Exception):
     """A run took longer than it may."""
 
 
@@ -62,7 +63,7 @@ def measured(cell: Cell) -> Outcome:
     one, agents = CONTENDERS[cell.name], len(federation.sites)
     began, rows, why = time.process_time(), list[Any](), ""
     try:
-        with _limit(PATIENCE):
+        with _limited(PATIENCE):
             result = fedshed.optimize(
                 federation, loss=task.loss, l2=task.l2, intercept=task.intercept,
                 algorithm=one.algorithm(cell.setting), theta0="null" if task.intercept else None,
@@ -70,7 +71,7 @@ def measured(cell: Cell) -> Outcome:
                 watch=lambda progress: rows.extend(progress.rows[len(rows) :]),
             )  # fmt: skip
             rows, why = list(result.trace), result.reason
-    except _TooLong:
+    except _TooLongError:
         why = f"stopped after {PATIENCE} s of CPU"
     except fedshed.Error as error:
         why = str(error)
@@ -83,22 +84,19 @@ def measured(cell: Cell) -> Outcome:
     return Outcome(cell, row is not None, last.gap, last.exchanges, up, down, cpu, "" if row else why)
 
 
-class _limit:  # noqa: N801 - reads as a statement
-    """So many seconds for what follows."""
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    """So many seconds of CPU for what follows."""
 
-    def __init__(self, seconds: int) -> None:
-        self._seconds = seconds
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise _TooLongError
 
-    def __enter__(self) -> None:
-        signal.signal(signal.SIGPROF, self._ring)
-        signal.setitimer(signal.ITIMER_PROF, self._seconds)
-
-    def __exit__(self, *_: object) -> None:
+    signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-    @staticmethod
-    def _ring(number: int, frame: FrameType | None) -> None:
-        raise _TooLong
 
 
 class Store:

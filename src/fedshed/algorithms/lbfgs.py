@@ -53,7 +53,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     first: ClassVar[type[Message]] = LocalScale
 
     @property
-    def summable(self) -> bool:  # type: ignore[override]
+    def summable(self) -> bool:  # type: ignore[override]  # others say it for the whole class
         """Over coded links the Master needs each agent's own gradient."""
         return not self.linked
 

@@ -105,13 +105,13 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         return Update(state.t, state.theta, self.precision.accuracy((size * state.care,), n))
 
     def rounded(
-        self, problem: Problem, state: S, g: Vector, d: Vector, product: Callable[[Vector], Vector] | None
+        self, problem: Problem, state: Any, g: Vector, d: Vector, product: Callable[[Vector], Vector] | None
     ) -> tuple[S, Vector]:
         """The direction in the coarsest steps with e'He <= tau^2 |g'd|, H its product; and the state with it.
 
         From d = -H^-1 g follows |g'e| <= tau |g'd|: descent is kept to 1 - tau.  Exactly where H is unknown.
         """
-        frame, n = state.frame, problem.n  # type: ignore[attr-defined]
+        frame, n = state.frame, problem.n
         units, tau = links.units_of(frame, n), getattr(self.precision, "direction", 0.0)
         most = tau**2 * abs(float(g @ d))
         step = 0.0

@@ -19,7 +19,7 @@ from fedshed._utils.errors import CodecError
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.protocol.limits import MOST_STEP_SIZES, Count
 from fedshed.protocol.messages import Message, Search, Share, Update
-from fedshed.protocol.quantize import decode_steps, encode_steps, entropy_decode, entropy_encode, power_of_two
+from fedshed.protocol.quantize import decode_logs, decode_steps, encode_logs, encode_steps, power_of_two
 
 Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
 LARGEST_LOG = 4000  # quarters of an octave: 2^1000
@@ -128,8 +128,7 @@ def encode_diagonal(values: Vector) -> bytes:
     positive = values > 0
     logs = np.rint(4 * np.log2(values[positive])).clip(-LARGEST_LOG, LARGEST_LOG)
     mask = b"" if positive.all() else np.packbits(positive).tobytes()
-    coded = entropy_encode(np.diff(logs, prepend=0.0).astype(np.int32))
-    return bytes([bool(mask)]) + mask + coded
+    return bytes([bool(mask)]) + mask + encode_logs(logs)
 
 
 @lru_cache(maxsize=4)  # agents have one in common; those of many would be n numbers each
@@ -141,9 +140,7 @@ def roots_of(coded: bytes, n: int) -> Vector:
     positive = np.ones(n, dtype=bool)
     if head > 1:
         positive = np.unpackbits(np.frombuffer(coded[1:head], np.uint8), count=n).astype(bool)
-    logs = np.cumsum(entropy_decode(coded[head:], int(positive.sum())).astype(np.int64))
-    if np.abs(logs).max(initial=0) > LARGEST_LOG:
-        raise CodecError("logarithms of a diagonal are out of range")
+    logs = decode_logs(coded[head:], int(positive.sum()), LARGEST_LOG)
     roots = np.zeros(n)
     roots[positive] = _powers(logs)
     roots.flags.writeable = False

@@ -171,6 +171,19 @@ def power_of_two(numerator: int, denominator: int) -> float:
         return float(Decimal(2) ** (Decimal(numerator) / denominator))
 
 
+def encode_logs(logs: Vector) -> bytes:
+    """Whole logarithms as entropy-coded differences: neighbours are alike."""
+    return entropy_encode(np.diff(logs, prepend=0.0).astype(np.int32))
+
+
+def decode_logs(data: bytes, count: int, largest: int) -> NDArray[np.int64]:
+    """The logarithms of `encode_logs`; one beyond the largest raises CodecError."""
+    logs: NDArray[np.int64] = np.cumsum(entropy_decode(data, count).astype(np.int64))
+    if np.abs(logs).max(initial=0) > largest:
+        raise CodecError("logarithms of a diagonal are out of range")
+    return logs
+
+
 # --- arrays ---------------------------------------------------------------------------------------
 
 

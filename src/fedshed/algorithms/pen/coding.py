@@ -6,11 +6,12 @@ from hashlib import blake2b
 
 import numpy as np
 
-from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.memo import Memo
 from fedshed.linalg.arrays import Packed, Vector
-from fedshed.protocol.quantize import decode_steps, encode_symbols, entropy_decode, entropy_encode, quantized
+from fedshed.protocol import quantize
+from fedshed.protocol.quantize import decode_steps, encode_symbols, quantized
 
+LARGEST_LOG = 4096  # quarters of an octave
 DEAD_ZONE = 0.6  # in steps: innovations below it are 0
 
 
@@ -53,17 +54,9 @@ def roots(logs: Vector) -> Vector:
     return roots
 
 
-def encode_logs(logs: Vector) -> bytes:
-    """Logarithms in quarter steps as entropy-coded differences."""
-    return entropy_encode(np.diff(logs, prepend=0.0).astype(np.int32))
-
-
 def decode_logs(data: bytes, n: int) -> Vector:
-    """The logarithms of `encode_logs`, none beyond 2^1024."""
-    logs = np.cumsum(entropy_decode(data, n)).astype(float)
-    if np.abs(logs).max(initial=0.0) > 4096:
-        raise CodecError("logarithms of a diagonal are out of range")
-    return logs
+    """The logarithms of a diagonal in quarter steps, none beyond 2^1024."""
+    return quantize.decode_logs(data, n, LARGEST_LOG).astype(float)
 
 
 def digest_of(before: int, *parts: bytes) -> int:

@@ -19,7 +19,6 @@ from fedshed.algorithms.pen.coding import (
     decode_logs,
     decoded,
     digest_of,
-    encode_logs,
     encoded,
     logs_of,
     roots,
@@ -31,7 +30,7 @@ from fedshed.algorithms.pen.memo import Memo, same
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
 from fedshed.algorithms.pen.spectral import encode_pairs, read_pairs, signed_sum, structured
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
-from fedshed.protocol.quantize import decode_steps, encode_steps
+from fedshed.protocol.quantize import decode_steps, encode_logs, encode_steps
 
 NEAR = 0.03  # the Newton decrement below which steps are at their finest
 MOST = 1e100  # of what an agent sends: products of such numbers are numbers
