@@ -469,3 +469,10 @@ def test_the_model_is_made_of_operations_that_round_alike_everywhere(tail):
         total += power + 1e-9
         assert (weight, summed) == (power + 1e-9, total)
         power *= ratio
+
+
+def test_logarithms_beyond_the_largest_are_refused_and_the_others_come_back():
+    logs = np.array([-4000.0, 4000.0, 0.0, 3999.0])
+    assert np.array_equal(quantize.decode_logs(quantize.encode_logs(logs), 4, 4000), logs)
+    with pytest.raises(CodecError, match="out of range"):
+        quantize.decode_logs(quantize.encode_logs(logs), 4, 3999)
