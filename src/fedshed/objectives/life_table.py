@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
 
 Counts = NDArray[np.int64]
@@ -116,3 +118,51 @@ def merged_cells(table: LifeTable, least: int) -> NDArray[np.bool_]:
             kept[middle - 1] = True
             blocks += [(i, middle), (middle, j)]
     return kept
+
+
+def table_of(model: Any, times: Vector, least: int) -> LifeTable:
+    """The life table of a survival model's rows, in the groups that its columns indicate.
+
+    Cells whose counts are neither 0 nor at least `least` are merged.
+    """
+    y = _records(model)
+    X = np.asarray(model.X.toarray() if hasattr(model.X, "toarray") else model.X)
+    if not np.isin(X, (0.0, 1.0)).all() or (X.sum(axis=1) > 1).any():
+        raise ProtocolError("survival curves are by the levels of one column, and the design has others")
+    group = (X @ np.arange(1, X.shape[1] + 1)).astype(np.intp)
+    table = life_table(times, y["entry"], y["time"], y["event"], group, X.shape[1] + 1)
+    table = _ended(table, least)
+    return table.coarser(merged_cells(table, least))
+
+
+def _ended(table: LifeTable, least: int) -> LifeTable:
+    """The table in which a few subjects beyond the last time are censored in the last cell instead.
+
+    The curve until then is the same: they are at risk throughout.
+    """
+    few = np.where(table.beyond < least, table.beyond, 0)
+    censored = table.censored.copy()
+    censored[:, -1] += few
+    return replace(table, censored=censored, beyond=table.beyond - few)
+
+
+def times_of(model: Any) -> tuple[Vector, float]:
+    """The distinct event times of a survival model's rows, and their largest time."""
+    y = _records(model)
+    return np.unique(y["time"][y["event"]]), float(y["time"].max(initial=0.0))
+
+
+def small_count(table: LifeTable, least: int) -> int | None:
+    """The smallest count of a table that is neither 0 nor at least `least`, if there is one."""
+    counts = np.concatenate([getattr(table, name).ravel() for name in _COUNTS])
+    small = counts[(counts > 0) & (counts < least)]
+    return int(small.min()) if len(small) else None
+
+
+def _records(model: Any) -> NDArray[Any]:
+    """The times and events of a model's rows."""
+    if model.y.dtype.names is None:
+        raise ProtocolError("survival curves are of times to an event, and this study has another response")
+    if model.weights is not None:
+        raise ProtocolError("survival curves count rows, and this study has weights; leave the weight out")
+    return np.asarray(model.y)
