@@ -162,7 +162,7 @@ def _alone(
     plan, told = _tallied(plan, preparer, schema.complete)
     ready = preparer.ready(plan)
     objective = local_objective(site.name, preparer.table(plan), study.loss, plan.classes, plan.intercept)
-    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.target)
+    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.marked)
     found += objections(site.disclosure, objective, ready.names)
     found += design_objections(site.disclosure, plan, frame, preparer.built(plan)[1])
     found += [each for answer in told for each in site.disclosure.too_small(tallies.smallest_block(answer))]

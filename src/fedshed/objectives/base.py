@@ -146,6 +146,11 @@ class LinearModel:
         """A copy is evaluated alone."""
         return {name: value for name, value in self.__dict__.items() if name != "slot"}
 
+    @property
+    def outcomes(self) -> NDArray[Any]:
+        """The responses as a disclosure policy counts them."""
+        return self.y
+
     def null(self) -> Self:
         """The same responses, weights and offsets with an intercept as the only column."""
         return type(self)(np.ones((len(self.y), 1)), self.y, self.weights, self.offset)
@@ -257,6 +262,11 @@ class LinearModel:
     def null_levels(sums: Scalars) -> Vector:
         """The intercept of the model without columns: exact but for logistic offsets, and only a start."""
         raise NotImplementedError
+
+    @staticmethod
+    def null_cost(sums: Scalars) -> float | None:
+        """The total loss of the model without columns, where the sums tell it: else it has to be fitted."""
+        return None
 
     @staticmethod
     def possible_moments(sums: Scalars, weight: float) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
-from fedshed.objectives import binomial, gamma, least_squares, logistic, multinomial, poisson
+from fedshed.objectives import binomial, cox, gamma, least_squares, logistic, multinomial, poisson
 from fedshed.objectives.family import Family
 
 FAMILIES: dict[str, Family] = {
     family.loss: family
     for family in (
         least_squares.FAMILY, logistic.FAMILY, poisson.FAMILY, gamma.FAMILY, multinomial.FAMILY,
-        binomial.FAMILY, poisson.QUASI, binomial.QUASI,
+        binomial.FAMILY, poisson.QUASI, binomial.QUASI, cox.FAMILY, cox.BRESLOW,
     )
 }  # fmt: skip
 
@@ -28,6 +28,9 @@ def known_families() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for one in FAMILIES.values() for name in (one.name, one.loss)))
 
 
-def loss_named(family: str) -> str:
-    """The loss of a family, by either name."""
-    return next(one.loss for one in FAMILIES.values() if family in (one.name, one.loss))
+def loss_named(family: str, ties: str = "efron") -> str:
+    """The loss of a family, by either name; that of a survival model depends on how it counts ties."""
+    found = next(one for one in FAMILIES.values() if family in (one.name, one.loss))
+    if not found.survival or ties == "efron":
+        return found.loss
+    return f"cox-{ties}"

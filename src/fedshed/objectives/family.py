@@ -62,6 +62,8 @@ class Family(Struct, frozen=True):
     )
     ratio: str = "exp(coef)"  # what the exponential of a coefficient is
     quadratic: bool = False  # the cost is, so that its digits cancel near the optimum
+    survival: bool = False  # the response is a time to an event (`fedshed.tables.survival`)
+    intercept: bool = True  # whether the model can have one
 
     @property
     def classified(self) -> bool:

@@ -33,7 +33,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     fields = {site: {field.name: field for field in schemas[site].fields} for site in sorted(schemas)}
     columns = _common_columns(study, fields)
     _check_missing(study, schemas)
-    for column in (*(c for c in study.beside if c != study.cluster), *columns):
+    for column in (*(c for c in study.beside if c not in study.any_kind), *columns):
         _same_kind(study, column, {site: mine[column] for site, mine in fields.items()})
     _check_problems(fields)
     _check_excluded(study, schemas)
@@ -47,6 +47,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
     _known_references(study, categories)
     intercept = study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    intercept = intercept and study.has_intercept
     if intercept:
         check_no_intercept(columns)
     if not columns and not intercept:
@@ -139,7 +140,7 @@ def _check_positive(study: Study, schemas: Schemas) -> None:
     found = {place for schema in schemas.values() for place in schema.positive}
     if lacks := [value for place, value in enumerate(study.positive) if place not in found]:
         raise ConfigError(
-            f"positive names {lacks[0]!r}, which no site has in column {study.target!r} (a site with a "
+            f"positive names {lacks[0]!r}, which no site has in column {study.marked!r} (a site with a "
             "disclosure policy does not name a value that too few rows have); correct it, or leave it out"
         )
 

@@ -42,7 +42,8 @@ def _same_columns(study: Study, frame: Frame, plan: DesignPlan) -> bool:
 
 
 def _intercept(study: Study) -> bool:
-    return study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    said = study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    return said and study.has_intercept
 
 
 def _impossible(study: Study, name: str, levels: tuple[str, ...]) -> bool:

@@ -55,13 +55,14 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     fewest = {name: _fewest(used[name]) for name in used if name in named}
     counts = _positive_rows(study, frame, read)
     if schema.positive:
-        fewest[study.target] = min(fewest[study.target], *(counts.get(j, 0) for j in schema.positive))
+        rows = [counts.get(j, 0) for j in schema.positive]
+        fewest[study.marked] = min([*rows, fewest.get(study.marked, rows[0])])
     return fewest
 
 
 def _positive_rows(study: Study, frame: Frame, read: dict[str, Column]) -> dict[int, int]:
     """In how many of the rows that will be used each positive value of the target occurs."""
-    target = frame.column(study.target)
+    target = frame.column(study.marked)
     return positive_rows(study, target.take(complete_rows(read)) if study.missing == "drop" else target)
 
 
@@ -102,7 +103,7 @@ def categories(study: Study, frame: Frame, columns: tuple[str, ...]) -> set[str]
 
 def _typed(study: Study, name: str, frame: Frame) -> Column:
     column = frame.column(name)
-    if name == study.target:
+    if name == study.marked:
         return event(study, column)
     if is_category(study, name):
         return column.as_category()

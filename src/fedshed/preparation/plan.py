@@ -107,9 +107,9 @@ class DesignPlan(Struct, frozen=True):
         formula = None if self.study.formula is None else formulas.formula_of(self.study)
         if formula is not None and set(formula.columns) != set(self.columns):
             raise DataError("the plan's columns are not those of its formula; prepare again")
-        target = self.study.target
+        marked = self.study.marked
         read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
-        read = complete(self.study, {**read, target: responses.event(self.study, read[target])})
+        read = complete(self.study, {**read, marked: responses.event(self.study, read[marked])})
         return responses.share(self.study, read)
 
     def build(self, frame: Any, *, stand_in: bool = False) -> tuple[Table, Design]:
@@ -122,7 +122,7 @@ class DesignPlan(Struct, frozen=True):
         design = designs.build(self, read, rows, stand_in=stand_in)
         table = Table(
             self._scaled(design.X),
-            responses.target(self.study, read[target], self.classes),
+            responses.response(self.study, read, self.classes),
             responses.weights(self.study, read),
             responses.offset(self.study, read),
             responses.clusters(self.study, read),

@@ -16,11 +16,13 @@ from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of, known_families, loss_named
 from fedshed.preparation.private import check_private
+from fedshed.preparation.timing import check_times, complete_times
 from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
 
 Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
+Ties: TypeAlias = Literal["efron", "breslow"]  # how events at the same time are counted
 Level: TypeAlias = bool | int | float | str
 MOST_COLUMNS = 10_000  # of a table, and of a design
 MOST_LEVELS = 100_000  # that `max_levels` may allow
@@ -43,7 +45,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     ('ill', 'logistic')
     """
 
-    family: str  # linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial
+    family: str  # linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, cox, ...
     target: str = ""  # may be left to the formula
     positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
@@ -69,11 +71,17 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
+    time: str | None = None  # until the event or the end of observation; the target of a survival model
+    event: str | None = None  # 1 or True where the event happened at that time; `positive` says so of text
+    entry: str | None = None  # when a row came under observation, where that is later than time 0
+    strata: tuple[str, ...] = ()  # rows that differ in these columns have different baseline hazards
+    ties: Ties = "efron"
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
             force_setattr(self, "target", _left_side(self.formula))
         _known_words({name: getattr(self, name) for name in _WORDS})
+        complete_times(self)
         for check in (
             _not_too_many,
             _one_way_to_say_it,
@@ -81,13 +89,14 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _possible_numbers,
             _possible_lists,
             check_private,
+            check_times,
         ):
             check(self)
 
     @property
     def loss(self) -> str:
         """The loss of `fedshed.optimize`."""
-        return loss_named(self.family)
+        return loss_named(self.family, self.ties)
 
     def levels_of(self, column: str) -> tuple[str, ...]:
         """The levels that the study lists for a column, as text."""
@@ -104,14 +113,29 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         return family_of(self.loss).classified
 
     @property
+    def has_intercept(self) -> bool:
+        """Whether its family has one: a baseline hazard takes its place."""
+        return family_of(self.loss).intercept
+
+    @property
     def beside(self) -> tuple[str, ...]:
         """The columns that are no predictors but are needed: target, weight, trials, offset, ..."""
-        return tuple(c for c in (*self.numbers, self.cluster) if c)
+        return tuple(c for c in (*self.numbers, *self.any_kind) if c)
+
+    @property
+    def any_kind(self) -> tuple[str | None, ...]:
+        """Those of them that may hold numbers at one site and text at another: each site reads its own."""
+        return self.cluster, self.event, *self.strata
+
+    @property
+    def marked(self) -> str:
+        """The column of which `positive` says which values count as yes."""
+        return self.target if self.event is None else self.event
 
     @property
     def numbers(self) -> tuple[str | None, ...]:
         """Those of them that hold numbers, but for a target of classes."""
-        return self.target, self.weight, self.trials, self.offset, self.exposure
+        return self.target, self.weight, self.trials, self.offset, self.exposure, self.entry
 
 
 def read_study(path: str | Path) -> Study:
@@ -134,7 +158,7 @@ def study_of(fields: Any) -> Study:
         raise ConfigError(f"the study is not valid: {error}") from error
 
 
-_CHOICES = (("missing", Missing), ("weight_type", WeightType))
+_CHOICES = (("missing", Missing), ("weight_type", WeightType), ("ties", Ties))
 _WORDS = ("family", *(name for name, _ in _CHOICES))
 
 
@@ -156,7 +180,8 @@ def _left_side(formula: str) -> str:
 
 def _one_way_to_say_it(study: Study) -> None:
     if not study.target:
-        raise ConfigError("the study names no target; give target = 'column' (--target)")
+        what = "time" if family_of(study.loss).survival else "target"
+        raise ConfigError(f"the study names no {what}; give {what} = 'column' (--{what})")
     if study.columns is not None and study.formula is not None:
         raise ConfigError("give columns or a formula, not both")
     if study.exclude and (study.columns is not None or study.formula is not None):
@@ -169,7 +194,7 @@ def _one_way_to_say_it(study: Study) -> None:
         )
     if study.offset is not None and study.exposure is not None:
         raise ConfigError("give offset or exposure, not both: the offset of an exposure is its logarithm")
-    if study.positive and family_of(study.loss).classes != "two":
+    if study.positive and family_of(study.loss).classes != "two" and study.event is None:
         raise ConfigError(f"positive is for a family of two classes, not for {study.family}")
     _weights_said_once(study)
     if family_of(study.loss).classes == "many" and (study.offset or study.exposure):
@@ -193,12 +218,12 @@ def _no_column_twice(study: Study) -> None:
     twice = sorted(c for c, count in Counter(named).items() if count > 1)
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")
-    if study.columns is not None and not study.columns and not study.intercept:
+    if study.columns is not None and not study.columns and not (study.intercept and study.has_intercept):
         raise ConfigError("a model needs columns or an intercept; name at least one column")
 
 
 def _not_too_many(study: Study) -> None:
-    for name in ("columns", "exclude", "positive", "categories", "references", "levels", "classes"):
+    for name in ("columns", "exclude", "positive", "categories", "references", "levels", "classes", "strata"):
         if len(getattr(study, name) or ()) > MOST_COLUMNS:
             raise ConfigError(f"{name} has more than {MOST_COLUMNS} entries; name fewer")
 
