@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from fedshed.inference.logrank import logrank
 from fedshed.inference.survival import curves
-from fedshed.objectives.life_table import LifeTable, exact_grid, life_table, merged_cells
+from fedshed.objectives.life_table import (
+    KINDS,
+    LifeTable,
+    exact_grid,
+    life_table,
+    small_count,
+    spread,
+    told_by,
+)
 
 NEVER = -np.inf
 
@@ -128,6 +136,16 @@ def test_the_error_of_a_restricted_mean_is_that_of_a_mean_where_nobody_is_censor
     assert (mean, error) == pytest.approx((lived.mean(), lived.std() / np.sqrt(80)), rel=1e-10)
 
 
+def heard(told):
+    """A table as the Master has it: counts told together are spread over their cells."""
+    groups, counts, blocks = range(len(told.beyond)), [], ()
+    for kind in KINDS:
+        found = [spread(kind, g, getattr(told, kind)[g]) for g in groups]
+        counts.append(np.array([each for each, _ in found]))
+        blocks += tuple(block for _, more in found for block in more)
+    return LifeTable(told.times, *counts, told.beyond, blocks)
+
+
 SUBJECTS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 12), st.booleans(), st.integers(0, 1), st.integers(0, 2)),
     min_size=1, max_size=40,
@@ -143,11 +161,9 @@ def test_the_curve_of_all_rows_lies_between_the_bounds(drawn, steps, truncated, 
     entry = entry.astype(float) if truncated else np.full(len(drawn), NEVER)
     subjects = rows(entry, time, event, group)
     grid = np.array(sorted({*steps, 25}), dtype=float)
-    table, parts = pooled(subjects, site, grid)
-    kept = reduce(np.logical_and, (merged_cells(part, least) for part in parts))
-    table = table.coarser(kept)
-    merged = sum(part.coarser(kept).events.sum() for part in parts)
-    assert table.events.sum() == merged == subjects[2].sum()
+    _, parts = pooled(subjects, site, grid)
+    table = reduce(add, (heard(told_by(part, least)) for part in parts))
+    assert table.events.sum() == pytest.approx(subjects[2].sum())
     for g, curve in enumerate(curves(table)):
         own = subjects[3] == g
         for k, t in enumerate(curve.times):
@@ -190,13 +206,17 @@ def test_an_exact_grid_leaves_nothing_open(drawn, truncated):
 
 @settings(max_examples=100, deadline=None)
 @given(SUBJECTS, st.integers(1, 6))
-def test_merged_cells_have_no_count_below_the_least(drawn, least):
+def test_no_count_below_the_least_is_told_and_none_is_lost(drawn, least):
     _, time, event, group, _ = (np.array(each) for each in zip(*drawn, strict=True))
     subjects = rows(np.full(len(drawn), NEVER), time, event, group)
-    table = life_table(np.arange(1.0, 13.0), *subjects, 2)
-    coarse = table.coarser(merged_cells(table, least))
-    for counts in (coarse.events, coarse.censored):
-        whole = counts.sum(axis=1, keepdims=True)  # fewer than that in all are for the gate to refuse
-        assert ((counts == 0) | (counts >= np.minimum(least, whole))).all()
-    assert isinstance(coarse, LifeTable)
-    assert coarse.times[-1] == 12.0
+    table = life_table(np.arange(1.0, 11.0), *subjects, 2)
+    told = told_by(table, least)
+    for counts in (told.events, told.censored):
+        whole = np.maximum(counts, 0).sum(axis=1, keepdims=True)  # fewer in all are for the site to refuse
+        assert ((counts <= 0) | (counts >= np.minimum(least, whole))).all()
+    assert (told.events[:, -1] >= 0).all()
+    again = heard(told)
+    np.testing.assert_allclose(again.events.sum(axis=1), table.events.sum(axis=1))
+    np.testing.assert_array_equal(again.subjects, table.subjects)
+    few = small_count(told, least)
+    assert few is None or 0 < few < least

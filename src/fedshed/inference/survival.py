@@ -10,8 +10,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from scipy.special import digamma
 
-from fedshed.linalg.arrays import Vector
-from fedshed.objectives.life_table import Counts, LifeTable
+from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.objectives.life_table import KINDS, LifeTable
 
 HALF = 0.5 * (1 + 1e-12)  # a median is where a curve is at most this: rounding does not move it
 
@@ -21,7 +21,7 @@ class Curve(Struct, frozen=True):
 
     `survival` is prod (1 - d_k / Y_k) with the exposed Y_k = N_k + (e_k - c_k) / 2, the life table's estimate
     (Cutler and Ederer 1958), which is that of Kaplan and Meier (1958) where a cell is one time: Y_k = N_k.
-    `lowest` and `highest` bound the curve of Kaplan and Meier that all rows together would give:
+    `lowest` and `highest` bound the curve of Kaplan and Meier that all rows together would give, at t_k:
 
         prod (1 - d_k / (N_k - c_k)) <= S(t_k) <= prod (1 - d_k / (N_k + e_k)).
 
@@ -30,6 +30,15 @@ class Curve(Struct, frozen=True):
     censorings and E of its e entries before it, so N - c - (i - 1) <= Y <= N + e - (i - 1); 1 - 1/Y
     increases in Y, and the product over i = 1, ..., d telescopes to the two bounds (the lower one is 0 where
     N - c < d).  Without late entries both are reached: by all events before the cell's censorings, and after.
+
+    Where a site told some counts for several cells together, the same holds for each of its blocks of cells
+    (a, b] with d events: when the i-th of them happens, at least those until a of all others have left and at
+    most those until b, and i - 1 of its own, so that with the least and the largest counts until then
+
+        most = n + E_high(b) - D_low(a) - C_low(a),    fewest = n + E_low(a) - (D_high(b) - d) - C_high(b)
+
+    take the places of N + e and N - c.  The upper bound has the blocks that end until t, the lower one those
+    that begin before t.
     """
 
     times: Vector
@@ -122,30 +131,69 @@ def _first(times: Vector, S: Vector) -> float:
 
 def curves(table: LifeTable) -> list[Curve]:
     """The curve of each group."""
-    starting, points = table.starting, table.points
-    return [
-        curve(table.times, points, starting[g], table.events[g], table.censored[g], table.entered[g])
-        for g in range(len(starting))
-    ]
+    return [curve(table, group) for group in range(len(table.beyond))]
 
 
-def curve(times: Vector, points: NDArray[np.bool_], N: Counts, d: Counts, c: Counts, e: Counts) -> Curve:
-    """The curve of one group, from those at risk at the start of each cell, events, censorings, entries."""
-    Y = exposed(points, N, d, c, e)
-    fewest, most = np.where(points, N, N - c), np.where(points, N, N + e)
-    step, square = _ratio(d, Y), _ratio(d, Y * Y)
+def curve(table: LifeTable, group: int) -> Curve:
+    """The curve of one group."""
+    d, c, e = (getattr(table, kind)[group] for kind in KINDS)
+    N = table.starting[group]
+    Y = exposed(table.points, N, d, c, e)
+    step = _ratio(d, Y)
     with np.errstate(divide="ignore", invalid="ignore"):
         greenwood = np.where(d > 0, d / (Y * (Y - d)), 0.0)
-    tied = np.where(points, _ratio(d, N), _harmonic(fewest, d))
+    lowest, highest, least_hazard, most_hazard = _bounds(table, group)
+    S = np.clip(_product(1 - step), lowest, highest)
+    H = np.clip(np.cumsum(step), least_hazard, most_hazard)
     return Curve(
-        times, N.astype(float), d.astype(float), c.astype(float), Y, _product(1 - step),
-        np.cumsum(greenwood), np.cumsum(step), np.cumsum(square),
-        _product(1 - np.minimum(_ratio(d, fewest, none=1.0), 1)), _product(1 - _ratio(d, most)),
-        np.cumsum(_ratio(d, most)), np.cumsum(tied),
+        table.times, N, d, c, Y, S, np.cumsum(greenwood), H, np.cumsum(_ratio(d, Y * Y)), lowest, highest,
+        least_hazard, most_hazard,
     )  # fmt: skip
 
 
-def exposed(points: NDArray[np.bool_], N: Counts, d: Counts, c: Counts, e: Counts) -> Vector:
+def _bounds(table: LifeTable, group: int) -> tuple[Vector, Vector, Vector, Vector]:
+    """The lowest and the highest curve, and the same of the cumulative hazard, at the end of each cell."""
+    first, last, d = _event_blocks(table, group)
+    fewest, most = _at_risk_bounds(table, group, first, last, d)
+    size = len(table.times)
+    factors = 1 - np.minimum(_ratio(d, fewest, none=1.0), 1), 1 - _ratio(d, most)
+    lowest, highest = np.ones(size), np.ones(size)
+    np.multiply.at(lowest, first, factors[0])
+    np.multiply.at(highest, last, factors[1])
+    single = (first == last) & table.points[first]
+    steps = np.where(single & (fewest == most), _ratio(d, most), _harmonic(fewest, d)), _ratio(d, most)
+    largest, least = np.bincount(first, steps[0], size), np.bincount(last, steps[1], size)
+    return _product(lowest), _product(highest), np.cumsum(least), np.cumsum(largest)
+
+
+def _event_blocks(table: LifeTable, group: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Vector]:
+    """The first cell, the last and the events of each block of cells whose events are known together."""
+    single = table.single("events", group)
+    cells, blocks = np.flatnonzero(single), list(table.of("events", group))
+    first = np.array([block.first for block in blocks], dtype=np.intp)
+    last = np.array([block.last for block in blocks], dtype=np.intp)
+    counts = np.array([block.count for block in blocks], dtype=np.float64)
+    return np.append(cells, first), np.append(cells, last), np.append(single[cells], counts)
+
+
+def _at_risk_bounds(
+    table: LifeTable, group: int, first: NDArray[np.intp], last: NDArray[np.intp], d: Vector
+) -> tuple[Vector, Vector]:
+    """How many are at risk when the first event of each block happens: at least, and at most.
+
+    In a cell of one time, entries are not yet at risk at the events, and censorings still are.
+    """
+    n = table.subjects[group] - table.entered[group].sum()
+    (D, D_), (C, C_), (E, E_) = (
+        (np.append(0.0, low), np.append(0.0, high))
+        for low, high in (table.bounds(kind, group) for kind in KINDS)
+    )
+    until = np.where((first == last) & table.points[first], first, last + 1)
+    fewest = n + E[first] - (D_[last + 1] - d) - C_[until]
+    return fewest, n + E_[until] - D[first] - C[first]
+
+
+def exposed(points: NDArray[np.bool_], N: Matrix, d: Matrix, c: Matrix, e: Matrix) -> Matrix:
     """Y = N + (e - c) / 2, or N where a cell is one time; no fewer than have the event."""
     return np.asarray(np.maximum(np.where(points, N, N + (e - c) / 2), d), dtype=np.float64)
 
@@ -159,7 +207,7 @@ def _product(factors: Vector) -> Vector:
     return np.asarray(np.cumprod(factors), dtype=np.float64)
 
 
-def _harmonic(N: Counts, d: Counts) -> Vector:
+def _harmonic(N: Vector, d: Vector) -> Vector:
     """1/N + 1/(N-1) + ... + 1/(N-d+1): the largest step of the hazard; inf where there are not so many."""
     with np.errstate(invalid="ignore", divide="ignore"):
         found = digamma(N + 1.0) - digamma(N - d + 1.0)

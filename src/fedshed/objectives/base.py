@@ -15,7 +15,7 @@ from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowe
 from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import scores
-from fedshed.objectives.life_table import LifeTable, table_of, times_of
+from fedshed.objectives.life_table import LifeTable, table_of, times_of, told_by
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
@@ -247,8 +247,8 @@ class LinearModel:
         return scores.cluster_scores(self, theta, inverse)
 
     def life_table(self, times: Scalars, least: int) -> LifeTable:
-        """Counts by group and cell of a grid (`life_table.table_of`)."""
-        return table_of(self, times, least)
+        """Counts by group and cell of a grid (`life_table.told_by`)."""
+        return told_by(table_of(self, times), least)
 
     def event_times(self) -> tuple[Scalars, float]:
         """Distinct event times, and the largest time (`life_table.times_of`)."""

@@ -10,13 +10,21 @@ from msgspec import Struct
 
 from fedshed._utils.errors import DisclosureError, ProtocolError
 from fedshed.linalg.arrays import Scalars
-from fedshed.objectives.life_table import Counts, LifeTable, exact_grid, small_count
+from fedshed.objectives.life_table import (
+    KINDS,
+    WITH_THE_NEXT,
+    LifeTable,
+    exact_grid,
+    small_count,
+    spread,
+)
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 
 MOST_TIMES = 1 << 20  # of a grid
 LARGEST = float(2**53)  # a count beyond it is not a whole number of float64
+ROUNDING = 1e-6  # of a count that is spread over cells
 
 
 class AskTimes(Message, frozen=True):
@@ -35,7 +43,7 @@ class EventTimes(Message, frozen=True):
 
 
 class AskCounts(Message, frozen=True):
-    """Asks for the life table on a grid of times: counts are 0 or at least `least`, or cells are merged.
+    """Asks for the life table on a grid of times: counts are 0 or at least `least`, or told together.
 
     The groups are those of the design: its columns are indicators of all levels but the first.
     """
@@ -51,9 +59,8 @@ class AskCounts(Message, frozen=True):
 
 
 class LifeCounts(Message, frozen=True):
-    """The life table of a site on the times that it kept (by index), the groups one after the other."""
+    """The life table of a site, the groups one after the other; -1: told with the count of the next cell."""
 
-    kept: Scalars
     events: Scalars
     censored: Scalars
     entered: Scalars
@@ -61,15 +68,16 @@ class LifeCounts(Message, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _increasing(self.kept)
         for name in self.__struct_fields__:
             values = getattr(self, name)
-            if ((values < 0) | (values > LARGEST) | (values != np.floor(values))).any():
+            if ((values < WITH_THE_NEXT) | (values > LARGEST) | (values != np.floor(values))).any():
                 raise ValueError(f"{name} are no whole numbers")
+        if (self.beyond < 0).any():
+            raise ValueError("a count is at least 0")
 
 
 class SiteTables(Struct, frozen=True):
-    """What the sites have counted, on the times that all of them kept."""
+    """What the sites have counted."""
 
     tables: dict[AgentId, LifeTable]
 
@@ -84,17 +92,20 @@ class SurvivalCounts(Conversation, frozen=True, tag=True):
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskTimes, EventTimes, AskCounts, LifeCounts)
 
-    def flow(self, problem: Problem, times: Scalars | None, least: int = 0) -> Flow[SiteTables]:
-        """The tables of all sites; on the exact grid of all event times where none is given."""
+    def flow(
+        self, problem: Problem, times: Scalars | None, last: float | None = None, least: int = 0
+    ) -> Flow[SiteTables]:
+        """The tables of all sites; without times, on the exact grid of all event times until the last."""
         if times is None:
             told = yield from everyone([AskTimes()], problem)
             found = answers_of(told, EventTimes, AskTimes)
-            largest = max(each.largest for each in found.values())
-            times = exact_grid(np.append(np.concatenate([each.times for each in found.values()]), largest))
+            last = max(each.largest for each in found.values()) if last is None else last
+            moments = np.concatenate([each.times for each in found.values()])
+            times = exact_grid(np.append(moments[moments <= last], last))
         replies = yield from everyone([AskCounts(times, least)], problem)
         answers = answers_of(replies, LifeCounts, AskCounts)
         tables = {i: _table(problem, i, times, answers[i]) for i in sorted(answers)}
-        return SiteTables(_on_common_times(times, tables))
+        return SiteTables(tables)
 
     def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
         """The times of this site's events, or its counts."""
@@ -106,9 +117,8 @@ class SurvivalCounts(Conversation, frozen=True, tag=True):
                 f"site {agent.name!r}: over all times it has fewer than {part.least} events or "
                 "censorings of some group; ask for smaller counts (least), or leave the groups out"
             )
-        kept = np.searchsorted(part.times, table.times).astype(np.float64)
         counts = (table.events, table.censored, table.entered, table.beyond)
-        return None, LifeCounts(kept, *(each.astype(np.float64).ravel() for each in counts))
+        return None, LifeCounts(*(each.ravel() for each in counts))
 
 
 def _increasing(values: Scalars) -> None:
@@ -120,29 +130,22 @@ def _increasing(values: Scalars) -> None:
 
 def _table(problem: Problem, site: AgentId, times: Scalars, answer: LifeCounts) -> LifeTable:
     """The table in an answer, if some rows can have it."""
-    groups, cells = len(answer.beyond), len(answer.kept)
-    shapes = {len(answer.events), len(answer.censored), len(answer.entered)}
-    if groups != problem.n + 1 or shapes != {groups * cells} or not cells:
+    groups, cells = len(answer.beyond), len(times)
+    told = {kind: getattr(answer, kind) for kind in KINDS}
+    if groups != problem.n + 1 or {len(each) for each in told.values()} != {groups * cells}:
         raise _unbelievable(site, "counts of other groups or cells than were asked for")
-    if answer.kept[-1] != len(times) - 1:
+    rows = {kind: each.reshape(groups, cells) for kind, each in told.items()}
+    if any((each[:, -1] == WITH_THE_NEXT).any() for each in rows.values()):
         raise _unbelievable(site, "a life table that does not end where the grid does")
-    events, censored, entered = (
-        each.astype(np.int64).reshape(groups, cells)
-        for each in (answer.events, answer.censored, answer.entered)
-    )
-    beyond: Counts = answer.beyond.astype(np.int64)
-    table = LifeTable(times[answer.kept.astype(np.intp)], events, censored, entered, beyond)
-    rows = problem.sizes[site].rows if site in problem.sizes else None
-    if table.starting.min() < 0 or (rows is not None and table.subjects.sum() > rows):
+    found = {kind: [spread(kind, g, row) for g, row in enumerate(each)] for kind, each in rows.items()}
+    blocks = tuple(block for each in found.values() for _, more in each for block in more)
+    events, censored, entered = (np.array([counts for counts, _ in found[kind]]) for kind in KINDS)
+    table = LifeTable(times, events, censored, entered, answer.beyond, blocks)
+    known = problem.sizes[site].rows if site in problem.sizes else np.inf
+    if (table.starting[:, 0] < -ROUNDING).any() or table.subjects.sum() > known:
         raise _unbelievable(site, "more events than it has rows at risk")
     return table
 
 
 def _unbelievable(site: AgentId, what: str) -> ProtocolError:
     return ProtocolError(f"site {site!r} sent {what}; run the same version of fedshed there")
-
-
-def _on_common_times(times: Scalars, tables: dict[AgentId, LifeTable]) -> dict[AgentId, LifeTable]:
-    """The tables on the times that every site kept; the last is one of them."""
-    common = reduce(np.intersect1d, (table.times for table in tables.values()), times)
-    return {i: table.coarser(np.isin(table.times, common)) for i, table in tables.items()}

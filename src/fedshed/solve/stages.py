@@ -95,11 +95,12 @@ def site_scores(
 
 
 def survival_counts(
-    sites: Sites, problem: Problem, times: Vector | None, least: int = 0, traffic: Traffic = NO_TRAFFIC,
-    patience: int = 20,
+    sites: Sites, problem: Problem, times: Vector | None, last: float | None = None, least: int = 0,
+    traffic: Traffic = NO_TRAFFIC, patience: int = 20,
 ) -> tuple[SiteTables, Traffic]:  # fmt: skip
     """The life table of each site, on a grid or on the times of all events."""
-    return play(sites, SURVIVAL, problem, SurvivalCounts().flow(problem, times, least), traffic, patience)
+    flow = SurvivalCounts().flow(problem, times, last, least)
+    return play(sites, SURVIVAL, problem, flow, traffic, patience)
 
 
 def decreases_without_bound(
