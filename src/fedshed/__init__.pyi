@@ -63,6 +63,8 @@ from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
+from .fitting.survival import survival as survival
+from .inference.survival_result import SurvivalCurves as SurvivalCurves
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy
 from .protocol.precision import Bits as Bits

@@ -13,6 +13,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
+from fedshed.objectives.life_table import LifeTable
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
@@ -201,6 +202,12 @@ class _HessianCounter:
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         return self._objective.scatter(theta, inverse, power, counts)
+
+    def life_table(self, times: Scalars, least: int) -> LifeTable:
+        return self._objective.life_table(times, least)
+
+    def event_times(self) -> tuple[Scalars, float]:
+        return self._objective.event_times()
 
 
 class _CountedPoint:

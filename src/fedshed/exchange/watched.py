@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint
+from fedshed.objectives.life_table import LifeTable, small_count
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -131,6 +132,25 @@ class WatchedModel:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         self._squared(theta)
         return self._model.cluster_scores(theta, inverse)
+
+    def life_table(self, times: Scalars, least: int) -> LifeTable:
+        """Counts by group and cell of a grid, none of them too small: cells are merged until they are not."""
+        least = max(least, self._rules.least_count)
+        table = self._model.life_table(times, least)
+        if (small := small_count(table, least)) is not None:
+            self._refuse(
+                f"at least {least} rows, or none, in each count of a life table (min_rows_per_level, "
+                "min_rows_per_class); group the levels, or leave the groups out",
+                f"a count of one group is {small} over all times",
+            )
+        return table
+
+    def event_times(self) -> tuple[Scalars, float]:
+        """No time of a row leaves."""
+        self._refuse("that times of rows stay at the site: give a grid of times", "times were asked for")
+
+    def _refuse(self, rule: str, detail: str) -> NoReturn:
+        raise ForbiddenPointError(np.zeros(self.dim), Objection(rule, detail), fits=True)
 
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""

@@ -82,6 +82,10 @@ def conduct(
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
         problem = problem_of(plan, ready, stateless)
+        if not problem.n:
+            raise ConfigError(
+                "a model without columns has no coefficients; name a column, or ask for survival curves"
+            )
         counts = {
             site: RowCount(each.rows, each.dropped, dict(each.missing), each.digest)
             for site, each in sorted(ready.items())

@@ -15,6 +15,7 @@ from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowe
 from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import scores
+from fedshed.objectives.life_table import LifeTable, table_of, times_of, told_by
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
@@ -103,6 +104,14 @@ class Objective(Protocol):
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
+        ...
+
+    def life_table(self, times: Scalars, least: int) -> LifeTable:
+        """Counts of a survival model's rows by group and cell of a grid, none but 0 below `least`."""
+        ...
+
+    def event_times(self) -> tuple[Scalars, float]:
+        """The distinct event times of a survival model's rows, and their largest time."""
         ...
 
 
@@ -241,6 +250,14 @@ class LinearModel:
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows (`scores.cluster_scores`)."""
         return scores.cluster_scores(self, theta, inverse)
+
+    def life_table(self, times: Scalars, least: int) -> LifeTable:
+        """Counts by group and cell of a grid (`life_table.told_by`)."""
+        return told_by(table_of(self, times), least)
+
+    def event_times(self) -> tuple[Scalars, float]:
+        """Distinct event times, and the largest time (`life_table.times_of`)."""
+        return times_of(self)
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

@@ -50,7 +50,8 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     intercept = intercept and study.has_intercept
     if intercept:
         check_no_intercept(columns)
-    if not columns and not intercept:
+    curves_only = study.columns == () and study.event is not None
+    if not columns and not intercept and not curves_only:
         raise ConfigError("no column is left for the model; name at least one, or let it have an intercept")
     return DesignPlan(study, columns, levels, _classes(study, schemas), intercept)
 

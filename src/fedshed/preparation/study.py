@@ -218,7 +218,8 @@ def _no_column_twice(study: Study) -> None:
     twice = sorted(c for c, count in Counter(named).items() if count > 1)
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")
-    if study.columns is not None and not study.columns and not (study.intercept and study.has_intercept):
+    curves = family_of(study.loss).survival  # which need no columns
+    if study.columns is not None and not study.columns and not (study.intercept or curves):
         raise ConfigError("a model needs columns or an intercept; name at least one column")
 
 

@@ -112,6 +112,11 @@ class PointRules:
         self._policy, self._model = policy, model
         self._weights, self._saturates = model.weights, saturates(model)
 
+    @property
+    def least_count(self) -> int:
+        """The smallest count of rows that may leave, but for 0."""
+        return max(self._policy.min_rows_per_level, self._policy.min_rows_per_class)
+
     @cached_property
     def _costs(self) -> tuple[float, float]:
         """The cost at the points that every study passes, the larger; and the largest that is allowed."""

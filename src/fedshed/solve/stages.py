@@ -18,6 +18,7 @@ from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
+from fedshed.solve.life_counts import SiteTables, SurvivalCounts
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.run import play, run
@@ -34,7 +35,10 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES)}
+SURVIVAL = Stage(70, SurvivalCounts())
+BESIDE_THE_FIT = {
+    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, SURVIVAL)
+}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -88,6 +92,15 @@ def site_scores(
 ) -> tuple[Scores, Traffic]:
     """What the sites' scores add up to in the statistics that compare sites."""
     return play(sites, SCORES, problem, SiteScores().flow(problem, asked), traffic, patience)
+
+
+def survival_counts(
+    sites: Sites, problem: Problem, times: Vector | None, last: float | None = None, least: int = 0,
+    traffic: Traffic = NO_TRAFFIC, patience: int = 20,
+) -> tuple[SiteTables, Traffic]:  # fmt: skip
+    """The life table of each site, on a grid or on the times of all events."""
+    flow = SurvivalCounts().flow(problem, times, last, least)
+    return play(sites, SURVIVAL, problem, flow, traffic, patience)
 
 
 def decreases_without_bound(
