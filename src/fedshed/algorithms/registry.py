@@ -215,6 +215,15 @@ def check_summable(algorithm: Algorithm[Any]) -> None:
     raise ConfigError(f"{name} needs each site's own answer; protected mode allows {', '.join(allowed)}")
 
 
+def check_composite(algorithm: Algorithm[Any]) -> None:
+    """Refuse an algorithm that has no step for an absolute penalty."""
+    if not algorithm.composite:
+        allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.composite)
+        raise ConfigError(
+            f"{_called(algorithm)} has no step for an absolute penalty (l1); take one of {allowed}, or l1 = 0"
+        )
+
+
 def check_for_studies(algorithm: Algorithm[Any]) -> None:
     """Refuse a rival that is here to be compared with, where sites answer about rows of their own."""
     if algorithm.compare_only:

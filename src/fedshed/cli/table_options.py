@@ -74,7 +74,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse"
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
-    def asked(self, context: typer.Context, l2: float, intercept: bool) -> Study:
+    def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:
         """The study that the options or their file describe."""
         from fedshed.preparation import read_study, study_of
 
@@ -88,7 +88,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "weight": self.weight, "weight_type": self.weight_type, "trials": self.trials,
             "cluster": self.cluster,
             "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
-            "exposure": self.exposure, "l2": l2,
+            "exposure": self.exposure, "l2": l2, "l1": l1,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
         }  # fmt: skip
         return study_of(said)

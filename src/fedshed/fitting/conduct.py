@@ -19,7 +19,13 @@ from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.lbfgs import Lbfgs
-from fedshed.algorithms.registry import build, check_for_studies, check_summable, with_one_exchange
+from fedshed.algorithms.registry import (
+    build,
+    check_composite,
+    check_for_studies,
+    check_summable,
+    with_one_exchange,
+)
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Conducted, Model, Run
@@ -93,13 +99,13 @@ def conduct(
         if study.privacy is not None:
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
-        if study.protected and algorithm == "auto":
+        if study.protected and algorithm == "auto" and problem.l1 is None:
             chosen, why = choose_summable(problem.n)
         else:
             chosen, why = checks.choose_algorithm(
                 algorithm, links, None, seed, problem, stateless, tables.one_process
             )
-        if algorithm == "auto":
+        if algorithm == "auto" and problem.l1 is None:
             cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
             chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
@@ -131,6 +137,11 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
             f"a private study has no errors by rows or clusters ({errors}), which would be released without "
             "noise; leave errors out"
         )
+    if errors is not None and study.selects:
+        raise ConfigError(
+            f"a fit with an absolute penalty has no errors by rows or clusters ({errors}); leave errors out, "
+            "or set l1 = 0 and name the columns that were selected"
+        )
     if errors == "cluster" and study.cluster is None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
     if errors in ("HC2", "HC3") and family_of(study.loss).survival:
@@ -149,6 +160,8 @@ def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
     check_for_studies(chosen)
     if study.protected:
         check_summable(chosen)
+    if study.selects:
+        check_composite(chosen)
 
 
 def fit_problem(
@@ -174,8 +187,9 @@ def fit_problem(
                     problem, result, evidence, found, sites, goal, weight_type
                 )
             if evidence and found and count:
-                evidence = compared(sites, problem, result.theta, evidence, count, goal.patience)
-                found = infer_from(problem, result.theta, evidence, weight_type)
+                if problem.l1 is None:
+                    evidence = compared(sites, problem, result.theta, evidence, count, goal.patience)
+                    found = infer_from(problem, result.theta, evidence, weight_type)
                 found = replace(found, protected=count)
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
@@ -211,7 +225,8 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
     columns = coefficient_names(plan.names, plan.intercept, contrasts)
     weights = {site: each.weight for site, each in ready.items()}
     sizes = {site: Size(each.rows, mean_squares(plan, each)) for site, each in ready.items()}
-    return Problem(np.tile(plan.l2(), contrasts), weights, plan.study.loss, columns, stateless, sizes)
+    l2 = np.tile(plan.l2(), contrasts)
+    return Problem(l2, weights, plan.study.loss, columns, stateless, sizes, plan.l1())
 
 
 def weight_type_of(study: Study) -> WeightType:
@@ -226,7 +241,7 @@ def _checkpoint(
     if path is None:
         return None, None
     data = blake2b(encode((study, replace(problem, sizes={}))), digest_size=16).hexdigest()
-    saver = Checkpoint(path, algorithm, Settings(problem.loss, problem.l2, False, goal), data)
+    saver = Checkpoint(path, algorithm, Settings(problem.loss, problem.l2, False, goal, problem.l1), data)
     if not path.exists():
         return saver, None
     _, _, progress = checkpoints.load(path, data, algorithm)
@@ -281,12 +296,14 @@ def _checked(
     spent, why = evidence.traffic if evidence else Traffic(), None
     names = _separating(problem, result, sites)
     ended = settled(result.converged, result.reason)
-    if not problem.l2.all() and not isinstance(sites, LocalSites) and ended and evidence:
+    if not problem.penalised.all() and not isinstance(sites, LocalSites) and ended and evidence:
         H, step = newton_step(problem, result.theta, evidence.sites)
         separable = family_of(problem.loss).objective.can_recede
         if separable:
             names, spent = _separated(problem, result, step, H, inference, sites, spent, goal)
-        why = checks.collinear_columns(H, problem.columns, separable=separable)
+        free = np.arange(problem.n) if problem.l1 is None else np.flatnonzero(problem.l1 == 0)
+        names_of = [problem.columns[j] for j in free]
+        why = checks.collinear_columns(H[np.ix_(free, free)], names_of, separable=separable)
     if evidence and not ended and not names:
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:
@@ -322,7 +339,7 @@ def _separated(
 
 def _separating(problem: Problem, result: Result, sites: Sites) -> tuple[str, ...]:
     """The coefficients along which the data are separated, as a linear program of rows at hand decides."""
-    if problem.l2.all() or not isinstance(sites, LocalSites):
+    if problem.penalised.all() or not isinstance(sites, LocalSites):
         return ()
     return separating(sites.objectives, problem, result.theta)
 
@@ -336,7 +353,7 @@ def _hint(problem: Problem, result: Result, evidence: Evidence) -> str:
     if sizes.max() > UNEVEN * sizes.min():
         small, large = (problem.columns[j] for j in (int(sizes.argmin()), int(sizes.argmax())))
         return f"the units of {small} and {large} differ too much: standardise, or use algorithm = newton"
-    separable = family_of(problem.loss).objective.can_recede and not problem.l2.all()
+    separable = family_of(problem.loss).objective.can_recede and not problem.penalised.all()
     more = ", or set l2 > 0 if the data are separated" if separable else ""
     return f"allow more iterations, or use algorithm = newton{more}"
 

@@ -49,6 +49,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         inference: bool | Literal["auto"] = "auto",
         weight_type: WeightType = "auto",
         protected: bool = False,
+        l1: float | Vector = 0.0,
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -60,6 +61,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.inference = inference
         self.weight_type = weight_type
         self.protected = protected
+        self.l1 = l1
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -113,15 +115,15 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
-        objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
+        objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept, l1=self.l1)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        if self.protected and self.algorithm == "auto":
+        if self.protected and self.algorithm == "auto" and problem.l1 is None:
             chosen, why = choose_summable(problem.n)
         else:
             chosen, why = checks.choose_algorithm(
                 self.algorithm, self.budget, None, self.seed, problem, one_process=True
             )
-        checks.unique_optimum(objectives, problem.l2, problem.columns)
+        checks.unique_optimum(objectives, problem.penalised, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
         settings: dict[str, Any] = {
             "why": why, "intercept": self.fit_intercept, "weight_type": self.weight_type, "inference": asked,

@@ -1,10 +1,11 @@
 """scikit-learn estimators of the pooled model: `fit(X, y, sites=...)`, one site for each value of `sites`.
 
-All minimise the mean loss plus l2 |coef|^2 / 2; the intercept is not penalised.  With W the sum of the sample
-weights (the number of rows without them) that is scikit-learn's
+All minimise the mean loss plus l2 |coef|^2 / 2 + l1 |coef|_1; the intercept is not penalised.  With W the sum
+of the sample weights (the number of rows without them) that is scikit-learn's
 
     LogisticRegression(C = 1 / (l2 W))    Ridge(alpha = l2 W)
     PoissonRegressor(alpha = l2)          GammaRegressor(alpha = l2)
+    ElasticNet(alpha = l1 + l2, l1_ratio = l1 / (l1 + l2))
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class FederatedLinearRegression(_FederatedRegressor):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -102,7 +103,7 @@ class FederatedPoissonRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -125,7 +126,7 @@ class FederatedGammaRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -169,6 +170,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     protected : bool
         Fit by masked sums that every site verifies (docs/protected.md), simulated in this process: the same
         model from three sites or more, with algorithms that need no more than sums.
+    l1 : float or array
+        The absolute penalty on the mean loss, l1 |coef| (lasso; with l2 the elastic net, docs/selection.md);
+        the intercept is not penalised, and there are no standard errors.
 
     Attributes
     ----------

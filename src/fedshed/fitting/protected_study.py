@@ -185,7 +185,7 @@ def fit_problem_protected(
         return fit_problem(together, algorithm, sites, goal, count=len(objectives), **settings)
 
     rows = {name: ObjectiveRows(name, model) for name, model in objectives.items()}
-    with simulated(play, rows, encode((problem.l2, problem.loss, problem.columns))) as masked:
+    with simulated(play, rows, encode((problem.l2, problem.loss, problem.columns, problem.l1))) as masked:
         return play(masked)
 
 

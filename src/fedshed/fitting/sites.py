@@ -107,7 +107,7 @@ class LocalTables:
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         federation = Federation(rows, plan.names)
         objectives = stacked(local_objectives(federation, plan.study.loss, plan.intercept))
-        checks.unique_optimum(objectives, problem.l2, problem.columns)
+        checks.unique_optimum(objectives, problem.penalised, problem.columns)
         return LocalSites(objectives, self._connect)
 
     def budget(self) -> None:

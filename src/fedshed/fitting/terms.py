@@ -19,6 +19,7 @@ from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import build, check_for_studies, with_one_exchange
+from fedshed.algorithms.shed import Shed
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
 from fedshed.solve.goal import Goal
@@ -28,7 +29,7 @@ MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separat
 MOST_SELDOM_POINTS = 120  # of one that asks for a Hessian at a third of twice as many points
 SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
 # what "auto" may choose
-AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen())
+AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen(), Shed())
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

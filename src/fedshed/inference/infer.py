@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import SingularError
+from fedshed.algorithms.composite import steepest
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance, effective_clusters, row_covariance
@@ -117,6 +118,8 @@ def infer_from(
     curvatures = Curvatures(problem, sites)
     g = _gradient(problem, theta, sites)
     bare = _bare(problem, theta, g, evidence, fit)
+    if problem.l1 is not None:
+        return selected(problem, theta, bare, curvatures, fit)
     try:
         bread = curvatures.bread(curvatures.information)
     except SingularError as error:
@@ -144,6 +147,33 @@ def infer_from(
         protected=None if evidence.scores is None else evidence.scores.sites,
         notes=tuple(note for note in (curvatures.caveat(), _no_freedom(fit.observations, k)) if note),
     )
+
+
+def selected(
+    problem: Problem, theta: Vector, bare: Inference, curvatures: Curvatures, fit: Totals
+) -> Inference:
+    """What is known of a fit with an absolute penalty: measures of fit, and no errors.
+
+    The degrees of freedom are the number of coefficients that are not 0, and with a ridge besides the trace
+    of (H + W l2)^-1 H over these (Zou, Hastie and Tibshirani 2007, Annals of Statistics 35, 2173).
+    """
+    kept = (theta != 0) | (problem.penalised == 0)
+    H, ridge = curvatures.information[np.ix_(kept, kept)], curvatures.ridge[kept]
+    k = float(kept.sum())
+    if ridge.any():
+        k = float(np.trace(np.linalg.lstsq(H + np.diag(ridge), H, rcond=None)[0]))
+    family = family_of(problem.loss)
+    phi = _dispersion(fit, fit.observations - k) if family.dispersed else 1.0
+    return replace(
+        bare, parameters=k, dispersion=phi, log_likelihood=family.log_likelihood(fit, phi), notes=(NO_ERRORS,)
+    )
+
+
+NO_ERRORS = (
+    "No standard errors: the absolute penalty (l1) shrinks estimates and chooses columns, which the usual "
+    "errors do not know, so they would be wrong. Fit the selected columns again with l1 = 0 for errors; they "
+    "too are too small, unless that fit has other rows than those that chose the columns."
+)
 
 
 def compared(
@@ -228,8 +258,10 @@ def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: T
         cluster_covariance=None, dispersion=None, l2=numbers(problem.l2), rows=fit.rows, weight=fit.weight,
         parameters=float(problem.n), deviance=fit.deviance, null_deviance=evidence.null_deviance,
         pearson=fit.pearson, log_likelihood=family_of(problem.loss).log_likelihood(fit, None),
-        certificate=certificate(problem, g, None), heterogeneity=nothing, sites=sites,
+        certificate=certificate(problem, steepest(problem, theta, g), None),
+        heterogeneity=nothing, sites=sites,
         traffic=evidence.traffic, weight_type=fit.weight_type, intercepts=_intercepts(problem),
+        l1=() if problem.l1 is None else numbers(problem.l1),
     )  # fmt: skip
 
 

@@ -101,6 +101,7 @@ class Inference(Struct, frozen=True):
     intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
     protected: int | None = None  # how many sites, of which only sums are known
     promise: Promise | None = None  # differential privacy, if the study has it
+    l1: Numbers = ()  # the absolute penalty of each coefficient, if there is one
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -114,6 +115,12 @@ class Inference(Struct, frozen=True):
     def site_count(self) -> int:
         """How many sites there are, whether each is known or only their sums."""
         return len(self.sites) if self.protected is None else self.protected
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The coefficients that are not 0."""
+        pairs = zip(self.names, self.coefficients, strict=True)
+        return tuple(name for name, value in pairs if value != 0)
 
     @property
     def observations(self) -> float:

@@ -135,16 +135,23 @@ class Summary(Struct, frozen=True):
             ("Family", family.title), ("Link", family.link),
             ("No. sites", it.site_count), ("No. rows", it.rows),
             *self._weights(), ("Df residuals", _plain(it.df_resid)),
-            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)),
+            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)), *self._lasso(),
         ]  # fmt: skip
         right = [
             ("Log-likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)), ("BIC", _plain(it.bic)),
             ("Deviance", _plain(it.deviance)), ("Null deviance", _plain(it.null_deviance)),
             ("Pearson chi2", _plain(it.pearson)), ("Dispersion", _plain(it.dispersion)), self._r2(),
-            ("Covariance", _covariance(self.robust)),
+            ("Covariance", "none" if any(it.l1) else _covariance(self.robust)),
             *self._run(),
         ]  # fmt: skip
         return _two_columns(left, right, width)
+
+    def _lasso(self) -> Iterable[tuple[str, Any]]:
+        """The absolute penalty, and how many of the penalised coefficients it left."""
+        it = self.inference
+        if any(it.l1):
+            yield "l1", _ridge(it.l1)
+            yield "Not zero", f"{len(it.selected)} of {len(it.names)}"
 
     def _weights(self) -> Iterable[tuple[str, Any]]:
         if self.inference.weight_type != "none":
@@ -268,7 +275,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
         )
         yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
-    if any(it.l2):
+    if any(it.l2) and not any(it.l1):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if by_site(robust):
         yield from _robust_caveats(it)

@@ -63,7 +63,7 @@ def with_names(plan: DesignPlan, ready: Mapping[str, Ready]) -> DesignPlan:
         if (ready[site].names, ready[site].terms) != (ready[first].names, ready[first].terms):
             raise ProtocolError(f"sites {first!r} and {site!r} built different columns; run the same version")
     plan = replace(plan, names=ready[first].names, terms=ready[first].terms)
-    plan.l2()  # names only what there is
+    plan.l2(), plan.l1()  # these name only what there is
     return plan
 
 

@@ -137,13 +137,22 @@ class DesignPlan(Struct, frozen=True):
 
     def l2(self) -> Vector:
         """The ridge of each coefficient, as `fedshed.optimize` takes it."""
-        given = self.study.l2
+        return self._penalties(self.study.l2, "l2")
+
+    def l1(self) -> Vector | None:
+        """The absolute penalty of each coefficient; None where there is none."""
+        return self._penalties(self.study.l1, "l1") if self.study.selects else None
+
+    def _penalties(self, given: float | dict[str, float], kind: str) -> Vector:
+        """The penalty of each coefficient, which a study gives once or by term or coefficient."""
         if not isinstance(given, dict):
             return np.array([given] * len(self.names) + [0.0] * self.intercept)
         unknown = sorted(set(given) - {*self.coefficients, *self.terms})
         if unknown:
             known = {*self.coefficients, *self.terms}
-            raise ConfigError(f"l2 names {unknown[0]!r}, which is no coefficient{closest(unknown[0], known)}")
+            raise ConfigError(
+                f"{kind} names {unknown[0]!r}, which is no coefficient{closest(unknown[0], known)}"
+            )
         pairs = zip(self.coefficients, (*self.terms, "intercept"), strict=False)
         return np.array([given.get(name, given.get(term, 0.0)) for name, term in pairs])
 

@@ -35,7 +35,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     `exclude` names.  Text and booleans are categories; `categories` names columns of numbers that are to be
     read as such.  `site` may be named among columns or in the formula: every site then has its own intercept.
     `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
-    `standardize` it applies to the standardised coefficients.
+    `standardize` it applies to the standardised coefficients, and so does `l1`, the absolute penalty.
 
     Examples
     --------
@@ -76,6 +76,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     entry: str | None = None  # when a row came under observation, where that is later than time 0
     strata: tuple[str, ...] = ()  # rows that differ in these columns have different baseline hazards
     ties: Ties = "efron"
+    l1: float | dict[str, float] = 0.0  # the absolute penalty, given as l2 is: it sets coefficients to 0
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -88,6 +89,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _no_column_twice,
             _possible_numbers,
             _possible_lists,
+            _possible_lasso,
             check_private,
             check_times,
         ):
@@ -101,6 +103,11 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     def levels_of(self, column: str) -> tuple[str, ...]:
         """The levels that the study lists for a column, as text."""
         return tuple(map(level_text, self.levels[column]))
+
+    @property
+    def selects(self) -> bool:
+        """Whether there is an absolute penalty, which sets coefficients to 0."""
+        return any(self.l1.values()) if isinstance(self.l1, dict) else self.l1 > 0
 
     @property
     def needs_moments(self) -> bool:
@@ -251,9 +258,21 @@ def _possible_lists(study: Study) -> None:
         raise ConfigError(f"the {study.family} family has two classes, not {len(study.classes)}")
 
 
+def _possible_lasso(study: Study) -> None:
+    """An absolute penalty is for one linear predictor, and for sums without noise."""
+    if study.selects and family_of(study.loss).classes == "many":
+        raise ConfigError(
+            f"l1 is for one linear predictor, not for the {study.family} family, whose zeros would depend on "
+            "which contrasts stand for the classes; fit each class against the others, or use l2"
+        )
+    if study.selects and study.privacy is not None:
+        raise ConfigError("a private study has a fit of its own, without an absolute penalty; use l2, not l1")
+
+
 def _possible_numbers(study: Study) -> None:
-    given = study.l2.values() if isinstance(study.l2, dict) else [study.l2]
-    if not all(isfinite(value) and value >= 0 for value in given):
-        raise ConfigError(f"l2 must be finite and at least 0, not {study.l2!r}")
+    for name, penalty in (("l2", study.l2), ("l1", study.l1)):
+        given = penalty.values() if isinstance(penalty, dict) else [penalty]
+        if not all(isfinite(value) and value >= 0 for value in given):
+            raise ConfigError(f"{name} must be finite and at least 0, not {penalty!r}")
     if not 2 <= study.max_levels <= MOST_LEVELS:
         raise ConfigError(f"max_levels must be from 2 to {MOST_LEVELS}, not {study.max_levels}")

@@ -17,6 +17,7 @@ class Certificate(Struct, frozen=True):
 
     bound = ||g||^2 / (2 min l2), where every coefficient is penalised (strong convexity);
     estimate = g'H^-1 g / 2, where the exact Hessian is at hand: not a bound.
+    With an absolute penalty g is the subgradient of least norm, for which the bound holds too; no estimate.
     """
 
     grad_norm: float
@@ -39,5 +40,5 @@ def certificate(problem: Problem, g: Vector, H: Any, bounds: bool = True) -> Cer
     return Certificate(
         grad_norm=norm,
         bound=norm**2 / (2 * weakest) if weakest > 0 and bounds else None,
-        estimate=None if H is None else float(g @ H.solve(g)) / 2,
+        estimate=None if H is None or problem.l1 is not None else float(g @ H.solve(g)) / 2,
     )

@@ -111,7 +111,7 @@ def _named(size: Vector, columns: Sequence[str], share: float) -> tuple[str, ...
 def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> tuple[str, ...]:
     """The unpenalised coefficients along which the cost falls for ever; none where it has an optimum."""
     models = [objectives[i] for i in problem.agents]
-    free = np.flatnonzero(problem.l2 == 0)
+    free = np.flatnonzero(problem.penalised == 0)
     if not models[0].can_recede or not len(free):
         return ()
     G = _squares(models, free)
