@@ -13,6 +13,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
+from fedshed.objectives.scored import Scored
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
@@ -201,6 +202,9 @@ class _HessianCounter:
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         return self._objective.scatter(theta, inverse, power, counts)
+
+    def scored(self, theta: Vector) -> Scored:
+        return self._objective.scored(theta)
 
 
 class _CountedPoint:

@@ -13,6 +13,7 @@ from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint
+from fedshed.objectives.scored import Scored
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -131,6 +132,11 @@ class WatchedModel:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         self._squared(theta)
         return self._model.cluster_scores(theta, inverse)
+
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with their scores at theta, where a gradient might leave too."""
+        self.at(theta)
+        return self._model.scored(theta)
 
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""

@@ -15,6 +15,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.preparation.holdout import check_holdout
 from fedshed.preparation.private import check_private
 from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
@@ -69,6 +70,8 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
+    holdout: float | str | None = None  # a fraction of rows, or a column of booleans: evaluated, not fitted
+    holdout_seed: int = 0  # by which a site draws the fraction, with its name
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -81,6 +84,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _possible_numbers,
             _possible_lists,
             check_private,
+            check_holdout,
         ):
             check(self)
 
@@ -189,7 +193,8 @@ def _weights_said_once(study: Study) -> None:
 
 def _no_column_twice(study: Study) -> None:
     predictors = [c for c in study.columns or () if c != study.site]  # a site may have its own intercept
-    named = [*(c for c in (*study.beside, study.site) if c), *predictors, *study.exclude]
+    marks = [study.holdout] if isinstance(study.holdout, str) else []
+    named = [*(c for c in (*study.beside, study.site) if c), *marks, *predictors, *study.exclude]
     twice = sorted(c for c, count in Counter(named).items() if count > 1)
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")

@@ -16,6 +16,7 @@ from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.engine import Progress, settled
+from fedshed.solve.evaluating import BINS, Evaluating, Told
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.null_start import NullStart
@@ -34,7 +35,10 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES)}
+EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
+BESIDE_THE_FIT = {
+    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, EVALUATION)
+}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -88,6 +92,15 @@ def site_scores(
 ) -> tuple[Scores, Traffic]:
     """What the sites' scores add up to in the statistics that compare sites."""
     return play(sites, SCORES, problem, SiteScores().flow(problem, asked), traffic, patience)
+
+
+def evaluate(
+    sites: Sites, problem: Problem, theta: Vector, bins: int = BINS, cut: float = 0.0, alone: bool = True,
+    traffic: Traffic = NO_TRAFFIC, patience: int = 20,
+) -> tuple[Told, Traffic]:  # fmt: skip
+    """What the sites say of a model on rows that it was not fitted to."""
+    flow = Evaluating().flow(problem, theta, bins, cut, alone)
+    return play(sites, EVALUATION, problem, flow, traffic, patience)
 
 
 def decreases_without_bound(
