@@ -21,7 +21,8 @@ from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import Reply, Request, codec_of, encode
 from fedshed.protocol.messages import Declined, Message, Search
 
-FREE = ("theta", "anchor", "inverse", "g")  # what a Master chooses, of all that a request holds
+# what a Master chooses, of all that a request holds
+FREE = ("theta", "anchor", "inverse", "g", "grid", "line")
 UNANSWERABLE = "an answer that can be computed at this point"
 
 log = logging.getLogger("fedshed")

@@ -14,6 +14,7 @@ from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.life_table import LifeTable
+from fedshed.objectives.scored import Scored
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
@@ -208,6 +209,9 @@ class _HessianCounter:
 
     def event_times(self) -> tuple[Scalars, float]:
         return self._objective.event_times()
+
+    def scored(self, theta: Vector) -> Scored:
+        return self._objective.scored(theta)
 
 
 class _CountedPoint:

@@ -14,6 +14,7 @@ from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint
 from fedshed.objectives.life_table import LifeTable, small_count
+from fedshed.objectives.scored import Scored
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -151,6 +152,11 @@ class WatchedModel:
 
     def _refuse(self, rule: str, detail: str) -> NoReturn:
         raise ForbiddenPointError(np.zeros(self.dim), Objection(rule, detail), fits=True)
+
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with their scores at theta, where a gradient might leave too."""
+        self.at(theta)
+        return self._model.scored(theta)
 
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""

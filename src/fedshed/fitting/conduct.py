@@ -28,6 +28,7 @@ from fedshed.algorithms.registry import (
 )
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
+from fedshed.fitting.held_out import evaluate_held
 from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.private import conduct_private
 from fedshed.fitting.sites import TableSites
@@ -118,7 +119,10 @@ def conduct(
             weight_type=weight_type_of(study), errors=errors, count=tables.sites, progress=progress,
             saver=saver, watch=watch,
         )  # fmt: skip
-    return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
+        found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
+    model = assemble_model(plan, fitted, counts, agreed, asked, tables.told())
+    model.evaluation = found
+    return Conducted(model, fitted.result)
 
 
 def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
@@ -22,6 +22,7 @@ from fedshed._utils.version import __version__
 from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
 from fedshed.inference.combinations import Estimate, contrast
+from fedshed.inference.evaluation import Evaluation
 from fedshed.inference.result import Distribution, Robust, student
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
@@ -62,6 +63,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     inference: Inference
     run: Run
     rows: dict[str, RowCount] = {}
+    evaluation: Evaluation | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
         classes = 0 if self.plan.classes is None else len(self.plan.classes)
@@ -97,9 +99,10 @@ class Model:
 
     def __init__(
         self, plan: DesignPlan, inference: Inference, run: Run, trace: Trace | None = None,
-        rows: dict[str, RowCount] | None = None,
+        rows: dict[str, RowCount] | None = None, evaluation: Evaluation | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace
+        self.evaluation = evaluation  # on rows that the study held out
         self.rows = rows or {}  # of each site: used, dropped, and by which column
 
     def __repr__(self) -> str:
@@ -217,7 +220,8 @@ class Model:
 
     def save(self, path: str | Path) -> Path:
         """Write the model as JSON."""
-        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run, self.rows)
+        found = self.evaluation or UNSET
+        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run, self.rows, found)
         return write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
     @classmethod
@@ -234,7 +238,7 @@ class Model:
             raise ConfigError(in_words(error)) from error
         except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
-        return cls(file.plan, file.inference, file.run, rows=file.rows)
+        return cls(file.plan, file.inference, file.run, rows=file.rows, evaluation=file.evaluation or None)
 
     def _linear(self, frame: Any) -> Matrix:
         """x'coef (+ offset), one column, or one for each of several classes."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
@@ -26,7 +26,8 @@ from fedshed.fitting.stages import (
     same_protocol,
 )
 from fedshed.fitting.terms import Terms
-from fedshed.objectives import local_objectives, stacked
+from fedshed.objectives import LinearModel, local_objectives, stacked
+from fedshed.objectives.build import held_objective
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.protocol import preparers_of
 from fedshed.protocol.codec import raw
@@ -108,7 +109,21 @@ class LocalTables:
         federation = Federation(rows, plan.names)
         objectives = stacked(local_objectives(federation, plan.study.loss, plan.intercept))
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
-        return LocalSites(objectives, self._connect)
+        return LocalSites(objectives, self._connect, self._held(plan))
+
+    def _held(self, plan: DesignPlan) -> dict[str, LinearModel]:
+        """The rows that the study holds out."""
+        if plan.study.holdout is None:
+            return {}
+        loss, classes, intercept = plan.study.loss, plan.classes, plan.intercept
+        made = {}
+        for site in sorted(self._preparers):
+            try:
+                table = self._preparers[site].held(plan)
+            except DataError as error:
+                raise DataError(f"site {site!r}: {error}") from error
+            made[site] = held_objective(site, table, loss, classes, intercept)
+        return made
 
     def budget(self) -> None:
         """Nothing limits a link within a process."""

@@ -16,6 +16,7 @@ from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import scores
 from fedshed.objectives.life_table import LifeTable, table_of, times_of, told_by
+from fedshed.objectives.scored import Scored
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
@@ -114,6 +115,10 @@ class Objective(Protocol):
         """The distinct event times of a survival model's rows, and their largest time."""
         ...
 
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with their scores at theta, for an evaluation."""
+        ...
+
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -127,6 +132,8 @@ class LinearModel:
     can_recede: ClassVar[bool] = False  # the loss of a row may fall for ever, as its margin grows
     rowwise: ClassVar[bool] = False  # losses and derivatives act on each margin alone, whatever their shape
     clusters: NDArray[np.intp] | None = None  # rows with the same number are not independent
+    least: int = 1  # rows in each cell of an evaluation that leaves the site
+    held: bool = False  # rows that were held out: they are evaluated, and nothing else is asked about them
     slot: StackSlot | None = None  # its place among models that are evaluated together
 
     def __init__(
@@ -259,6 +266,10 @@ class LinearModel:
         """Distinct event times, and the largest time (`life_table.times_of`)."""
         return times_of(self)
 
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with their scores at theta, for an evaluation."""
+        return Scored(self, self.margins(theta))
+
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
         raise NotImplementedError
@@ -301,6 +312,10 @@ class LinearModel:
         Where `can_recede`, a cost rises nowhere along a direction exactly if no gain is negative.
         """
         raise NotImplementedError
+
+    def probabilities(self, z: NDArray[np.float64]) -> Matrix:
+        """The probability of each of several classes, in an evaluation."""
+        raise ValueError("this family of classes says no probabilities, by which it could be evaluated")
 
     def losses(self, z: NDArray[np.float64]) -> Vector:
         """l(z_j, y_j)."""

@@ -59,6 +59,15 @@ def local_objective(
     return objective
 
 
+def held_objective(
+    site: str, table: Table, loss: str, classes: tuple[Any, ...] | None, intercept: bool, least: int = 1
+) -> LinearModel:
+    """The rows of a site that are predicted; each cell that leaves it has at least so many."""
+    objective = local_objective(site, table, loss, classes, intercept)
+    objective.held, objective.least = True, least
+    return objective
+
+
 def coefficient_names(columns: tuple[str, ...], intercept: bool, contrasts: int) -> tuple[str, ...]:
     """The names of theta's entries: columns, the intercept last; each contrast of the classes in turn."""
     if intercept:

@@ -89,7 +89,7 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
         return study.columns
     if study.formula is not None:
         return formulas.formula_of(study).columns
-    special = {*study.beside, study.site, *study.exclude}
+    special = {*study.beside, study.site, study.holdout, *study.exclude}
     found = tuple(name for name in frame.names if name not in special)
     if len(found) > MOST_COLUMNS:
         raise DataError(f"the table has {len(found)} columns; name at most {MOST_COLUMNS} in columns")

@@ -180,6 +180,13 @@ class DesignPlan(Struct, frozen=True):
         return level_text(self.classes[1]), level_text(self.classes[0])
 
     @property
+    def shown_classes(self) -> tuple[str, ...]:
+        """The classes as text, the modelled one of two last."""
+        if self.modelled is not None:
+            return self.modelled[1], self.modelled[0]
+        return tuple(map(level_text, self.classes or ()))
+
+    @property
     def references(self) -> dict[str, str]:
         """The level of each category that the others are compared with."""
         return {column: levels[0] for column, levels in self.levels.items()}

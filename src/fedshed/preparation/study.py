@@ -15,6 +15,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.preparation.holdout import check_holdout
 from fedshed.preparation.private import check_private
 from fedshed.preparation.timing import check_times, complete_times
 from fedshed.privacy.private import Privacy
@@ -77,6 +78,8 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     strata: tuple[str, ...] = ()  # rows that differ in these columns have different baseline hazards
     ties: Ties = "efron"
     l1: float | dict[str, float] = 0.0  # the absolute penalty, given as l2 is: it sets coefficients to 0
+    holdout: float | str | None = None  # a fraction of rows, or a column of booleans: evaluated, not fitted
+    holdout_seed: int = 0  # by which a site draws the fraction, with its name
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -92,6 +95,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _possible_lasso,
             check_private,
             check_times,
+            check_holdout,
         ):
             check(self)
 
@@ -221,7 +225,8 @@ def _weights_said_once(study: Study) -> None:
 
 def _no_column_twice(study: Study) -> None:
     predictors = [c for c in study.columns or () if c != study.site]  # a site may have its own intercept
-    named = [*(c for c in (*study.beside, study.site) if c), *predictors, *study.exclude]
+    marks = [study.holdout] if isinstance(study.holdout, str) else []
+    named = [*(c for c in (*study.beside, study.site) if c), *marks, *predictors, *study.exclude]
     twice = sorted(c for c, count in Counter(named).items() if count > 1)
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")

@@ -16,6 +16,7 @@ from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.engine import Progress, settled
+from fedshed.solve.evaluating import BINS, Evaluating, Told
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.life_counts import SiteTables, SurvivalCounts
@@ -35,9 +36,20 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
+EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
 SURVIVAL = Stage(70, SurvivalCounts())
 BESIDE_THE_FIT = {
-    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, SURVIVAL)
+    stage.number: stage
+    for stage in (
+        START,
+        INSPECT,
+        LEAST,
+        SEPARATION,
+        SCATTER,
+        SCORES,
+        EVALUATION,
+        SURVIVAL,
+    )
 }
 
 
@@ -101,6 +113,15 @@ def survival_counts(
     """The life table of each site, on a grid or on the times of all events."""
     flow = SurvivalCounts().flow(problem, times, last, least)
     return play(sites, SURVIVAL, problem, flow, traffic, patience)
+
+
+def evaluate(
+    sites: Sites, problem: Problem, theta: Vector, bins: int = BINS, cut: float = 0.0, alone: bool = True,
+    traffic: Traffic = NO_TRAFFIC, patience: int = 20,
+) -> tuple[Told, Traffic]:  # fmt: skip
+    """What the sites say of a model on rows that it was not fitted to."""
+    flow = Evaluating().flow(problem, theta, bins, cut, alone)
+    return play(sites, EVALUATION, problem, flow, traffic, patience)
 
 
 def decreases_without_bound(
