@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, Error, ProtocolError
@@ -66,6 +66,7 @@ class Fitted(Struct, frozen=True):
     result: Result
     inference: Inference | None  # None if it was not asked for
     spent: Traffic
+    parameter: float | UnsetType = UNSET  # of the family, if it was searched for
 
 
 def conduct(
@@ -110,8 +111,8 @@ def conduct(
         }  # fmt: skip
         if study.searched:
             at = _at_values(plan, problem, tables, chosen)
-            value, fitted = fit_searched(at, study.loss, chosen, goal, **settings)
-            plan = replace(plan, parameter=value)
+            fitted = fit_searched(at, study.loss, chosen, goal, **settings)
+            plan = replace(plan, parameter=fitted.parameter)
         else:
             sites = tables.play(plan, problem, chosen)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
@@ -196,8 +197,8 @@ def fit_problem(
 
 def fit_searched(
     at: At, loss: str, algorithm: Algorithm[Any], goal: Goal, *, intercept: bool, **settings: Any
-) -> tuple[float, Fitted]:
-    """The value of the family's parameter, and the fit with it; a search that is cut off begins again.
+) -> Fitted:
+    """The fit with the best value of the family's parameter; a search that is cut off begins again.
 
     Errors of a random intercept's model are those of the joint Hessian of all parameters.  Those of other
     families take the parameter as known, as R's MASS::glm.nb does: it is orthogonal to theta.
@@ -220,7 +221,8 @@ def fit_searched(
         if found.trouble and settled(fitted.result.converged, fitted.result.reason):
             result = replace(fitted.result, converged=False, reason=found.trouble)
             fitted = replace(fitted, result=result)
-        return found.value, _with_parameter(parameter, found, fitted, problem, sites, goal)
+        fitted = replace(fitted, parameter=found.value)
+        return _with_parameter(parameter, found, fitted, problem, sites, goal)
 
 
 def _with_parameter(
