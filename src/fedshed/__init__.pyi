@@ -66,6 +66,7 @@ from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
+from .fitting.regressor import FederatedRegressor as FederatedRegressor
 from .fitting.survival import survival as survival
 from .inference.evaluation import Evaluation as Evaluation
 from .inference.survival_result import SurvivalCurves as SurvivalCurves

@@ -24,6 +24,7 @@ from fedshed import (
     FederatedLinearRegression,
     FederatedLogisticRegression,
     FederatedPoissonRegressor,
+    FederatedRegressor,
 )
 from made_rows import FAMILIES, response
 
@@ -37,7 +38,7 @@ ESTIMATORS = [
 
 # Constant labels within a fold and separated toy classes do end without an optimum, and say so.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([estimator() for estimator in ESTIMATORS])
+@parametrize_with_checks([estimator() for estimator in [*ESTIMATORS, FederatedRegressor]])
 def test_scikit_learn_contract(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # without it the check of array API inputs is skipped
     check(estimator)

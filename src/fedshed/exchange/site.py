@@ -13,6 +13,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
+from fedshed.objectives.base import Sensitivity
 from fedshed.objectives.life_table import LifeTable
 from fedshed.objectives.scored import Scored
 from fedshed.privacy.points import ForbiddenPointError
@@ -197,6 +198,9 @@ class _HessianCounter:
 
     def null_moments(self) -> Scalars:
         return self._objective.null_moments()
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        return self._objective.sensitivity(theta)
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         return self._objective.cluster_scores(theta, inverse)

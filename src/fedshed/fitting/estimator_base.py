@@ -17,13 +17,17 @@ from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
-from fedshed.exchange.sites import LocalSites
+from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
-from fedshed.fitting.conduct import Fitted, fit_problem
+from fedshed.fitting.conduct import Fitted, fit_problem, fit_searched
 from fedshed.fitting.protected_study import fit_problem_protected
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
+from fedshed.objectives.families import with_value
+from fedshed.objectives.random_intercept import AT_SITE
+from fedshed.preparation.study import Study
+from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
 from fedshed.solve.engine import settled
 from fedshed.solve.optimize import build_problem
@@ -50,6 +54,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         weight_type: WeightType = "auto",
         protected: bool = False,
         l1: float | Vector = 0.0,
+        random_intercept: bool = False,
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -62,6 +67,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.weight_type = weight_type
         self.protected = protected
         self.l1 = l1
+        self.random_intercept = random_intercept
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -115,7 +121,10 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
-        objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept, l1=self.l1)
+        searched = self._searched(loss)
+        loss = loss + AT_SITE * self.random_intercept
+        first = with_value(loss, 0.0) if searched else loss
+        objectives, problem = build_problem(federation, first, self.l2, self.fit_intercept, l1=self.l1)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
         if self.protected and self.algorithm == "auto" and problem.l1 is None:
             chosen, why = choose_summable(problem.n)
@@ -130,7 +139,22 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         }  # fmt: skip
         if self.protected:
             return fit_problem_protected(problem, objectives, chosen, goal, **settings)
-        return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+        if not searched:
+            return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+
+        def at(value: float) -> tuple[Problem, Sites]:
+            own, there = build_problem(federation, with_value(loss, value), self.l2, self.fit_intercept)
+            return there, LocalSites(own)
+
+        return fit_searched(at, loss, chosen, goal, **settings)
+
+    def _searched(self, loss: str) -> bool:
+        """Whether the family has a parameter that is to be found; ConfigError where that is not possible."""
+        study = Study(
+            family=loss, target="y", intercept=bool(self.fit_intercept), protected=bool(self.protected),
+            random_intercept=bool(self.random_intercept),
+        )  # fmt: skip
+        return study.searched
 
     def _about(self) -> tuple[str, ...]:
         """What is modelled, in words."""

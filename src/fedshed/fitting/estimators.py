@@ -24,6 +24,7 @@ from sklearn.utils.validation import column_or_1d
 from fedshed._utils.errors import ConfigError
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.estimator_base import FederatedModel
+from fedshed.fitting.regressor import FederatedRegressor
 from fedshed.inference import Inference, per_class
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import contrasts
@@ -257,6 +258,7 @@ KINDS = (
     FederatedLinearRegression,
     FederatedLogisticRegression,
     FederatedPoissonRegressor,
+    FederatedRegressor,
 )
 
 

@@ -27,6 +27,7 @@ from fedshed.solve.goal import Goal
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
 MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separated data take over 30
 MOST_SELDOM_POINTS = 120  # of one that asks for a Hessian at a third of twice as many points
+SEARCHES = 3  # times as many where a parameter is searched for: a dozen fits from near their optima
 SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
 # what "auto" may choose
 AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen(), Shed())
@@ -75,15 +76,17 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         study = self.study
         terms = "all other columns" if study.columns is None else " + ".join(study.columns) or "1"
         masked = " (masked: only sums over all sites are seen)" * study.protected
-        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
+        random = " with a random intercept per site" * study.random_intercept
+        return f"{study.family}{random}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""
         if self.points is not None:
             return self.points
+        times = SEARCHES if self.study.searched else 1
         if isinstance(algorithm, NewtonSeldom):
-            return MOST_SELDOM_POINTS
-        return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+            return times * MOST_SELDOM_POINTS
+        return times * (MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS)
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> int:
         """The iterations that those points allow, beside what comes before and after them."""

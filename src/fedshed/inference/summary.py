@@ -135,7 +135,7 @@ class Summary(Struct, frozen=True):
             ("Family", family.title), ("Link", family.link),
             ("No. sites", it.site_count), ("No. rows", it.rows),
             *self._weights(), ("Df residuals", _plain(it.df_resid)),
-            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)), *self._lasso(),
+            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)), *self._lasso(), *self._nuisance(),
         ]  # fmt: skip
         right = [
             ("Log-likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)), ("BIC", _plain(it.bic)),
@@ -152,6 +152,10 @@ class Summary(Struct, frozen=True):
         if any(it.l1):
             yield "l1", _ridge(it.l1)
             yield "Not zero", f"{len(it.selected)} of {len(it.names)}"
+
+    def _nuisance(self) -> Iterable[tuple[str, Any]]:
+        if (own := self.inference.nuisance) is not None:
+            yield own.name, f"{own.value:.6g} ({'found' if own.found else 'given'})"
 
     def _weights(self) -> Iterable[tuple[str, Any]]:
         if self.inference.weight_type != "none":
@@ -275,6 +279,8 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
         )
         yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
+    if it.nuisance is not None:
+        yield from it.nuisance.in_words()
     if any(it.l2) and not any(it.l1):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if by_site(robust):

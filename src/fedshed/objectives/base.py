@@ -36,6 +36,18 @@ class Fit(Struct, frozen=True):
     weighing: Literal["", "counts", "fractions"]  # whether rows have weights, and all of them whole numbers
 
 
+class Sensitivity(Struct, frozen=True):
+    """How the mean cost f(theta, v), constants of y included, depends on a family's parameter v at one point.
+
+    Derivatives are by log v, where v > 0; at v = 0, an end of the range, by v itself (or its square, as the
+    family says), and `curvature` is their expected information.
+    """
+
+    slope: float  # df / d log v
+    curvature: float  # d2f / (d log v)2
+    mixed: Vector  # d2f / (d theta d log v)
+
+
 class Point(Protocol):
     """A cost at one point."""
 
@@ -117,6 +129,10 @@ class Objective(Protocol):
 
     def scored(self, theta: Vector) -> Scored:
         """The rows with their scores at theta, for an evaluation."""
+        ...
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, if it has one."""
         ...
 
 
@@ -269,6 +285,10 @@ class LinearModel:
     def scored(self, theta: Vector) -> Scored:
         """The rows with their scores at theta, for an evaluation."""
         return Scored(self, self.margins(theta))
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, if it has one."""
+        raise ValueError(f"{type(self).__name__} has no parameter beside theta")
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

@@ -14,7 +14,8 @@ from msgspec.structs import force_setattr
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
-from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.objectives.families import family_of, known_families, loss_named, parts_of
+from fedshed.objectives.random_intercept import AT_SITE
 from fedshed.preparation.holdout import check_holdout
 from fedshed.preparation.private import check_private
 from fedshed.preparation.timing import check_times, complete_times
@@ -46,7 +47,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     ('ill', 'logistic')
     """
 
-    family: str  # linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, cox, ...
+    family: str  # linear, logistic, poisson, ... (docs/families.md); "tweedie(1.6)" gives its parameter
     target: str = ""  # may be left to the formula
     positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
@@ -80,6 +81,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     l1: float | dict[str, float] = 0.0  # the absolute penalty, given as l2 is: it sets coefficients to 0
     holdout: float | str | None = None  # a fraction of rows, or a column of booleans: evaluated, not fitted
     holdout_seed: int = 0  # by which a site draws the fraction, with its name
+    random_intercept: bool = False  # of each site, normal about 0; its standard deviation is estimated
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -96,13 +98,20 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             check_private,
             check_times,
             check_holdout,
+            _possible_parameter,
         ):
             check(self)
 
     @property
     def loss(self) -> str:
         """The loss of `fedshed.optimize`."""
-        return loss_named(self.family, self.ties)
+        return loss_named(self.family, self.ties) + AT_SITE * self.random_intercept
+
+    @property
+    def searched(self) -> bool:
+        """Whether the family has a parameter that the study leaves to be found."""
+        parameter = family_of(self.loss).parameter
+        return parameter is not None and parameter.searched and parts_of(self.loss)[1] is None
 
     def levels_of(self, column: str) -> tuple[str, ...]:
         """The levels that the study lists for a column, as text."""
@@ -178,8 +187,26 @@ def _known_words(fields: dict[str, Any]) -> None:
     if unknown := sorted(set(map(str, fields)) - set(Study.__struct_fields__)):
         raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
     for name, words in (("family", known_families()), *((name, get_args(of)) for name, of in _CHOICES)):
-        if isinstance(said := fields.get(name, words[0]), str) and said not in words:
-            raise ConfigError(f"{name} cannot be {said!r}{closest(said, words)}")
+        if isinstance(said := fields.get(name, words[0]), str) and _plain(name, said) not in words:
+            raise ConfigError(f"{name} cannot be {said!r}{closest(_plain(name, said), words)}")
+
+
+def _plain(name: str, said: str) -> str:
+    """A word without the parameter that a family may have."""
+    return parts_of(said)[0] if name == "family" else said
+
+
+def _possible_parameter(study: Study) -> None:
+    """Refuse a parameter that a family cannot have, and a search where only foreseeable sums may leave."""
+    parameter = family_of(study.loss).parameter
+    if study.random_intercept and not study.intercept:
+        raise ConfigError("a random intercept varies about the intercept; fit with one (intercept = true)")
+    if study.searched and parameter is not None and (study.protected or study.privacy is not None):
+        other = "leave it out" if study.random_intercept else f"give it, as in '{study.family}(0.8)'"
+        raise ConfigError(
+            f"a protected study cannot search for {parameter.name}, as each site must know what is asked "
+            f"next; {other}"
+        )
 
 
 def _left_side(formula: str) -> str:

@@ -244,6 +244,7 @@ def build_problem(
 ) -> tuple[dict[str, LinearModel], Problem]:  # fmt: skip
     """The local objectives, and the problem the Master sees; l2 is one number, or one for each column."""
     checks.flag(intercept, "intercept")
+    checks.parameter_given(loss)
     local = local_objectives(checks.federation_of(federation), loss, intercept)
     objectives = stacked(local) if device is None else on_device(local, device_named(device))
     width, n = federation.dim + intercept, next(iter(objectives.values())).dim

@@ -22,6 +22,7 @@ from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.life_counts import SiteTables, SurvivalCounts
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.private_fit import PrivateFit
+from fedshed.solve.profile import JointPoint, Profile
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
@@ -38,6 +39,7 @@ SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
 EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
 SURVIVAL = Stage(70, SurvivalCounts())
+PROFILE = Stage(14, Profile())  # of a family whose parameter is searched for
 BESIDE_THE_FIT = {
     stage.number: stage
     for stage in (
@@ -49,6 +51,7 @@ BESIDE_THE_FIT = {
         SCORES,
         EVALUATION,
         SURVIVAL,
+        PROFILE,
     )
 }
 
@@ -122,6 +125,13 @@ def evaluate(
     """What the sites say of a model on rows that it was not fitted to."""
     flow = Evaluating().flow(problem, theta, bins, cut, alone)
     return play(sites, EVALUATION, problem, flow, traffic, patience)
+
+
+def profile(
+    sites: Sites, problem: Problem, theta: Vector, traffic: Traffic = NO_TRAFFIC, patience: int = 20
+) -> tuple[JointPoint, Traffic]:
+    """How the cost at theta depends on theta and on the family's parameter."""
+    return play(sites, PROFILE, problem, Profile().flow(problem, theta), traffic, patience)
 
 
 def decreases_without_bound(
