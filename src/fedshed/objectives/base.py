@@ -270,6 +270,10 @@ class LinearModel:
         """
         raise NotImplementedError
 
+    def moves(self, theta: Vector, step: Vector) -> NDArray[np.float64]:
+        """How much a step from theta changes each slope, relative to it: at most |u| where l'' <= |l'|."""
+        return np.abs(self.linear(step))
+
     def losses(self, z: NDArray[np.float64]) -> Vector:
         """l(z_j, y_j)."""
         raise NotImplementedError

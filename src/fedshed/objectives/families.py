@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
-from fedshed.objectives import binomial, gamma, least_squares, logistic, multinomial, poisson
+from fedshed.objectives import (
+    binomial,
+    gamma,
+    inverse_gaussian,
+    least_squares,
+    links,
+    logistic,
+    multinomial,
+    poisson,
+)
 from fedshed.objectives.family import Family
 
 FAMILIES: dict[str, Family] = {
@@ -12,6 +21,7 @@ FAMILIES: dict[str, Family] = {
     for family in (
         least_squares.FAMILY, logistic.FAMILY, poisson.FAMILY, gamma.FAMILY, multinomial.FAMILY,
         binomial.FAMILY, poisson.QUASI, binomial.QUASI,
+        links.PROBIT, links.CLOGLOG, links.PROBIT_SHARES, links.CLOGLOG_SHARES, inverse_gaussian.FAMILY,
     )
 }  # fmt: skip
 

@@ -62,6 +62,8 @@ class Family(Struct, frozen=True):
     )
     ratio: str = "exp(coef)"  # what the exponential of a coefficient is
     quadratic: bool = False  # the cost is, so that its digits cancel near the optimum
+    convex: bool = True  # the cost is; if not, curvature is the expected information, and an optimum local
+    slope: Callable[[Vector], Vector] | None = None  # of the mean, where the link is none of the usual
 
     @property
     def classified(self) -> bool:
@@ -75,6 +77,8 @@ class Family(Struct, frozen=True):
 
     def mean_slope(self, z: Vector) -> Vector:
         """The derivative of the mean by the linear predictor."""
+        if self.slope is not None:
+            return self.slope(z)
         mean = self.mean(z)
         slopes: dict[str, Vector] = {
             "identity": np.ones_like(z), "log": mean, "logit": mean * (1.0 - mean)
