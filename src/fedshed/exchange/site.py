@@ -202,6 +202,9 @@ class _HessianCounter:
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         return self._objective.scatter(theta, inverse, power, counts)
 
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        return self._objective.leverage_pull(theta, inverse)
+
 
 class _CountedPoint:
     def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:

@@ -13,6 +13,7 @@ from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint
+from fedshed.objectives.scores import leverages
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -131,6 +132,15 @@ class WatchedModel:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         self._squared(theta)
         return self._model.cluster_scores(theta, inverse)
+
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty, if many of them have a leverage."""
+        point, h = self.at(theta), leverages(self._model, theta, inverse)
+        if objection := self._rules.of_squares(point.value, h):
+            self.withheld += 1
+            raise ForbiddenPointError(theta, objection, fits=True)
+        self._weigh(theta, slope_vectors(h))
+        return self._model.leverage_pull(theta, inverse)
 
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""

@@ -17,6 +17,7 @@ from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import choose_firth
 from fedshed.exchange.sites import LocalSites
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.conduct import Fitted, fit_problem
@@ -28,8 +29,10 @@ from fedshed.solve import validation as checks
 from fedshed.solve.engine import settled
 from fedshed.solve.optimize import build_problem
 from fedshed.solve.run import Result
+from fedshed.solve.separation import WITH_FIRTH
 from fedshed.tables import Federation
 
+DEFAULT_L2 = 1e-4
 MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
 
 
@@ -38,7 +41,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        l2: float | Vector = 1e-4,
+        l2: float | Vector = DEFAULT_L2,
         *,
         fit_intercept: bool = True,
         algorithm: str | Algorithm[Any] = "auto",
@@ -49,6 +52,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         inference: bool | Literal["auto"] = "auto",
         weight_type: WeightType = "auto",
         protected: bool = False,
+        firth: bool = False,
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -60,6 +64,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.inference = inference
         self.weight_type = weight_type
         self.protected = protected
+        self.firth = firth
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -113,9 +118,11 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
-        objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
+        objectives, problem = build_problem(federation, loss, self._ridge(loss), self.fit_intercept)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        if self.protected and self.algorithm == "auto":
+        if self.firth:
+            chosen, why = choose_firth()
+        elif self.protected and self.algorithm == "auto":
             chosen, why = choose_summable(problem.n)
         else:
             chosen, why = checks.choose_algorithm(
@@ -129,6 +136,19 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         if self.protected:
             return fit_problem_protected(problem, objectives, chosen, goal, **settings)
         return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+
+    def _ridge(self, loss: str) -> float | Vector:
+        """l2; Firth's penalty takes its place, where there is one."""
+        if not self.firth:
+            return self.l2
+        if loss not in WITH_FIRTH or self.algorithm not in ("auto", "newton"):
+            raise ConfigError(
+                "Firth's penalty is for logistic regression of two classes, with algorithm 'auto' or "
+                "'newton'; leave firth out"
+            )
+        if np.ndim(self.l2) or float(np.asarray(self.l2)) not in (0.0, DEFAULT_L2):
+            raise ConfigError("give firth or l2, not both: each is a penalty")
+        return 0.0
 
     def _about(self) -> tuple[str, ...]:
         """What is modelled, in words."""

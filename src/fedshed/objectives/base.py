@@ -105,6 +105,10 @@ class Objective(Protocol):
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         ...
 
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty, by their leverages."""
+        ...
+
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -231,6 +235,10 @@ class LinearModel:
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows (`scores.cluster_scores`)."""
         return scores.cluster_scores(self, theta, inverse)
+
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty (`scores.leverage_pull`)."""
+        return scores.leverage_pull(self, theta, inverse)
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

@@ -85,6 +85,12 @@ class Family(Struct, frozen=True):
         }  # fmt: skip
         return slopes[self.link]
 
+    def of_two(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probabilities of two classes, a column each, from linear predictors in one column or none."""
+        p = self.mean(z)
+        q = self.mean(-z) if self.link in ("logit", "probit") else 1.0 - p  # a symmetric one keeps its digits
+        return np.column_stack([q, p])
+
     def unsuited(self, y: NDArray[np.float64]) -> NDArray[np.bool_]:
         """The rows whose response the family does not know."""
         below = np.zeros(len(y), dtype=bool)

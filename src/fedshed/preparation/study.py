@@ -69,6 +69,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
+    firth: bool = False  # Firth's penalised likelihood, of a logit link: finite where the data are separated
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -81,6 +82,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _possible_numbers,
             _possible_lists,
             check_private,
+            _possible_firth,
         ):
             check(self)
 
@@ -223,6 +225,21 @@ def _possible_lists(study: Study) -> None:
         raise ConfigError("classes: list two or more, each once, all of them text or all of them numbers")
     if family_of(study.loss).classes == "two" and len(study.classes) > 2:
         raise ConfigError(f"the {study.family} family has two classes, not {len(study.classes)}")
+
+
+def _possible_firth(study: Study) -> None:
+    """Firth's penalty is for two classes or shares with a logit link, and takes the place of a ridge."""
+    if not study.firth:
+        return
+    if study.loss not in ("logistic", "binomial"):
+        raise ConfigError(
+            f"Firth's penalty is for the logistic and binomial families, not for {study.family}; "
+            "leave firth out"
+        )
+    if any(study.l2.values()) if isinstance(study.l2, dict) else study.l2:
+        raise ConfigError("give firth or l2, not both: each is a penalty")
+    if study.privacy is not None:
+        raise ConfigError("a private study has no Firth penalty: leverages would need noise; leave firth out")
 
 
 def _possible_numbers(study: Study) -> None:

@@ -34,6 +34,7 @@ RISEN = 0.1  # of what a quadratic says: less is no optimum
 MORE_ROWS, MOST_ROUNDS = 500, 100  # of a site in each linear program, and how many of these
 
 Models = Sequence[LinearModel]
+WITH_FIRTH = ("logistic", "binomial")  # losses for which there is Firth's penalty
 
 
 class SeparationTest(Conversation, frozen=True, tag=True):
@@ -79,10 +80,13 @@ def flat_part(step: Vector, H: Matrix, H_0: Matrix) -> tuple[Vector, bool]:
     return np.asarray(flat @ (flat.T @ (H_0 @ step))), False
 
 
-def separated(names: tuple[str, ...]) -> str:
+def separated(names: tuple[str, ...], loss: str = "") -> str:
     """Why there is no optimum, and what to do."""
     shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-    remedy = "no row has an event: add rows that do" if names == ("intercept",) else "set l2 > 0 or drop them"
+    remedy = "no row has an event: add rows that do"
+    if names != ("intercept",):
+        firth = "use Firth's penalty (firth = true, --firth), " if loss in WITH_FIRTH else ""
+        remedy = f"{firth}set l2 > 0 or drop them"
     return (
         f"separated: the cost decreases without bound along {shown}, so there is no finite optimum; {remedy}"
     )
