@@ -114,7 +114,7 @@ class Info(Struct, frozen=True):
 def cost(problem: Problem, state: State[Any]) -> float:
     """f(theta^t), from exact costs where the agent answered and from its model where not."""
     total = sum(problem.p[i] * state.known[i].cost(state.theta) for i in problem.agents)
-    return total + problem.penalty(state.theta)
+    return total + problem.penalty(state.theta) + getattr(state, "bonus", 0.0)
 
 
 def gradient(problem: Problem, state: State[Any]) -> Vector:
@@ -122,7 +122,8 @@ def gradient(problem: Problem, state: State[Any]) -> Vector:
     g: Vector = problem.l2 * state.theta
     for i in problem.agents:
         g = g + problem.p[i] * state.known[i].gradient(state.theta)
-    return g
+    pull: Vector | None = getattr(state, "pull", None)  # of a penalty that is no sum over agents
+    return g if pull is None else g + pull
 
 
 class Algorithm(Conversation, Generic[S], frozen=True, tag=True):

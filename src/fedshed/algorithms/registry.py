@@ -13,6 +13,7 @@ from fedshed._utils.names import closest
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
+from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchange
 from fedshed.algorithms.newton import Newton
@@ -163,7 +164,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("fedprox", FedProx(), "fedavg with a proximal term in the local cost", "FedProx"),
 )
 ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
-BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]  # what a file may hold
+BUILT_IN: Any = Union[tuple({*(type(entry.algorithm) for entry in ENTRIES), Firth})]  # what a file may hold
 
 
 def build(

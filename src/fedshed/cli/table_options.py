@@ -72,6 +72,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
     standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
     missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse"
+    firth: Annotated[
+        bool, typer.Option("--firth", help="Firth's penalty: finite where classes are separated.")
+    ] = False
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
     def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:
@@ -90,6 +93,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
             "exposure": self.exposure, "l2": l2, "l1": l1,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
+            "firth": self.firth,
         }  # fmt: skip
         return study_of(said)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
@@ -96,13 +97,15 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
-    if protected and file.algorithm == "auto":
+    if file.study.firth:
+        algorithm, why = choose_firth()
+    elif protected and file.algorithm == "auto":
         algorithm, why = choose_summable(problem.n)
     else:
         algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     known = tables.table_hash(site, path.resolve().parent, freeze(frame))
     facts = design_facts(plan, *plan.build(frame))
-    if file.algorithm == "auto" and not protected:
+    if file.algorithm == "auto" and not protected and not file.study.firth:
         record = ledger_of(path, site).tables.get(known, TableRecord())
         cells = ready.rows * columns_used(record, facts.columns, facts.parameters)
         left = site.disclosure.max_curvature * cells - record.curvature

@@ -217,6 +217,9 @@ class _HessianCounter:
     def scored(self, theta: Vector) -> Scored:
         return self._objective.scored(theta)
 
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        return self._objective.leverage_pull(theta, inverse)
+
 
 class _CountedPoint:
     def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:

@@ -15,6 +15,7 @@ from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint, Sensitivity
 from fedshed.objectives.life_table import LifeTable, small_count
 from fedshed.objectives.scored import Scored
+from fedshed.objectives.scores import leverages
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -162,6 +163,15 @@ class WatchedModel:
         """The rows with their scores at theta, where a gradient might leave too."""
         self.at(theta)
         return self._model.scored(theta)
+
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty, if many of them have a leverage."""
+        point, h = self.at(theta), leverages(self._model, theta, inverse)
+        if objection := self._rules.of_squares(point.value, h):
+            self.withheld += 1
+            raise ForbiddenPointError(theta, objection, fits=True)
+        self._weigh(theta, slope_vectors(h))
+        return self._model.leverage_pull(theta, inverse)
 
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""

@@ -18,6 +18,7 @@ from fedshed._utils.errors import ConfigError, Error, ProtocolError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import Firth, choose_firth
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import (
     build,
@@ -104,13 +105,15 @@ def conduct(
         if study.privacy is not None:
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
-        if study.protected and algorithm == "auto" and problem.l1 is None:
+        if study.firth:
+            chosen, why = choose_firth()
+        elif study.protected and algorithm == "auto" and problem.l1 is None:
             chosen, why = choose_summable(problem.n)
         else:
             chosen, why = checks.choose_algorithm(
                 algorithm, links, None, seed, problem, stateless, tables.one_process
             )
-        if algorithm == "auto" and problem.l1 is None:
+        if algorithm == "auto" and problem.l1 is None and not study.firth:
             cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
             chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
@@ -162,6 +165,11 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
         raise ConfigError(f"rows of a Cox model have no leverage, which {errors} needs; use HC0 or HC1")
     if errors is not None and study.random_intercept:
         raise ConfigError("rows that share a random intercept are not independent; leave errors out")
+    if errors is not None and study.firth:
+        raise ConfigError(
+            f"Firth's estimates have errors from the information, not by rows or clusters ({errors}); leave "
+            "errors out"
+        )
     if errors is not None and family_of(study.loss).classes == "many":
         raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
 
@@ -172,6 +180,11 @@ def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
         raise ConfigError("a private study has a fit of its own; leave algorithm out")
     if algorithm == "auto":
         return
+    if study.firth and algorithm != "newton":
+        raise ConfigError(
+            f"Firth's penalty has an algorithm for it ('auto' or 'newton'), and {algorithm!r} is another; "
+            "leave algorithm out"
+        )
     chosen = build(algorithm) if isinstance(algorithm, str) else algorithm
     check_for_studies(chosen)
     if study.protected:
@@ -191,14 +204,17 @@ def fit_problem(
         result = _run(problem, algorithm, sites, goal, intercept, progress, saver, watch)
         result = replace(result, algorithm=why)
         silent = any(contact.silent >= goal.patience for contact in result.sites.values())
-        if silent and not _separating(problem, result, sites):
+        firth = isinstance(algorithm, Firth)
+        if (silent and firth) or (silent and not _separating(problem, result, sites)):
             conclude(result, watch)
             raise SilenceError(result.reason)  # a checkpoint stays: the study can be started again
         try:
             evidence = gather(sites, problem, result.theta, goal.patience) if inference else None
             _same_answers(result, evidence)
             found = infer_from(problem, result.theta, evidence, weight_type) if evidence else None
-            if evidence and found and settled(result.converged, result.reason):
+            if found and firth:
+                found = replace(found, firth=True, certificate=result.certificate)
+            if evidence and found and settled(result.converged, result.reason) and not firth:
                 result, evidence, found = _polished(
                     problem, result, evidence, found, sites, goal, weight_type
                 )
@@ -206,13 +222,17 @@ def fit_problem(
                 if problem.l1 is None:
                     evidence = compared(sites, problem, result.theta, evidence, count, goal.patience)
                     found = infer_from(problem, result.theta, evidence, weight_type)
-                found = replace(found, protected=count)
+                kept = {"firth": True, "certificate": result.certificate} if firth else {}
+                found = replace(found, protected=count, **kept)
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
                     sites, problem, result.theta, evidence, found, errors, goal.patience
                 )
                 evidence = replace(evidence, traffic=traffic)
-            result, spent = _checked(problem, result, evidence, found, sites, goal)
+            if firth:
+                result, spent = _penalised(result, evidence, found)
+            else:
+                result, spent = _checked(problem, result, evidence, found, sites, goal)
         except Error as error:
             conclude(replace(result, converged=False, reason=str(error)), watch)
             raise
@@ -386,12 +406,21 @@ def _checked(
     if evidence and not ended and not names:
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:
-        why = separated(names)
+        why = separated(names, problem.loss)
     elif why is None and inference and result.converged:
         why = inference.shortfall
     elif why is None and evidence and inference and not (ended and inference.near):
         far = off_centre(newton_step(problem, result.theta, evidence.sites)[0], problem.columns)
         why = f"{result.reason}; {far}" if far else None
+    return (replace(result, converged=False, reason=why) if why else result), spent
+
+
+def _penalised(
+    result: Result, evidence: Evidence | None, inference: Inference | None
+) -> tuple[Result, Traffic]:
+    """Firth's estimates are finite, so a run that has ended need only be near enough."""
+    spent = evidence.traffic if evidence else Traffic()
+    why = inference.shortfall if inference and result.converged else None
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 

@@ -17,6 +17,7 @@ from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import choose_firth
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.conduct import Fitted, fit_problem, fit_searched
@@ -32,8 +33,10 @@ from fedshed.solve import validation as checks
 from fedshed.solve.engine import settled
 from fedshed.solve.optimize import build_problem
 from fedshed.solve.run import Result
+from fedshed.solve.separation import WITH_FIRTH
 from fedshed.tables import Federation
 
+DEFAULT_L2 = 1e-4
 MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
 
 
@@ -42,7 +45,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        l2: float | Vector = 1e-4,
+        l2: float | Vector = DEFAULT_L2,
         *,
         fit_intercept: bool = True,
         algorithm: str | Algorithm[Any] = "auto",
@@ -55,6 +58,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         protected: bool = False,
         l1: float | Vector = 0.0,
         random_intercept: bool = False,
+        firth: bool = False,
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -68,6 +72,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.protected = protected
         self.l1 = l1
         self.random_intercept = random_intercept
+        self.firth = firth
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -124,9 +129,13 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         searched = self._searched(loss)
         loss = loss + AT_SITE * self.random_intercept
         first = with_value(loss, 0.0) if searched else loss
-        objectives, problem = build_problem(federation, first, self.l2, self.fit_intercept, l1=self.l1)
+        objectives, problem = build_problem(
+            federation, first, self._ridge(loss), self.fit_intercept, l1=self.l1
+        )
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        if self.protected and self.algorithm == "auto" and problem.l1 is None:
+        if self.firth:
+            chosen, why = choose_firth()
+        elif self.protected and self.algorithm == "auto" and problem.l1 is None:
             chosen, why = choose_summable(problem.n)
         else:
             chosen, why = checks.choose_algorithm(
@@ -155,6 +164,19 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
             random_intercept=bool(self.random_intercept),
         )  # fmt: skip
         return study.searched
+
+    def _ridge(self, loss: str) -> float | Vector:
+        """l2; Firth's penalty takes its place, where there is one."""
+        if not self.firth:
+            return self.l2
+        if loss not in WITH_FIRTH or self.algorithm not in ("auto", "newton"):
+            raise ConfigError(
+                "Firth's penalty is for logistic regression of two classes, with algorithm 'auto' or "
+                "'newton'; leave firth out"
+            )
+        if np.ndim(self.l2) or float(np.asarray(self.l2)) not in (0.0, DEFAULT_L2):
+            raise ConfigError("give firth or l2, not both: each is a penalty")
+        return 0.0
 
     def _about(self) -> tuple[str, ...]:
         """What is modelled, in words."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
@@ -27,7 +27,7 @@ from fedshed.fitting.estimator_base import FederatedModel
 from fedshed.fitting.regressor import FederatedRegressor
 from fedshed.inference import Inference, per_class
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.objectives import contrasts
+from fedshed.objectives import contrasts, family_of
 
 
 class _FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
@@ -174,6 +174,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     l1 : float or array
         The absolute penalty on the mean loss, l1 |coef| (lasso; with l2 the elastic net, docs/selection.md);
         the intercept is not penalised, and there are no standard errors.
+    firth : bool
+        Firth's penalised likelihood for two classes in place of the ridge (docs/firth.md): the estimates are
+        finite where the classes are separated. The default l2 then counts as 0; another is refused.
 
     Attributes
     ----------
@@ -195,6 +198,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     >>> model.classes_.tolist(), model.predict_proba(X).shape
     (['ill', 'well'], (60, 2))
     """
+
+    _link = "logistic"  # the loss of two classes
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         check_classification_targets(y)
@@ -234,7 +239,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     def predict_proba(self, X: Any, offset: Any = None) -> Matrix:
         """The probability of each class."""
         z = self.decision_function(X, offset)
-        p: Matrix = np.column_stack([expit(-z), expit(z)]) if z.ndim == 1 else softmax(z, axis=1)
+        if z.ndim == 1:
+            return family_of(self._link).of_two(z)
+        p: Matrix = softmax(z, axis=1)
         return p
 
     def predict_log_proba(self, X: Any, offset: Any = None) -> Matrix:

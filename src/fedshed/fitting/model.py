@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words, write_atomically
@@ -215,7 +215,9 @@ class Model:
         if self.plan.classes is None:
             raise ConfigError(f"the {self.plan.study.family} family has no classes; use predict")
         z = self._linear(frame)
-        p: Matrix = np.column_stack([expit(-z), expit(z)]) if z.shape[1] == 1 else softmax(z, axis=1)
+        if z.shape[1] == 1:
+            return family_of(self.plan.study.loss).of_two(z)
+        p: Matrix = softmax(z, axis=1)
         return p
 
     def save(self, path: str | Path) -> Path:

@@ -70,6 +70,11 @@ def _comparable(small: Model, large: Model) -> None:
         extra = sorted(set(a.names) - set(b.names))
         why = f"{extra[0]!r} is in the smaller model only" if extra else "they have the same coefficients"
         raise ConfigError(f"the models are not nested: {why}")
+    if a.firth or b.firth:
+        raise ConfigError(
+            "two Firth fits have different penalties, so their likelihoods do not compare; use Wald tests "
+            "(summary, anova)"
+        )
     if any((*a.l2, *b.l2, *a.l1, *b.l1)):
         raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0 and l1 = 0")
     if not small.converged or not large.converged:

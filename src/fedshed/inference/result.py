@@ -105,6 +105,7 @@ class Inference(Struct, frozen=True):
     promise: Promise | None = None  # differential privacy, if the study has it
     l1: Numbers = ()  # the absolute penalty of each coefficient, if there is one
     nuisance: Nuisance | None = None  # the parameter of the family beside the coefficients, if it has one
+    firth: bool = False  # the estimates are of Firth's penalised likelihood
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -205,6 +206,13 @@ class Inference(Struct, frozen=True):
             z = coef / error
         tail, quantile = student(self.freedom(robust, distribution), (1 - level) / 2, z)
         return np.column_stack([coef, error, z, 2 * tail, coef - quantile * error, coef + quantile * error])
+
+    @property
+    def penalised_log_likelihood(self) -> float | None:
+        """log L + log det I / 2 at Firth's estimates, I being the inverse of their covariance; else None."""
+        if not self.firth or self.log_likelihood is None or self.model_covariance is None:
+            return None
+        return float(self.log_likelihood - np.linalg.slogdet(self.covariance())[1] / 2)
 
     @property
     def aic(self) -> float | None:

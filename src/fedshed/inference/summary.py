@@ -281,6 +281,12 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
     if it.nuisance is not None:
         yield from it.nuisance.in_words()
+    if it.firth and it.penalised_log_likelihood is not None:
+        yield (
+            "Firth's penalised likelihood, whose logarithm is "
+            f"{it.penalised_log_likelihood:.8g} here: log-likelihood, deviance and AIC are without the "
+            "penalty. Errors are from the information at the estimates."
+        )
     if any(it.l2) and not any(it.l1):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if by_site(robust):

@@ -135,6 +135,10 @@ class Objective(Protocol):
         """How the cost depends on the parameter of the family, if it has one."""
         ...
 
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty, by their leverages."""
+        ...
+
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -290,6 +294,10 @@ class LinearModel:
         """How the cost depends on the parameter of the family, if it has one."""
         raise ValueError(f"{type(self).__name__} has no parameter beside theta")
 
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty (`scores.leverage_pull`)."""
+        return scores.leverage_pull(self, theta, inverse)
+
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
         raise NotImplementedError
@@ -336,6 +344,10 @@ class LinearModel:
     def probabilities(self, z: NDArray[np.float64]) -> Matrix:
         """The probability of each of several classes, in an evaluation."""
         raise ValueError("this family of classes says no probabilities, by which it could be evaluated")
+
+    def moves(self, theta: Vector, step: Vector) -> NDArray[np.float64]:
+        """How much a step from theta changes each slope, relative to it: at most |u| where l'' <= |l'|."""
+        return np.abs(self.linear(step))
 
     def losses(self, z: NDArray[np.float64]) -> Vector:
         """l(z_j, y_j)."""

@@ -13,7 +13,9 @@ from fedshed.objectives import (
     binomial,
     cox,
     gamma,
+    inverse_gaussian,
     least_squares,
+    links,
     logistic,
     multinomial,
     negative_binomial,
@@ -31,6 +33,7 @@ FAMILIES: dict[str, Family] = {
         least_squares.FAMILY, logistic.FAMILY, poisson.FAMILY, gamma.FAMILY, multinomial.FAMILY,
         binomial.FAMILY, poisson.QUASI, binomial.QUASI, cox.FAMILY, cox.BRESLOW,
         negative_binomial.FAMILY, tweedie.FAMILY,
+        links.PROBIT, links.CLOGLOG, links.PROBIT_SHARES, links.CLOGLOG_SHARES, inverse_gaussian.FAMILY,
     )
 }  # fmt: skip
 

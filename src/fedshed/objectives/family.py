@@ -81,6 +81,8 @@ class Family(Struct, frozen=True):
     survival: bool = False  # the response is a time to an event (`fedshed.tables.survival`)
     intercept: bool = True  # whether the model can have one
     parameter: Parameter | None = None  # a number beside theta, such as the power of a variance
+    convex: bool = True  # the cost is; if not, curvature is the expected information, and an optimum local
+    slope: Callable[[Vector], Vector] | None = None  # of the mean, where the link is none of the usual
 
     @property
     def classified(self) -> bool:
@@ -94,11 +96,19 @@ class Family(Struct, frozen=True):
 
     def mean_slope(self, z: Vector) -> Vector:
         """The derivative of the mean by the linear predictor."""
+        if self.slope is not None:
+            return self.slope(z)
         mean = self.mean(z)
         slopes: dict[str, Vector] = {
             "identity": np.ones_like(z), "log": mean, "logit": mean * (1.0 - mean)
         }  # fmt: skip
         return slopes[self.link]
+
+    def of_two(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probabilities of two classes, a column each, from linear predictors in one column or none."""
+        p = self.mean(z)
+        q = self.mean(-z) if self.link in ("logit", "probit") else 1.0 - p  # a symmetric one keeps its digits
+        return np.column_stack([q, p])
 
     def unsuited(self, y: NDArray[np.float64]) -> NDArray[np.bool_]:
         """The rows whose response the family does not know."""

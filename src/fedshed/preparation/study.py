@@ -82,6 +82,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     holdout: float | str | None = None  # a fraction of rows, or a column of booleans: evaluated, not fitted
     holdout_seed: int = 0  # by which a site draws the fraction, with its name
     random_intercept: bool = False  # of each site, normal about 0; its standard deviation is estimated
+    firth: bool = False  # Firth's penalised likelihood, of a logit link: finite where the data are separated
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -99,6 +100,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             check_times,
             check_holdout,
             _possible_parameter,
+            _possible_firth,
         ):
             check(self)
 
@@ -299,6 +301,21 @@ def _possible_lasso(study: Study) -> None:
         )
     if study.selects and study.privacy is not None:
         raise ConfigError("a private study has a fit of its own, without an absolute penalty; use l2, not l1")
+
+
+def _possible_firth(study: Study) -> None:
+    """Firth's penalty is for two classes or shares with a logit link, and takes the place of a ridge."""
+    if not study.firth:
+        return
+    if study.loss not in ("logistic", "binomial"):
+        raise ConfigError(
+            f"Firth's penalty is for the logistic and binomial families, not for {study.family}; "
+            "leave firth out"
+        )
+    if any(study.l2.values()) if isinstance(study.l2, dict) else study.l2:
+        raise ConfigError("give firth or l2, not both: each is a penalty")
+    if study.privacy is not None:
+        raise ConfigError("a private study has no Firth penalty: leverages would need noise; leave firth out")
 
 
 def _possible_numbers(study: Study) -> None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from fedshed.algorithms.base import Algorithm, State
 from fedshed.linalg.arrays import Vector
+from fedshed.objectives import family_of
 from fedshed.protocol.conversation import Problem
 
 
@@ -36,6 +37,7 @@ def certify(
 
 def certificate(problem: Problem, g: Vector, H: Any, bounds: bool = True) -> Certificate:
     """The certificate of a gradient of the whole cost, and of its exact Hessian if there is one."""
+    bounds = bounds and family_of(problem.loss).convex
     norm, weakest = float(np.linalg.norm(g)), float(problem.l2.min())
     return Certificate(
         grad_norm=norm,

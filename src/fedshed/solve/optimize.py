@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import Connect, LocalSites
@@ -266,6 +267,7 @@ def _solve(
         problem = replace(problem, stateless=transport.stateless)
         result = run(algorithm, problem, transport, progress, goal, saver, watch)
     result = replace(result, trace=Trace(tuple(result.trace), sites.kernels()))
-    if not problem.penalised.all() and (names := separating(objectives, problem, result.theta)):
-        result = replace(result, converged=False, reason=separated(names))
+    firth = isinstance(algorithm, Firth)  # finite where the data are separated
+    if not firth and not problem.penalised.all() and (names := separating(objectives, problem, result.theta)):
+        result = replace(result, converged=False, reason=separated(names, problem.loss))
     return conclude(result, watch)
