@@ -59,10 +59,12 @@ from .fitting.estimators import (
     FederatedPoissonRegressor as FederatedPoissonRegressor,
 )
 from .fitting.fit import fit as fit
+from .fitting.meta_analysis import meta_analysis as meta_analysis
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
+from .inference.meta import MetaAnalysis as MetaAnalysis
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy
 from .protocol.precision import Bits as Bits

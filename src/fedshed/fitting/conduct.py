@@ -22,6 +22,7 @@ from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import build, check_for_studies, check_summable, with_one_exchange
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
+from fedshed.fitting.estimates import own_estimates
 from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.private import conduct_private
 from fedshed.fitting.sites import TableSites
@@ -108,7 +109,10 @@ def conduct(
             weight_type=weight_type_of(study), errors=errors, count=tables.sites, progress=progress,
             saver=saver, watch=watch,
         )  # fmt: skip
-    return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
+        estimates, asked = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
+    model = assemble_model(plan, fitted, counts, agreed, tables.told(), asked)
+    model.estimates = estimates
+    return Conducted(model, fitted.result)
 
 
 def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:

@@ -22,6 +22,7 @@ from fedshed._utils.version import __version__
 from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
 from fedshed.inference.combinations import Estimate, contrast
+from fedshed.inference.meta import MetaAnalysis, SiteResult
 from fedshed.inference.result import Distribution, Robust, student
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
@@ -62,6 +63,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     inference: Inference
     run: Run
     rows: dict[str, RowCount] = {}
+    estimates: dict[str, SiteResult] = {}
 
     def __post_init__(self) -> None:
         classes = 0 if self.plan.classes is None else len(self.plan.classes)
@@ -101,6 +103,7 @@ class Model:
     ) -> None:  # fmt: skip
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace
         self.rows = rows or {}  # of each site: used, dropped, and by which column
+        self.estimates: dict[str, SiteResult] = {}  # each site's own, where the study asks for them
 
     def __repr__(self) -> str:
         study, ended = self.plan.study, "converged" if self.converged else f"NOT converged: {self.run.reason}"
@@ -148,6 +151,15 @@ class Model:
     def anova(self, *, robust: Robust = False) -> Tests:
         """The Wald test of each term; `fedshed.drop_one` has likelihood-ratio tests, a fit for each term."""
         return wald(self.plan, self.inference, robust)
+
+    def meta(self) -> MetaAnalysis:
+        """The sites' own estimates combined, where the study asked for them (`site_estimates = true`)."""
+        if not self.estimates:
+            raise ConfigError(
+                "the sites were not asked for their own estimates; add site_estimates = true to the study, "
+                "or use fedshed.meta_analysis"
+            )
+        return MetaAnalysis(self.plan.study.target, self.inference, self.estimates)
 
     def to_csv(self, level: float = 0.95, robust: Robust = False) -> str:
         """The coefficients as CSV, an empty field for what was not computed."""
@@ -217,7 +229,7 @@ class Model:
 
     def save(self, path: str | Path) -> Path:
         """Write the model as JSON."""
-        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run, self.rows)
+        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run, self.rows, self.estimates)
         return write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
     @classmethod
@@ -234,7 +246,9 @@ class Model:
             raise ConfigError(in_words(error)) from error
         except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
-        return cls(file.plan, file.inference, file.run, rows=file.rows)
+        model = cls(file.plan, file.inference, file.run, rows=file.rows)
+        model.estimates = file.estimates
+        return model
 
     def _linear(self, frame: Any) -> Matrix:
         """x'coef (+ offset), one column, or one for each of several classes."""

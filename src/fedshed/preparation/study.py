@@ -69,6 +69,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
+    site_estimates: bool = False  # each site's own estimate and covariance leave it too, for a meta-analysis
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -81,6 +82,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _possible_numbers,
             _possible_lists,
             check_private,
+            _possible_estimates,
         ):
             check(self)
 
@@ -223,6 +225,24 @@ def _possible_lists(study: Study) -> None:
         raise ConfigError("classes: list two or more, each once, all of them text or all of them numbers")
     if family_of(study.loss).classes == "two" and len(study.classes) > 2:
         raise ConfigError(f"the {study.family} family has two classes, not {len(study.classes)}")
+
+
+def _possible_estimates(study: Study) -> None:
+    """Refuse estimates of single sites where nobody may see them, or where they are not of one predictor."""
+    if not study.site_estimates:
+        return
+    if study.protected:
+        raise ConfigError(
+            "a protected study hides what a single site estimates, which a meta-analysis combines; leave out "
+            "site_estimates, or protected"
+        )
+    if family_of(study.loss).classes == "many":
+        raise ConfigError(
+            f"a meta-analysis is of one linear predictor, and the {study.family} family has several"
+        )
+    penalised = study.l2.values() if isinstance(study.l2, dict) else [study.l2]
+    if any(penalised):
+        raise ConfigError("a meta-analysis combines unbiased estimates: leave out l2")
 
 
 def _possible_numbers(study: Study) -> None:

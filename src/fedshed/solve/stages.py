@@ -23,6 +23,7 @@ from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
+from fedshed.solve.site_estimates import AskEstimate, NoEstimate, SiteEstimate, SiteEstimates
 from fedshed.solve.site_scores import AskScores, Scores, SiteScores
 
 NO_TRAFFIC = Traffic()
@@ -34,7 +35,10 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES)}
+ESTIMATES = Stage(60, SiteEstimates())  # of a study that declares them
+BESIDE_THE_FIT = {
+    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, ESTIMATES)
+}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -88,6 +92,13 @@ def site_scores(
 ) -> tuple[Scores, Traffic]:
     """What the sites' scores add up to in the statistics that compare sites."""
     return play(sites, SCORES, problem, SiteScores().flow(problem, asked), traffic, patience)
+
+
+def site_estimates(
+    sites: Sites, problem: Problem, asked: AskEstimate, patience: int = 20
+) -> tuple[dict[AgentId, SiteEstimate | NoEstimate], Traffic]:
+    """Each site's own estimate with its covariance, or why it has none."""
+    return play(sites, ESTIMATES, problem, SiteEstimates().flow(problem, asked), Traffic(), patience)
 
 
 def decreases_without_bound(
