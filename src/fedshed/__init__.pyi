@@ -59,11 +59,13 @@ from .fitting.estimators import (
     FederatedPoissonRegressor as FederatedPoissonRegressor,
 )
 from .fitting.fit import fit as fit
+from .fitting.influence import influence as influence
 from .fitting.meta_analysis import meta_analysis as meta_analysis
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
+from .inference.influence import Influence as Influence
 from .inference.meta import MetaAnalysis as MetaAnalysis
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy

@@ -28,6 +28,7 @@ from fedshed.fitting.private import conduct_private
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
+from fedshed.inference.influence import one_step
 from fedshed.inference.result import RowRobust, WeightType
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
@@ -180,6 +181,8 @@ def fit_problem(
                     sites, problem, result.theta, evidence, found, errors, goal.patience
                 )
                 evidence = replace(evidence, traffic=traffic)
+            if evidence and found:
+                found = replace(found, influence=one_step(problem, result.theta, evidence.sites))
             result, spent = _checked(problem, result, evidence, found, sites, goal)
         except Error as error:
             conclude(replace(result, converged=False, reason=str(error)), watch)

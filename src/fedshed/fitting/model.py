@@ -22,6 +22,7 @@ from fedshed._utils.version import __version__
 from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
 from fedshed.inference.combinations import Estimate, contrast
+from fedshed.inference.influence import Influence, influence_of
 from fedshed.inference.meta import MetaAnalysis, SiteResult
 from fedshed.inference.result import Distribution, Robust, student
 from fedshed.linalg.arrays import Matrix, Vector
@@ -128,12 +129,13 @@ class Model:
 
     def summary(
         self, *, robust: Robust = False, level: float = 0.95, exp: bool = False,
-        distribution: Distribution = "auto",
+        distribution: Distribution = "auto", influence: bool = False,
     ) -> Summary:  # fmt: skip
         """Coefficients with errors, measures of fit and the sites.
 
         robust: errors clustered by site; exp: exponentials of the coefficients, such as odds ratios;
-        distribution: "normal" in place of Student's t, where the dispersion is estimated.
+        distribution: "normal" in place of Student's t, where the dispersion is estimated; influence:
+        a note on the site that moves the estimate most.
         """
         ended = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
         return Summary(
@@ -141,7 +143,7 @@ class Model:
             level=level, exp=exp, distribution=distribution, converged=self.converged,
             exchanges=self.run.exchanges, uplink_bytes=self.run.uplink_bytes,
             downlink_bytes=self.run.downlink_bytes, notes=(*ended, *self.plan.notes), about=self.plan.about(),
-            counts=self.rows,
+            counts=self.rows, influence=influence,
         )  # fmt: skip
 
     def contrast(self, combination: str, *, level: float = 0.95, robust: Robust = False) -> Estimate:
@@ -151,6 +153,24 @@ class Model:
     def anova(self, *, robust: Robust = False) -> Tests:
         """The Wald test of each term; `fedshed.drop_one` has likelihood-ratio tests, a fit for each term."""
         return wald(self.plan, self.inference, robust)
+
+    def influence(self) -> Influence:
+        """What each site adds to the estimate, in one Newton step from what the sites said at the estimate.
+
+        `fedshed.influence` fits the model again without each site.
+        """
+        it = self.inference
+        if it.protected is not None:
+            raise ConfigError(
+                "only sums over all sites are known of a protected study, so no site's influence"
+            )
+        found = influence_of(it)
+        if found is None:
+            raise ConfigError(
+                "the influence of sites was not computed: there is one site only, they are too many, or "
+                "there are no standard errors; fedshed.influence fits the model again without each"
+            )
+        return found
 
     def meta(self) -> MetaAnalysis:
         """The sites' own estimates combined, where the study asked for them (`site_estimates = true`)."""

@@ -101,6 +101,7 @@ class Inference(Struct, frozen=True):
     intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
     protected: int | None = None  # how many sites, of which only sums are known
     promise: Promise | None = None  # differential privacy, if the study has it
+    influence: dict[str, Numbers] = {}  # what each site adds to the estimate, in one Newton step
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -279,6 +280,9 @@ class Inference(Struct, frozen=True):
             row_covariance=_moved(A, self.row_covariance),
             clusters=None if self.clusters is None else _fewest(A, self.clusters),
             row_groups=None if self.row_groups is None else _fewest(A, self.row_groups),
+            influence={
+                i: numbers(A @ np.array(moved)) if moved else () for i, moved in self.influence.items()
+            },
         )
 
     def _robust(self, robust: Robust) -> Numbers | None:
