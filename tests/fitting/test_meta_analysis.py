@@ -16,12 +16,19 @@ from typer.testing import CliRunner
 import fedshed
 from embedded import claims, hospitals, marriages
 from fedshed import ConfigError, Model, ProcessSites, Study
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import DisclosureError, ProtocolError
+from fedshed.exchange.guarded import Guarded
+from fedshed.exchange.site import Site
 from fedshed.fitting.host import _part
 from fedshed.fitting.stages import Play
 from fedshed.linalg.arrays import unpack
+from fedshed.objectives.logistic import Logistic
 from fedshed.preparation.plan import DesignPlan
-from fedshed.protocol.codec import raw
+from fedshed.privacy.audit import Audit, entries
+from fedshed.privacy.gate import Gate
+from fedshed.privacy.policy import Policy
+from fedshed.protocol.codec import codec_of, raw
+from fedshed.solve.site_estimates import AskEstimate, SiteEstimate, SiteEstimates
 from fedshed.solve.stages import ESTIMATES, NULL
 
 with warnings.catch_warnings():
@@ -189,3 +196,38 @@ def test_the_command_writes_table_and_figure(tmp_path):
     assert "Meta-analysis of malignant" in done.output
     assert len(pd.read_csv(tmp_path / "m" / "meta.csv")) == 3 * (3 + 3)
     assert (tmp_path / "m" / "forest.svg").exists()
+
+
+def test_a_guarded_site_sends_its_estimate_once_it_is_on_record(tmp_path):
+    """What leaves is counted against its budget of curvature, and no point on the way is told."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(300, 2)), np.ones(300)])
+    model = Logistic(X, np.where(rng.random(300) < 0.5, 1.0, -1.0))
+    conversation = SiteEstimates()
+    site = Site("a", model, conversation)
+    gate = Gate(Policy(), Audit(tmp_path / "audit"), "study")
+    codec = codec_of(conversation, 3)
+    request = codec.encode_request(codec.encode_common(b"run", 1, [AskEstimate(np.zeros(3), False)]), None)
+    (answer,) = codec.decode_reply(Guarded(site, gate).handle(request)).parts
+    (plain,) = codec.decode_reply(Site("a", model, conversation).handle(request)).parts
+    np.testing.assert_array_equal(answer.estimate, plain.estimate)
+    (entry,) = entries(tmp_path / "audit")
+    assert entry.curvature == 6
+    assert "AskEstimate -> SiteEstimate" in entry.what
+    few = Guarded(Site("b", Logistic(X[:8], model.y[:8]), conversation), gate)
+    with pytest.raises(DisclosureError, match="min_rows"):
+        few.handle(request)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "covariance", "words"),
+    [
+        (np.zeros(2), np.array([1.0, 2.0, 1.0]), "negative"),
+        (np.zeros(2), np.array([0.0, 0.0, 1.0]), "variance"),
+        (np.array([np.nan, 0.0]), np.array([1.0, 0.0, 1.0]), "finite"),
+        (np.zeros(2), np.ones(2), "entries"),
+    ],
+)
+def test_an_estimate_that_none_can_have_is_refused(estimate, covariance, words):
+    with pytest.raises(ValueError, match=words):
+        SiteEstimate(estimate, covariance)

@@ -35,7 +35,7 @@ from fedshed.linalg.solve import off_centre
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
-from fedshed.preparation.counts import RowCount
+from fedshed.preparation.counts import RowCount, counted
 from fedshed.preparation.messages import Ready
 from fedshed.preparation.scaling import mean_squares
 from fedshed.protocol.codec import encode
@@ -84,8 +84,9 @@ def conduct(
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
         problem = problem_of(plan, ready, stateless)
+        filled = plan.columns if study.fills_in else ()
         counts = {
-            site: RowCount(each.rows, each.dropped, dict(each.missing), each.digest)
+            site: counted(each.rows, each.dropped, each.missing, each.digest, filled)
             for site, each in sorted(ready.items())
         }
         if study.privacy is not None:

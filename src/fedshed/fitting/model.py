@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
@@ -28,7 +28,8 @@ from fedshed.inference.result import Distribution, Robust, student
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan
-from fedshed.preparation.counts import RowCount
+from fedshed.preparation.counts import RowCount, filled_in_words
+from fedshed.preparation.filling import MISSING
 from fedshed.solve.run import Result
 from fedshed.solve.trace import Trace
 
@@ -142,9 +143,15 @@ class Model:
             self.inference, title=f"Federated regression of {self.plan.study.target}", robust=robust,
             level=level, exp=exp, distribution=distribution, converged=self.converged,
             exchanges=self.run.exchanges, uplink_bytes=self.run.uplink_bytes,
-            downlink_bytes=self.run.downlink_bytes, notes=(*ended, *self.plan.notes), about=self.plan.about(),
-            counts=self.rows, influence=influence,
+            downlink_bytes=self.run.downlink_bytes, about=self.plan.about(),
+            notes=(*ended, *self.plan.notes, *self._filled()), counts=self.rows, influence=influence,
         )  # fmt: skip
+
+    def _filled(self) -> tuple[str, ...]:
+        """What was filled in where values are missing, in sentences."""
+        fills = {} if isinstance(self.plan.fills, UnsetType) else self.plan.fills
+        marked = () if isinstance(self.plan.indicators, UnsetType) else self.plan.indicators
+        return filled_in_words(self.rows, {**fills, **{c: MISSING for c in marked if c in self.plan.levels}})
 
     def contrast(self, combination: str, *, level: float = 0.95, robust: Robust = False) -> Estimate:
         """A combination of coefficients with its interval: `model.contrast("arm[b] - arm[a]")`."""

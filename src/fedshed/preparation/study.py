@@ -19,7 +19,7 @@ from fedshed.preparation.private import check_private
 from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
 
-Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
+Missing: TypeAlias = Literal["refuse", "drop", "indicator", "impute"]  # what is done with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
 Level: TypeAlias = bool | int | float | str
 MOST_COLUMNS = 10_000  # of a table, and of a design
@@ -99,6 +99,11 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     def needs_moments(self) -> bool:
         """Whether sums of the design's columns are asked for: of a private study they would need noise."""
         return self.privacy is None and (self.standardize or self.protected)
+
+    @property
+    def fills_in(self) -> bool:
+        """Whether missing predictors are filled in; rows that miss the target or a weight are dropped."""
+        return self.missing in ("indicator", "impute")
 
     @property
     def classified(self) -> bool:
