@@ -62,6 +62,8 @@ from .fitting.evaluate import LeaveOneSiteOut as LeaveOneSiteOut
 from .fitting.evaluate import evaluate as evaluate
 from .fitting.evaluate import leave_one_site_out as leave_one_site_out
 from .fitting.fit import fit as fit
+from .fitting.influence import influence as influence
+from .fitting.meta_analysis import meta_analysis as meta_analysis
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
@@ -69,6 +71,8 @@ from .fitting.process_sites import ProcessSites as ProcessSites
 from .fitting.regressor import FederatedRegressor as FederatedRegressor
 from .fitting.survival import survival as survival
 from .inference.evaluation import Evaluation as Evaluation
+from .inference.influence import Influence as Influence
+from .inference.meta import MetaAnalysis as MetaAnalysis
 from .inference.survival_result import SurvivalCurves as SurvivalCurves
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy

@@ -8,6 +8,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     fit,
     join,
     listings,
+    meta,
     plan,
     reproduce,
     site,

@@ -71,10 +71,10 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None
     exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
     standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
-    missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse"
     firth: Annotated[
         bool, typer.Option("--firth", help="Firth's penalty: finite where classes are separated.")
     ] = False
+    missing: Annotated[str, option("Missing values: refuse, drop, indicator or impute.")] = "refuse"
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
     def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:

@@ -29,6 +29,7 @@ from fedshed.algorithms.registry import (
 )
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
+from fedshed.fitting.estimates import own_estimates
 from fedshed.fitting.held_out import evaluate_held
 from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.private import conduct_private
@@ -36,6 +37,7 @@ from fedshed.fitting.search import At, Found, find
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
+from fedshed.inference.influence import one_step
 from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
 from fedshed.inference.result import RowRobust, WeightType, packed
 from fedshed.linalg.arrays import Matrix, Vector
@@ -44,7 +46,7 @@ from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.objectives.family import Parameter
 from fedshed.preparation import DesignPlan, Study, negotiate
-from fedshed.preparation.counts import RowCount
+from fedshed.preparation.counts import RowCount, counted
 from fedshed.preparation.messages import Ready
 from fedshed.preparation.scaling import mean_squares
 from fedshed.protocol.codec import encode
@@ -98,8 +100,9 @@ def conduct(
             raise ConfigError(
                 "a model without columns has no coefficients; name a column, or ask for survival curves"
             )
+        filled = plan.columns if study.fills_in else ()
         counts = {
-            site: RowCount(each.rows, each.dropped, dict(each.missing), each.digest)
+            site: counted(each.rows, each.dropped, each.missing, each.digest, filled)
             for site, each in sorted(ready.items())
         }
         if study.privacy is not None:
@@ -126,15 +129,16 @@ def conduct(
         if study.searched:
             at = _at_values(plan, problem, tables, chosen)
             fitted = fit_searched(at, study.loss, chosen, goal, **settings)
-            found, asked = None, Traffic()
+            found, asked, estimates, told = None, Traffic(), {}, Traffic()
             plan = replace(plan, parameter=fitted.parameter)
         else:
             sites = tables.play(plan, problem, chosen)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
             fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
             found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
-    model = assemble_model(plan, fitted, counts, agreed, asked, tables.told())
-    model.evaluation = found
+            estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
+    model = assemble_model(plan, fitted, counts, agreed, asked, told, tables.told())
+    model.evaluation, model.estimates = found, estimates
     return Conducted(model, fitted.result)
 
 
@@ -232,6 +236,8 @@ def fit_problem(
             if firth:
                 result, spent = _penalised(result, evidence, found)
             else:
+                if evidence and found and problem.l1 is None:
+                    found = replace(found, influence=one_step(problem, result.theta, evidence.sites))
                 result, spent = _checked(problem, result, evidence, found, sites, goal)
         except Error as error:
             conclude(replace(result, converged=False, reason=str(error)), watch)

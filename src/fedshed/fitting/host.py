@@ -58,6 +58,7 @@ from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
 from fedshed.solve.stages import (
     BESIDE_THE_FIT,
+    ESTIMATES,
     EVALUATION,
     FIT,
     PROFILE,
@@ -353,6 +354,8 @@ def _part(number: int, stage: Play, n: int) -> Part:
         raise ProtocolError("sites compare their scores themselves in a protected study only")
     if number == PROFILE.number and not stage.plan.study.searched:
         raise ProtocolError("the study has no parameter that is searched for")
+    if number == ESTIMATES.number and not stage.plan.study.site_estimates:
+        raise ProtocolError("the study does not ask for each site's own estimate (site_estimates)")
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

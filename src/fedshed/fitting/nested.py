@@ -14,6 +14,7 @@ from fedshed.fitting.term_tests import Test, Tests, judged
 from fedshed.objectives import family_of
 from fedshed.preparation import Study, formulas
 from fedshed.preparation.expressions import quoted
+from fedshed.preparation.filling import indicator
 
 
 def likelihood_ratio(small: Model, large: Model) -> Test:
@@ -121,7 +122,8 @@ def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
             "rows with missing values were dropped, and without a term others would be; leave these rows out "
             "of the tables first"
         )
-    terms = [term for term in dict.fromkeys(whole.plan.terms) if not _part_of_another(term, whole)]
+    marks = set(map(indicator, whole.plan.columns)) if study.fills_in else set[str]()
+    terms = [t for t in dict.fromkeys(whole.plan.terms) if t not in marks and not _part_of_another(t, whole)]
     smaller = {term: fit(tables, _without(whole, term), **options) for term in terms}
     return Tests(tuple(replace(likelihood_ratio(smaller[term], whole), name=term) for term in terms))
 

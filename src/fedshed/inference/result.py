@@ -106,6 +106,7 @@ class Inference(Struct, frozen=True):
     l1: Numbers = ()  # the absolute penalty of each coefficient, if there is one
     nuisance: Nuisance | None = None  # the parameter of the family beside the coefficients, if it has one
     firth: bool = False  # the estimates are of Firth's penalised likelihood
+    influence: dict[str, Numbers] = {}  # what each site adds to the estimate, in one Newton step
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -302,6 +303,9 @@ class Inference(Struct, frozen=True):
             row_covariance=_moved(A, self.row_covariance),
             clusters=None if self.clusters is None else _fewest(A, self.clusters),
             row_groups=None if self.row_groups is None else _fewest(A, self.row_groups),
+            influence={
+                i: numbers(A @ np.array(moved)) if moved else () for i, moved in self.influence.items()
+            },
         )
 
     def _robust(self, robust: Robust) -> Numbers | None:

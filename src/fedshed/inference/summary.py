@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import printable
 from fedshed._utils.notebook import preformatted
+from fedshed.inference.influence import influence_of
 from fedshed.inference.result import (
     ENOUGH_CLUSTERS,
     FEW_SITES,
@@ -56,6 +57,7 @@ class Summary(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     about: tuple[str, ...] = ()  # lines below the title: what is modelled, and against what
     counts: dict[str, RowCount] = {}  # rows of each site, as far as they are known
+    influence: bool = False  # a note on the site that moves the estimate most
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -231,6 +233,9 @@ class Summary(Struct, frozen=True):
         notes = [*self.notes, *self.inference.notes, *caveats(self.inference, self.robust)]
         if said := dropped_in_words(self.counts):
             notes.insert(len(self.notes), said)
+        moved = influence_of(self.inference) if self.influence else None
+        if moved is not None and (said := moved.in_words()):
+            notes.append(said)
         return notes
 
     def _notes(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from fedshed.objectives.families import family_of, with_value
 from fedshed.preparation import design as designs
 from fedshed.preparation import formulas, responses
 from fedshed.preparation.design import Design
+from fedshed.preparation.filling import Fill, filled, rows_kept
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import State
 from fedshed.protocol.codec import encode
@@ -25,6 +27,7 @@ from fedshed.tables.frames import Column, Frame, level_text
 from fedshed.tables.stored import Table
 
 Label: TypeAlias = bool | int | float | str
+_LOG = logging.getLogger("fedshed")
 
 
 class DesignPlan(Struct, frozen=True):
@@ -46,6 +49,8 @@ class DesignPlan(Struct, frozen=True):
     found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
     warnings: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
     parameter: float | UnsetType = UNSET  # of the family, where the Master searches for it
+    fills: dict[str, Fill] | UnsetType = UNSET  # of each predictor: what stands for a missing value
+    indicators: tuple[str, ...] | UnsetType = UNSET  # predictors whose missing values have a coefficient
 
     def __post_init__(self) -> None:
         for column, levels in self.levels.items():
@@ -79,6 +84,9 @@ class DesignPlan(Struct, frozen=True):
         """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         read = {name: data.column(name) for name in self.columns}
+        if self.study.fills_in:
+            _say_filled(self, read)
+            read = filled(self, read)
         _refuse_missing(read, "fill them in or leave out those rows (predict --missing empty)")
         return self._scaled(designs.build(self, read, data.rows).X)
 
@@ -97,7 +105,7 @@ class DesignPlan(Struct, frozen=True):
     def rows_used(self, frame: Frame) -> NDArray[np.bool_]:
         """Which rows of a site's frame the fit uses: all, unless those with missing values are dropped."""
         read = {name: frame.column(name) for name in (*self.study.beside, *self.columns)}
-        return complete_rows(read)
+        return rows_kept(self.study, read)
 
     def offset(self, frame: Any) -> NDArray[np.float64] | None:
         """The offset of every row of a frame (log exposure), if the model has one."""
@@ -110,15 +118,19 @@ class DesignPlan(Struct, frozen=True):
         return self.build(frame)[0]
 
     def used(self, frame: Any) -> dict[str, Column]:
-        """The columns of the study in the rows of a site that are used."""
+        """The columns of the study in the rows of a site that are used, missing predictors filled in."""
+        read = self.read(frame)
+        return responses.share(self.study, filled(self, read) if self.study.fills_in else read)
+
+    def read(self, frame: Any) -> dict[str, Column]:
+        """The same as they are in the table."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         formula = None if self.study.formula is None else formulas.formula_of(self.study)
         if formula is not None and set(formula.columns) != set(self.columns):
             raise DataError("the plan's columns are not those of its formula; prepare again")
         marked = self.study.marked
         read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
-        read = complete(self.study, {**read, marked: responses.event(self.study, read[marked])})
-        return responses.share(self.study, read)
+        return complete(self.study, {**read, marked: responses.event(self.study, read[marked])})
 
     def build(self, frame: Any, *, stand_in: bool = False) -> tuple[Table, Design]:
         """The table of a site, and the design it has, with its names.
@@ -238,9 +250,10 @@ def complete(study: Study, read: dict[str, Column]) -> dict[str, Column]:
     if study.missing == "refuse":
         _refuse_missing(read, "fill them in, drop them (missing = 'drop'), or leave out the column")
         return read
-    kept = complete_rows(read)
+    kept = rows_kept(study, read)
     if not kept.any():
-        raise DataError(f"no row is complete; leave out {_most_missing(read)!r}, or leave out the site")
+        needed = {name: read[name] for name in study.beside} if study.fills_in else read
+        raise DataError(f"no row is complete; leave out {_most_missing(needed)!r}, or leave out the site")
     return read if kept.all() else {name: column.take(kept) for name, column in read.items()}
 
 
@@ -248,6 +261,17 @@ def complete_rows(read: dict[str, Column]) -> NDArray[np.bool_]:
     """Which rows miss no value."""
     kept: NDArray[np.bool_] = ~np.any([column.missing for column in read.values()], axis=0)
     return kept
+
+
+def _say_filled(plan: DesignPlan, read: dict[str, Column]) -> None:
+    """A note on the log of what new rows miss, and what stands for it."""
+    fills = {} if isinstance(plan.fills, UnsetType) else plan.fills
+    lost = {name: int(read[name].missing.sum()) for name in plan.columns}
+    said = [
+        f"{name} in {rows} rows ({fills[name]!r})" for name, rows in lost.items() if rows and name in fills
+    ]
+    if said:
+        _LOG.warning("missing values were filled in with those of the study: %s", ", ".join(said))
 
 
 def _refuse_missing(read: dict[str, Column], remedy: str) -> None:

@@ -112,7 +112,7 @@ def mean_squares(plan: DesignPlan, ready: Ready) -> Scalars | None:
         return None
     found = dict(zip(ready.measured, ready.variances + ready.means**2, strict=True))
     known = {plan.columns[j]: value for j, value in found.items() if plan.columns[j] not in plan.levels}
-    return np.array([known.get(name, np.nan) for name in plan.terms])
+    return np.array([known.get(name, np.nan) for name in plan.names])
 
 
 def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> set[int]:

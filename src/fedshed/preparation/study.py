@@ -22,7 +22,7 @@ from fedshed.preparation.timing import check_times, complete_times
 from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
 
-Missing: TypeAlias = Literal["refuse", "drop"]  # rows with missing values
+Missing: TypeAlias = Literal["refuse", "drop", "indicator", "impute"]  # what is done with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
 Ties: TypeAlias = Literal["efron", "breslow"]  # how events at the same time are counted
 Level: TypeAlias = bool | int | float | str
@@ -83,6 +83,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     holdout_seed: int = 0  # by which a site draws the fraction, with its name
     random_intercept: bool = False  # of each site, normal about 0; its standard deviation is estimated
     firth: bool = False  # Firth's penalised likelihood, of a logit link: finite where the data are separated
+    site_estimates: bool = False  # each site's own estimate and covariance leave it too, for a meta-analysis
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -101,6 +102,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             check_holdout,
             _possible_parameter,
             _possible_firth,
+            _possible_estimates,
         ):
             check(self)
 
@@ -128,6 +130,11 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     def needs_moments(self) -> bool:
         """Whether sums of the design's columns are asked for: of a private study they would need noise."""
         return self.privacy is None and (self.standardize or self.protected)
+
+    @property
+    def fills_in(self) -> bool:
+        """Whether missing predictors are filled in; rows that miss the target or a weight are dropped."""
+        return self.missing in ("indicator", "impute")
 
     @property
     def classified(self) -> bool:
@@ -316,6 +323,24 @@ def _possible_firth(study: Study) -> None:
         raise ConfigError("give firth or l2, not both: each is a penalty")
     if study.privacy is not None:
         raise ConfigError("a private study has no Firth penalty: leverages would need noise; leave firth out")
+
+
+def _possible_estimates(study: Study) -> None:
+    """Refuse estimates of single sites where nobody may see them, or where they are not of one predictor."""
+    if not study.site_estimates:
+        return
+    if study.protected:
+        raise ConfigError(
+            "a protected study hides what a single site estimates, which a meta-analysis combines; leave out "
+            "site_estimates, or protected"
+        )
+    if family_of(study.loss).classes == "many":
+        raise ConfigError(
+            f"a meta-analysis is of one linear predictor, and the {study.family} family has several"
+        )
+    penalised = study.l2.values() if isinstance(study.l2, dict) else [study.l2]
+    if any(penalised):
+        raise ConfigError("a meta-analysis combines unbiased estimates: leave out l2")
 
 
 def _possible_numbers(study: Study) -> None:

@@ -26,6 +26,7 @@ from fedshed.solve.profile import JointPoint, Profile
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
+from fedshed.solve.site_estimates import AskEstimate, NoEstimate, SiteEstimate, SiteEstimates
 from fedshed.solve.site_scores import AskScores, Scores, SiteScores
 
 NO_TRAFFIC = Traffic()
@@ -39,6 +40,7 @@ SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
 EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
 SURVIVAL = Stage(70, SurvivalCounts())
+ESTIMATES = Stage(60, SiteEstimates())  # of a study that declares them
 PROFILE = Stage(14, Profile())  # of a family whose parameter is searched for
 BESIDE_THE_FIT = {
     stage.number: stage
@@ -52,6 +54,7 @@ BESIDE_THE_FIT = {
         EVALUATION,
         SURVIVAL,
         PROFILE,
+        ESTIMATES,
     )
 }
 
@@ -132,6 +135,13 @@ def profile(
 ) -> tuple[JointPoint, Traffic]:
     """How the cost at theta depends on theta and on the family's parameter."""
     return play(sites, PROFILE, problem, Profile().flow(problem, theta), traffic, patience)
+
+
+def site_estimates(
+    sites: Sites, problem: Problem, asked: AskEstimate, patience: int = 20
+) -> tuple[dict[AgentId, SiteEstimate | NoEstimate], Traffic]:
+    """Each site's own estimate with its covariance, or why it has none."""
+    return play(sites, ESTIMATES, problem, SiteEstimates().flow(problem, asked), Traffic(), patience)
 
 
 def decreases_without_bound(
