@@ -129,14 +129,14 @@ def conduct(
         if study.searched:
             at = _at_values(plan, problem, tables, chosen)
             fitted = fit_searched(at, study.loss, chosen, goal, **settings)
-            found, asked, estimates, told = None, Traffic(), {}, Traffic()
             plan = replace(plan, parameter=fitted.parameter)
+            problem, sites = at(fitted.parameter or 0.0)
         else:
             sites = tables.play(plan, problem, chosen)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
             fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
-            found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
-            estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
+        found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
+        estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
     model = assemble_model(plan, fitted, counts, agreed, asked, told, tables.told())
     model.evaluation, model.estimates = found, estimates
     return Conducted(model, fitted.result)
