@@ -130,7 +130,8 @@ def conduct(
             at = _at_values(plan, problem, tables, chosen)
             fitted = fit_searched(at, study.loss, chosen, goal, **settings)
             plan = replace(plan, parameter=fitted.parameter)
-            problem, sites = at(fitted.parameter or 0.0)
+            assert isinstance(fitted.parameter, float)
+            problem, sites = at(fitted.parameter)
         else:
             sites = tables.play(plan, problem, chosen)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
