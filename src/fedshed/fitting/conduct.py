@@ -133,6 +133,8 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
         )
     if errors == "cluster" and study.cluster is None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
+    if errors in ("HC2", "HC3") and family_of(study.loss).survival:
+        raise ConfigError(f"rows of a Cox model have no leverage, which {errors} needs; use HC0 or HC1")
     if errors is not None and family_of(study.loss).classes == "many":
         raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
 

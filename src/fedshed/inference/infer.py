@@ -89,7 +89,8 @@ def robust_by_rows(
     asked = Scatter(theta, inverse, POWERS.get(kind, 0), found.weight_type != "precision", kind == "cluster")
     answers, traffic = scatter(sites, problem, asked, evidence.traffic, patience)
     groups = sum(answer.clusters for answer in answers.values())
-    covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations)
+    plain = family_of(problem.loss).survival
+    covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations, plain)
     return replace(
         found,
         row_covariance=packed(covariance),

@@ -147,6 +147,11 @@ class LinearModel:
         return {name: value for name, value in self.__dict__.items() if name != "slot"}
 
     @property
+    def varied(self) -> Rows:
+        """The table in which collinear columns are looked for."""
+        return self.X
+
+    @property
     def outcomes(self) -> NDArray[Any]:
         """The responses as a disclosure policy counts them."""
         return self.y

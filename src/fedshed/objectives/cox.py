@@ -12,7 +12,7 @@ of `fedshed.objectives.risk_sets` and w the mean weight of the events of a group
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from fedshed._utils.errors import DataError
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Narrow, narrowed
 from fedshed.linalg.rows import Rows
+from fedshed.objectives import far_risks, survival_scores
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.family import Family
 from fedshed.objectives.risk_sets import RiskSets
@@ -34,9 +35,11 @@ Numbers = NDArray[np.float64]
 class Denominators(NamedTuple):
     """What the sums over risk sets are at one or more points, in the units of exp(shift) of each stratum."""
 
+    z: Numbers
     relative: Numbers  # exp(z - shift) of each row
     shift: Numbers  # of each row
     sums: Numbers  # S_k of each event
+    exact: bool = False  # the sums lack digits: each risk set is summed alone
 
 
 class Cox(LinearModel):
@@ -90,7 +93,10 @@ class Cox(LinearModel):
         risk, found = self.risk, self.denominators(z)
         if not len(risk.deaths):
             return np.zeros((*z.shape[:-1], 0))
-        logs = np.log(found.sums) + found.shift[..., risk.deaths]
+        if found.exact:
+            logs = far_risks.log_denominators(risk, z)
+        else:
+            logs = np.log(found.sums) + found.shift[..., risk.deaths]
         means = risk.over_ties(logs) / risk.tied
         losses: Numbers = means[..., risk.group] - z[..., risk.deaths]
         return losses
@@ -114,20 +120,24 @@ class Cox(LinearModel):
         """S_k of each event, at margins in the order of the risk sets."""
         risk = self.risk
         if not len(risk.deaths):
-            return Denominators(np.zeros_like(z), np.zeros_like(z), np.zeros((*z.shape[:-1], 0)))
+            return Denominators(z, np.zeros_like(z), np.zeros_like(z), np.zeros((*z.shape[:-1], 0)))
         shift = risk.largest(z)
         relative = np.exp(np.maximum(z - shift, -FAR))
         weighted = relative * risk.weights
-        sums, _ = risk.over_risk_sets(weighted)
+        sums, before = risk.over_risk_sets(weighted)
         events = risk.over_events(weighted)
+        exact = bool((z - shift).min() < -FAR or (sums < LOST * before).any())
         sums = np.maximum(sums, events)  # rounding may leave less, where rows enter late
-        return Denominators(relative, shift, sums[..., risk.group] - risk.share * events[..., risk.group])
+        found = sums[..., risk.group] - risk.share * events[..., risk.group]
+        return Denominators(z, relative, shift, found, exact)
 
     def hazards(self, found: Denominators) -> Numbers:
         """exp(z) L of each row, in the order of the risk sets."""
         risk = self.risk
         if not len(risk.deaths):
             return np.zeros_like(found.relative)
+        if found.exact:
+            return far_risks.hazards(risk, found.z)
         inverse = risk.mean_weight[risk.group] / found.sums
         gathered = risk.while_at_risk(risk.from_start(risk.over_ties(inverse)))
         less = risk.over_ties(risk.share * inverse)  # a tied event is in S_k with 1 - k / d
@@ -152,11 +162,15 @@ class Cox(LinearModel):
 
     def slope_product(self, slopes: Numbers) -> Vector:
         """X's; slopes sum to 0 in each stratum, so centred columns give the same and keep their digits."""
+        if not isinstance(self.X, np.ndarray):
+            return super().slope_product(slopes)
         return np.asarray(self.centred.T @ slopes[self.risk.order])
 
     def means(self, found: Denominators) -> Matrix:
         """m_k of each event, less the mean of its stratum."""
         risk = self.risk
+        if found.exact:
+            return far_risks.means(risk, found.z, self.centred)
         weighted = (self.centred * (found.relative * risk.weights)[:, None]).T
         sums = risk.over_risk_sets(weighted)[0][:, risk.group]
         sums = sums - risk.share * risk.over_events(weighted)[:, risk.group]
@@ -171,6 +185,33 @@ class Cox(LinearModel):
         rows = self.centred * np.sqrt(risk.weights * self.hazards(found))[:, None]
         means = self.means(found) * np.sqrt(risk.mean_weight[risk.group])[:, None]
         return np.asarray((rows.T @ rows - means.T @ means) / self.weight)
+
+    @property
+    def varied(self) -> Rows:
+        """The columns less their means in each stratum: the baseline hazard takes those."""
+        return self.centred
+
+    def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
+        """F with F'F the sum of squared score residuals of the rows; there is no leverage."""
+        if power:
+            raise ValueError("rows of a Cox model have no leverage; use HC0 or HC1")
+        return survival_scores.scatter(self, theta, counts)
+
+    def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
+        """The score of each cluster of rows."""
+        return survival_scores.cluster_scores(self, theta, inverse)
+
+    @cached_property
+    def _pairs(self) -> survival_scores.Pairs:
+        return survival_scores.Pairs(self, *survival_scores.pairs(self.risk))
+
+    def gains(self, direction: Vector) -> Matrix:
+        """What pairs of rows gain, one being at risk at the event of the other."""
+        return self._pairs.gains(direction)
+
+    def rows(self, chosen: NDArray[np.intp]) -> Any:
+        """Some of the pairs of rows that `gains` is about."""
+        return self._pairs.rows(chosen)
 
 
 class Breslow(Cox):

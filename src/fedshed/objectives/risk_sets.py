@@ -9,6 +9,7 @@ S_k = sum over the risk set of r - (k / d) sum over the tied events of r; Breslo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +37,7 @@ class RiskSets:
         self.event = y["event"][order]
         self.weights = np.ones(len(order)) if weights is None else weights[order]
         self.begins = np.searchsorted(self.stratum, np.unique(self.stratum))
+        self.stratum_of = self.begins.searchsorted(np.arange(len(self.times)), side="right") - 1
         self.row_stratum = self.begins.searchsorted(self.since, side="right") - 1
         self._starts = np.searchsorted(self.until, np.arange(1, len(self.times) + 1))
         self._count_events(efron)
@@ -73,6 +75,16 @@ class RiskSets:
         after = self.from_end(later) - later
         return sums - after, sums
 
+    def log_over_risk_sets(self, logs: Numbers) -> Numbers:
+        """The logarithms of the same sums, of numbers by their logarithms; no row may enter late."""
+        return self._from_end(np.logaddexp.reduceat(logs, self._starts, axis=-1), np.logaddexp)
+
+    def members(self, group: int) -> Places:
+        """The rows in the risk set of a group."""
+        last = np.searchsorted(self.row_stratum, self.stratum_of[group], side="right")
+        rows = np.arange(self._starts[group], last)
+        return rows[self.since[rows] <= group]
+
     def over_events(self, values: Numbers) -> Numbers:
         """The sums over the events of each group."""
         return np.add.reduceat(values[..., self.deaths], self.first, axis=-1)
@@ -87,20 +99,24 @@ class RiskSets:
 
     def from_end(self, values: Numbers) -> Numbers:
         """Cumulative sums over groups, from the last of each stratum."""
-        return self._cumulated(values[..., ::-1], np.append(self.begins[1:], len(self.times)), True)
+        return self._from_end(values, np.add)
+
+    def _from_end(self, values: Numbers, add: np.ufunc) -> Numbers:
+        sums = np.empty_like(values)
+        for start, end in self._strata():
+            sums[..., start:end] = add.accumulate(values[..., start:end][..., ::-1], axis=-1)[..., ::-1]
+        return sums
 
     def from_start(self, values: Numbers) -> Numbers:
         """Cumulative sums over groups, from the first of each stratum."""
-        return self._cumulated(values, self.begins, False)
-
-    def _cumulated(self, values: Numbers, ends: Places, reverse: bool) -> Numbers:
-        """Cumulative sums of each stratum alone: no digits of one are lost in those of another."""
-        count = len(self.times)
-        bounds = np.append(count - ends[::-1], count) if reverse else np.append(ends, count)
         sums = np.empty_like(values)
-        for start, end in pairwise(bounds):
+        for start, end in self._strata():
             np.cumsum(values[..., start:end], axis=-1, out=sums[..., start:end])
-        return sums[..., ::-1] if reverse else sums
+        return sums
+
+    def _strata(self) -> Iterator[tuple[int, int]]:
+        """The groups of each stratum, which is summed alone: no digits of one are lost in another's."""
+        return pairwise([*self.begins.tolist(), len(self.times)])
 
     def while_at_risk(self, cumulated: Numbers) -> Numbers:
         """What each row gathers while it is at risk, of cumulative sums from the start."""

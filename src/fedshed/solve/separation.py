@@ -133,7 +133,7 @@ def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:
     width = models[0].X.shape[1]
     contrast, column = np.divmod(free, width)
     rows = sum(model.X.shape[0] for model in models)
-    G: Matrix = sum(gram(chosen_columns(model.X, column)) for model in models) / rows
+    G: Matrix = sum(gram(chosen_columns(model.varied, column)) for model in models) / rows
     return np.asarray(G * (contrast[:, None] == contrast))
 
 
@@ -161,7 +161,7 @@ def _recession(models: Models, free: NDArray[np.intp], basis: Matrix, theta: Vec
     last, whole = np.zeros_like(theta), np.zeros_like(theta)
     whole[free], last[free[-1]] = theta[free], 1.0
     for v in (last, -last, whole):
-        if all(model.gains(v).min() > 0 for model in models):
+        if all(model.gains(v).min(initial=np.inf) > 0 for model in models):
             return v
     return np.asarray(basis @ _program(models, basis))
 

@@ -185,7 +185,7 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
     free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
     if len(free) == 0:
         return
-    tables = [chosen_columns(objective.X, free) for objective in objectives.values()]
+    tables = [chosen_columns(objective.varied, free) for objective in objectives.values()]
     names = [plain_name(columns[j]) for j in free]
     G = np.asarray(sum(map(gram, tables)))
     if why := collinear_columns(G, names, lambda: _centred(tables, names)):

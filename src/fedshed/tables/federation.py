@@ -134,7 +134,7 @@ class Federation:
             X = np.concatenate([np.asarray(part.X) for part in parts])
         return Table(
             X,
-            np.concatenate([part.y for part in parts]),
+            _responses([part.y for part in parts]),
             _joined([part.weights for part in parts], [len(part.y) for part in parts], 1.0),
             _joined([part.offset for part in parts], [len(part.y) for part in parts], 0.0),
         )
@@ -253,6 +253,16 @@ def _check_label_types(tables: Mapping[str, Table]) -> None:
 
 def _is_text(y: NDArray[Any]) -> bool:
     return y.dtype.kind in "US"
+
+
+def _responses(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """All responses; of times to an event, each site has its own strata."""
+    y = np.concatenate(parts)
+    if is_survival(y):
+        sites = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        both = np.column_stack([sites, y["stratum"]])
+        y["stratum"] = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    return y
 
 
 def _outcomes(y: NDArray[Any]) -> NDArray[Any]:
