@@ -11,6 +11,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     plan,
     reproduce,
     site,
+    survival,
     ui,
     watch,
 )

@@ -73,7 +73,7 @@ def _at_risk(axes: Any, found: SurvivalCurves) -> None:
         for t in ticks:
             axes.text(t, -k, f"{at_risk(found, curve, k, t):,}", ha="center", va="center", fontsize=8)
         axes.text(
-            -0.02, -k, printable(group)[:18], ha="right", va="center", fontsize=8,
+            -0.045, -k, printable(group)[:18], ha="right", va="center", fontsize=8,
             color=COLOURS[k % len(COLOURS)], transform=axes.get_yaxis_transform(),
         )  # fmt: skip
     axes.set_ylim(-len(found.groups) + 0.4, 1.3)
