@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -257,3 +260,12 @@ def test_the_figure_shows_each_group_and_who_is_at_risk(found):
     assert "log-rank p = 0.0013" in curves.get_legend().get_title().get_text()
     steps = {line.get_label(): line.get_ydata() for line in curves.lines if line.get_label() in found.groups}
     np.testing.assert_array_equal(steps["male"][1:], found["male"].survival[: len(steps["male"]) - 1])
+
+
+def test_the_page_on_curves_runs_as_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs/survival.md").read_text().partition("## Kaplan-Meier curves")[2]
+    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        exec(compile(code, "page", "exec"), {})
+    assert "Log-rank test, stratified by site" in capsys.readouterr().out
+    assert (tmp_path / "survival.svg").stat().st_size > 1000
