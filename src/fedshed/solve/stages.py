@@ -24,6 +24,7 @@ from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
 from fedshed.solve.site_scores import AskScores, Scores, SiteScores
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck, SurvivalChecked
 
 NO_TRAFFIC = Traffic()
 FIT, PRIVATE = 1, 7
@@ -34,7 +35,10 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES)}
+SURVIVAL = Stage(11, SurvivalCheck())  # of a survival model
+BESIDE_THE_FIT = {
+    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, SURVIVAL)
+}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -88,6 +92,13 @@ def site_scores(
 ) -> tuple[Scores, Traffic]:
     """What the sites' scores add up to in the statistics that compare sites."""
     return play(sites, SCORES, problem, SiteScores().flow(problem, asked), traffic, patience)
+
+
+def survival_checks(
+    sites: Sites, problem: Problem, asked: CheckSurvival, traffic: Traffic, patience: int = 20
+) -> tuple[dict[AgentId, SurvivalChecked], Traffic]:
+    """Each site's pairs of rows, and its sums for a test of proportional hazards."""
+    return play(sites, SURVIVAL, problem, SurvivalCheck().flow(problem, asked), traffic, patience)
 
 
 def decreases_without_bound(
