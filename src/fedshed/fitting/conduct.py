@@ -28,6 +28,7 @@ from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
 from fedshed.inference.result import RowRobust, WeightType
+from fedshed.inference.survival import check_survival
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
 from fedshed.linalg.threads import one_thread
@@ -180,6 +181,11 @@ def fit_problem(
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
                     sites, problem, result.theta, evidence, found, errors, goal.patience
+                )
+                evidence = replace(evidence, traffic=traffic)
+            if evidence and found and found.model_covariance and family_of(problem.loss).survival:
+                found, traffic = check_survival(
+                    sites, problem, result.theta, evidence, found, patience=goal.patience
                 )
                 evidence = replace(evidence, traffic=traffic)
             result, spent = _checked(problem, result, evidence, found, sites, goal)

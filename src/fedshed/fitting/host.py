@@ -54,7 +54,7 @@ from fedshed.protected.journal import Store, Witness
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
-from fedshed.solve.stages import BESIDE_THE_FIT, FIT, SCATTER, SCORES, SURVIVAL, fit_stage
+from fedshed.solve.stages import BESIDE_THE_FIT, CURVES, FIT, SCATTER, SCORES, SURVIVAL, fit_stage
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
@@ -320,10 +320,12 @@ def _part(number: int, stage: Play, n: int) -> Part:
         return fit_stage(algorithm_of(stage, n))
     if number == SCATTER.number and stage.terms is not None and stage.terms.errors is None:
         raise ProtocolError("the study that was approved asks for no errors by rows")
-    if number == SURVIVAL.number and stage.terms is not None:
+    if number == CURVES.number and stage.terms is not None:
         raise ProtocolError("the study that was approved asks for no survival curves")
     if number == SCORES.number and not stage.plan.study.protected:
         raise ProtocolError("sites compare their scores themselves in a protected study only")
+    if number == SURVIVAL.number and not family_of(stage.plan.study.loss).survival:
+        raise ProtocolError("only a survival model has concordant pairs and proportional hazards")
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

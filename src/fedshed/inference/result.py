@@ -63,6 +63,28 @@ class Promise(Struct, frozen=True):
     noise: Numbers
 
 
+class PhTest(Struct, frozen=True):
+    """A score test of proportional hazards, chi2 on df; without freedom there is nothing to test."""
+
+    statistic: float
+    df: int
+    p_value: float | None
+
+
+class SurvivalFacts(Struct, frozen=True):
+    """Of a survival model: the weight of its events, Harrell's C, and whether hazards are proportional.
+
+    C is over pairs of rows of the same site and stratum; `proportional` has a test of each coefficient.
+    """
+
+    events: float
+    concordance: float | None
+    pairs: float
+    transform: str
+    proportional: tuple[PhTest, ...]
+    proportional_global: PhTest
+
+
 class Inference(Struct, frozen=True):
     """Estimates with their covariances, measures of fit, and reports of the sites.
 
@@ -101,6 +123,7 @@ class Inference(Struct, frozen=True):
     intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
     protected: int | None = None  # how many sites, of which only sums are known
     promise: Promise | None = None  # differential privacy, if the study has it
+    survival: SurvivalFacts | None = None  # of a survival model
 
     def __post_init__(self) -> None:
         n = len(self.names)

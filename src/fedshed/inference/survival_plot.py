@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedshed._utils.figure_style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from fedshed._utils.names import printable
-from fedshed.inference.survival import Curve
+from fedshed.inference.life_curves import Curve
 
 if TYPE_CHECKING:
     from fedshed.inference.survival_result import SurvivalCurves

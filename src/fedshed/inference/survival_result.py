@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed._utils.notebook import preformatted
+from fedshed.inference.life_curves import Curve, curves
 from fedshed.inference.logrank import LogRank, logrank
-from fedshed.inference.survival import Curve, curves
 from fedshed.objectives.life_table import LifeTable
 
 if TYPE_CHECKING:

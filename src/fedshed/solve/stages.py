@@ -25,6 +25,7 @@ from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
 from fedshed.solve.site_scores import AskScores, Scores, SiteScores
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck, SurvivalChecked
 
 NO_TRAFFIC = Traffic()
 FIT, PRIVATE = 1, 7
@@ -35,9 +36,10 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-SURVIVAL = Stage(70, SurvivalCounts())
+SURVIVAL = Stage(11, SurvivalCheck())  # of a survival model
+CURVES = Stage(70, SurvivalCounts())  # life tables of a survival study
 BESIDE_THE_FIT = {
-    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, SURVIVAL)
+    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, SURVIVAL, CURVES)
 }
 
 
@@ -100,7 +102,14 @@ def survival_counts(
 ) -> tuple[SiteTables, Traffic]:  # fmt: skip
     """The life table of each site, on a grid or on the times of all events."""
     flow = SurvivalCounts().flow(problem, times, last, least)
-    return play(sites, SURVIVAL, problem, flow, traffic, patience)
+    return play(sites, CURVES, problem, flow, traffic, patience)
+
+
+def survival_checks(
+    sites: Sites, problem: Problem, asked: CheckSurvival, traffic: Traffic, patience: int = 20
+) -> tuple[dict[AgentId, SurvivalChecked], Traffic]:
+    """Each site's pairs of rows, and its sums for a test of proportional hazards."""
+    return play(sites, SURVIVAL, problem, SurvivalCheck().flow(problem, asked), traffic, patience)
 
 
 def decreases_without_bound(
