@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedshed.inference.life_curves import curves
 from fedshed.inference.logrank import logrank
-from fedshed.inference.survival import curves
 from fedshed.objectives.life_table import (
     KINDS,
     LifeTable,

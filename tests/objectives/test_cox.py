@@ -1,4 +1,4 @@
-"""The cost of a Cox model against its definition: ties, late entry, strata, weights, and margins far apart."""
+"""The cost of a Cox model by its definition: ties, late entry, strata, weights, margins far apart."""
 
 from __future__ import annotations
 

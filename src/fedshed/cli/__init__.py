@@ -12,6 +12,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     plan,
     reproduce,
     site,
+    survival,
     ui,
     watch,
 )

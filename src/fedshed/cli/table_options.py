@@ -90,7 +90,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "categories": words(self.categories) or [], "references": _pairs(self.reference or []),
             "weight": self.weight, "weight_type": self.weight_type, "trials": self.trials,
             "cluster": self.cluster,
-            "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
+            "positive": [number(text) for text in words(self.positive) or []], "offset": self.offset,
             "exposure": self.exposure, "l2": l2, "l1": l1,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
             "firth": self.firth,
@@ -150,7 +150,7 @@ def words(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _number(text: str) -> int | float | str:
+def number(text: str) -> int | float | str:
     """A number if it reads as one."""
     for kind in (int, float):
         try:

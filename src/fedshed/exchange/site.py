@@ -220,6 +220,13 @@ class _HessianCounter:
     def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
         return self._objective.leverage_pull(theta, inverse)
 
+    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
+        return self._objective.pair_counts(theta)
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        self.count(theta)
+        return self._objective.proportionality(theta, transform)
+
 
 class _CountedPoint:
     def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:

@@ -173,6 +173,17 @@ class WatchedModel:
         self._weigh(theta, slope_vectors(h))
         return self._model.leverage_pull(theta, inverse)
 
+    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
+        """The weight of concordant, discordant and tied pairs of rows, where a gradient may leave."""
+        self.at(theta)
+        return self._model.pair_counts(theta)
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        """The sums of a test of proportional hazards, where a gradient and a curvature may leave."""
+        self.gradient_at(theta, self.at(theta).slopes)
+        self.curvature_at(theta, self._model.at(theta))
+        return self._model.proportionality(theta, transform)
+
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""
         point = self.at(theta)

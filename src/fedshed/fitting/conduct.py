@@ -40,6 +40,7 @@ from fedshed.inference.infer import Evidence, compared
 from fedshed.inference.influence import one_step
 from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
 from fedshed.inference.result import RowRobust, WeightType, packed
+from fedshed.inference.survival import check_survival
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
 from fedshed.linalg.threads import one_thread
@@ -232,6 +233,11 @@ def fit_problem(
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
                     sites, problem, result.theta, evidence, found, errors, goal.patience
+                )
+                evidence = replace(evidence, traffic=traffic)
+            if evidence and found and found.model_covariance and family_of(problem.loss).survival:
+                found, traffic = check_survival(
+                    sites, problem, result.theta, evidence, found, patience=goal.patience
                 )
                 evidence = replace(evidence, traffic=traffic)
             if firth:

@@ -58,6 +58,7 @@ from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
 from fedshed.solve.stages import (
     BESIDE_THE_FIT,
+    CURVES,
     ESTIMATES,
     EVALUATION,
     FIT,
@@ -346,7 +347,7 @@ def _part(number: int, stage: Play, n: int) -> Part:
         return fit_stage(algorithm_of(stage, n))
     if number == SCATTER.number and stage.terms is not None and stage.terms.errors is None:
         raise ProtocolError("the study that was approved asks for no errors by rows")
-    if number == SURVIVAL.number and stage.terms is not None:
+    if number == CURVES.number and stage.terms is not None:
         raise ProtocolError("the study that was approved asks for no survival curves")
     if number == EVALUATION.number and stage.plan.study.holdout is None:
         raise ProtocolError("the study holds no rows out, so there is nothing to evaluate")
@@ -356,6 +357,8 @@ def _part(number: int, stage: Play, n: int) -> Part:
         raise ProtocolError("the study has no parameter that is searched for")
     if number == ESTIMATES.number and not stage.plan.study.site_estimates:
         raise ProtocolError("the study does not ask for each site's own estimate (site_estimates)")
+    if number == SURVIVAL.number and not family_of(stage.plan.study.loss).survival:
+        raise ProtocolError("only a survival model has concordant pairs and proportional hazards")
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from scipy.stats import chi2
 
-from fedshed.inference.survival import exposed
+from fedshed.inference.life_curves import exposed
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives.life_table import LifeTable
 

@@ -65,6 +65,28 @@ class Promise(Struct, frozen=True):
     noise: Numbers
 
 
+class PhTest(Struct, frozen=True):
+    """A score test of proportional hazards, chi2 on df; without freedom there is nothing to test."""
+
+    statistic: float
+    df: int
+    p_value: float | None
+
+
+class SurvivalFacts(Struct, frozen=True):
+    """Of a survival model: the weight of its events, Harrell's C, and whether hazards are proportional.
+
+    C is over pairs of rows of the same site and stratum; `proportional` has a test of each coefficient.
+    """
+
+    events: float
+    concordance: float | None
+    pairs: float
+    transform: str
+    proportional: tuple[PhTest, ...]
+    proportional_global: PhTest
+
+
 class Inference(Struct, frozen=True):
     """Estimates with their covariances, measures of fit, and reports of the sites.
 
@@ -107,6 +129,7 @@ class Inference(Struct, frozen=True):
     nuisance: Nuisance | None = None  # the parameter of the family beside the coefficients, if it has one
     firth: bool = False  # the estimates are of Firth's penalised likelihood
     influence: dict[str, Numbers] = {}  # what each site adds to the estimate, in one Newton step
+    survival: SurvivalFacts | None = None  # of a survival model
 
     def __post_init__(self) -> None:
         n = len(self.names)

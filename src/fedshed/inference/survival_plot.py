@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedshed._utils.figure_style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from fedshed._utils.names import printable
-from fedshed.inference.survival import Curve
+from fedshed.inference.life_curves import Curve
 
 if TYPE_CHECKING:
     from fedshed.inference.survival_result import SurvivalCurves
@@ -73,7 +73,7 @@ def _at_risk(axes: Any, found: SurvivalCurves) -> None:
         for t in ticks:
             axes.text(t, -k, f"{at_risk(found, curve, k, t):,}", ha="center", va="center", fontsize=8)
         axes.text(
-            -0.02, -k, printable(group)[:18], ha="right", va="center", fontsize=8,
+            -0.045, -k, printable(group)[:18], ha="right", va="center", fontsize=8,
             color=COLOURS[k % len(COLOURS)], transform=axes.get_yaxis_transform(),
         )  # fmt: skip
     axes.set_ylim(-len(found.groups) + 0.4, 1.3)

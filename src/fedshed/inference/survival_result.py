@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed._utils.notebook import preformatted
+from fedshed.inference.life_curves import Curve, curves
 from fedshed.inference.logrank import LogRank, logrank
-from fedshed.inference.survival import Curve, curves
 from fedshed.objectives.life_table import LifeTable
 
 if TYPE_CHECKING:
@@ -120,15 +120,35 @@ class SurvivalCurves(Struct, frozen=True, dict=True):
 
         return pd.DataFrame(self.rows(level), columns=list(COLUMNS))
 
-    def to_csv(self, level: float = 0.95) -> str:
-        """The curves as CSV; an undefined number is an empty cell."""
+    def to_csv(self, level: float = 0.95, *, per_site: bool = False) -> str:
+        """The curves as CSV, perhaps those of each site; an undefined number is an empty cell."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(
-            ["" if isinstance(x, float) and np.isnan(x) else x for x in row] for row in self.rows(level)
-        )
+        writer.writerow(("site", *COLUMNS) if per_site else COLUMNS)
+        parts = [((name,), self.of_site(name)) for name in sorted(self.sites)] if per_site else [((), self)]
+        for first, part in parts:
+            writer.writerows((*first, *map(_shown, row)) for row in part.rows(level))
         return out.getvalue()
+
+    def facts(self, level: float = 0.95) -> dict[str, Any]:
+        """The numbers of the summary as plain data; an undefined number is None."""
+        subjects, tests = self.table.subjects, {}
+        if len(self.groups) > 1:
+            tests = {"logrank": self.logrank(), "logrank_stratified_by_site": self.logrank(stratified=True)}
+        groups = {
+            name: {
+                "subjects": int(subjects[k]), "events": round(float(each.events.sum())),
+                "median": [_finite(value) for value in each.median(level)],
+                "median_of_all_rows": [_finite(value) for value in each.median_bounds()],
+            }
+            for k, (name, each) in enumerate(self.curves.items())
+        }  # fmt: skip
+        return {
+            "groups": groups,
+            **{name: {"chi2": t.statistic, "df": t.df, "p": _finite(t.p)} for name, t in tests.items()},
+            "error_bound": self.error_bound, "dropped": self.dropped, "exchanges": self.exchanges,
+            "uplink_bytes": self.uplink_bytes, "downlink_bytes": self.downlink_bytes,
+        }  # fmt: skip
 
     def summary(self, level: float = 0.95) -> str:
         """A page of text: subjects, events, medians with intervals, means, and the log-rank tests."""
@@ -165,6 +185,14 @@ def _rows(group: str, curve: Curve, shown: Any, points: Any, level: float) -> li
         for k, c in zip(ends, censored, strict=True)
         if not points[k] or curve.events[k] or c
     ]
+
+
+def _shown(value: Any) -> Any:
+    return "" if isinstance(value, float) and np.isnan(value) else value
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def _count(value: float) -> float | int:

@@ -53,15 +53,15 @@ def _groups(found: SurvivalCurves, level: float) -> list[str]:
     ends = f"[{tail:.3g}", f"{1 - tail:.3g}]"
     head = printable(found.by) if found.by else "group"
     lines = [
-        f"{head[:wide]:<{wide}}{'subjects':>9}{'events':>8}{'median':>9}{ends[0]:>8}{ends[1]:>8}"
-        f"{'mean*':>9}{'std err':>7}"
+        f"{head[:wide]:<{wide}}{'subjects':>9}{'events':>8}{'median':>8}{ends[0]:>8}{ends[1]:>8}"
+        f"{'mean*':>8}{'std err':>9}"
     ]  # fmt: skip
     for k, (group, curve) in enumerate(found.curves.items()):
         median, low, high = curve.median(level)
         mean, error, *_ = curve.restricted_mean(end)
         lines.append(
             f"{printable(group)[:wide]:<{wide}}{int(found.table.subjects[k]):>9,}{round(curve.events.sum()):>8,}"
-            f"{_time(median):>9}{_time(low):>8}{_time(high):>8}{mean:>9.5g}{error:>7.3g}"
+            f"{_time(median):>8}{_time(low):>8}{_time(high):>8}{mean:>8.5g}{error:>9.3g}"
         )  # fmt: skip
     return [*lines, f"* restricted to the time until {end:g}"]
 

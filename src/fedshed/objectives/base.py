@@ -139,6 +139,14 @@ class Objective(Protocol):
         """What the rows add to the slope of Firth's penalty, by their leverages."""
         ...
 
+    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
+        """Of a survival model, the weight of concordant, discordant and tied pairs of rows."""
+        ...
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        """Of a survival model, sums over events of g (x - m), g V and g^2 V, g being a function of time."""
+        ...
+
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -297,6 +305,14 @@ class LinearModel:
     def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
         """What the rows add to the slope of Firth's penalty (`scores.leverage_pull`)."""
         return scores.leverage_pull(self, theta, inverse)
+
+    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
+        """The weight of concordant, discordant and tied pairs of rows."""
+        raise ValueError("only a survival model has pairs of rows in time")
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        """The sums of a test of proportional hazards."""
+        raise ValueError("only a survival model has hazards")
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

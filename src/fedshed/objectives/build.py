@@ -46,9 +46,7 @@ def local_objective(
         clusters = None if clusters is None else clusters[kept]
     check_offset(family, site, offset)
     if intercept and not family.intercept:
-        raise ConfigError(
-            f"the {loss} loss has no intercept: the baseline hazard takes its place; leave it out"
-        )
+        raise ConfigError(f"the {loss} loss has no intercept but a baseline hazard; set intercept=False")
     X = _with_intercept(X) if intercept else X
     if family.classes == "many" and classes is not None:
         if offset is not None:

@@ -21,7 +21,7 @@ from fedshed._utils.errors import DataError
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Narrow, narrowed
 from fedshed.linalg.rows import Rows
-from fedshed.objectives import far_risks, survival_scores
+from fedshed.objectives import concordance, far_risks, survival_scores
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.family import Family
 from fedshed.objectives.risk_sets import RiskSets
@@ -131,14 +131,15 @@ class Cox(LinearModel):
         found = sums[..., risk.group] - risk.share * events[..., risk.group]
         return Denominators(z, relative, shift, found, exact)
 
-    def hazards(self, found: Denominators) -> Numbers:
-        """exp(z) L of each row, in the order of the risk sets."""
+    def hazards(self, found: Denominators, tilt: Vector | None = None) -> Numbers:
+        """exp(z) L of each row, in the order of the risk sets; perhaps with a factor for each event."""
         risk = self.risk
+        tilt = np.ones(len(risk.deaths)) if tilt is None else tilt
         if not len(risk.deaths):
             return np.zeros_like(found.relative)
         if found.exact:
-            return far_risks.hazards(risk, found.z)
-        inverse = risk.mean_weight[risk.group] / found.sums
+            return far_risks.hazards(risk, found.z, tilt)
+        inverse = tilt * risk.mean_weight[risk.group] / found.sums
         gathered = risk.while_at_risk(risk.from_start(risk.over_ties(inverse)))
         less = risk.over_ties(risk.share * inverse)  # a tied event is in S_k with 1 - k / d
         gathered[..., risk.deaths] -= less[..., risk.group]
@@ -185,6 +186,14 @@ class Cox(LinearModel):
         rows = self.centred * np.sqrt(risk.weights * self.hazards(found))[:, None]
         means = self.means(found) * np.sqrt(risk.mean_weight[risk.group])[:, None]
         return np.asarray((rows.T @ rows - means.T @ means) / self.weight)
+
+    def pair_counts(self, theta: Vector) -> concordance.PairCounts:
+        """The weight of concordant, discordant and tied pairs of rows (`concordance`)."""
+        return concordance.pair_counts(self.risk, self.margins(theta)[self.risk.order])
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        """Sums of g (x - m), g V and g^2 V over events (`survival_scores.proportionality`)."""
+        return survival_scores.proportionality(self, theta, transform)
 
     @property
     def varied(self) -> Rows:

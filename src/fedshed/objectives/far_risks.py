@@ -30,13 +30,14 @@ def log_denominators(risk: RiskSets, z: Numbers) -> Numbers:
     return logs
 
 
-def hazards(risk: RiskSets, z: Numbers) -> Numbers:
-    """exp(z) L of each row."""
+def hazards(risk: RiskSets, z: Numbers, tilt: Numbers) -> Numbers:
+    """exp(z) L of each row, each event times a number."""
     if z.ndim > 1:
-        return np.array([hazards(risk, each) for each in z])
+        return np.array([hazards(risk, each, tilt) for each in z])
     found = np.zeros_like(z)
     for event, members, _, share in shares(risk, z):
-        found[members] += risk.mean_weight[risk.group[event]] * share / risk.weights[members]
+        weight = tilt[event] * risk.mean_weight[risk.group[event]]
+        found[members] += weight * share / risk.weights[members]
     return found
 
 

@@ -32,14 +32,16 @@ class RiskSets:
         self.stratum, self.times = groups // (len(moments) + 1), moments[groups % (len(moments) + 1) - 1]
         until, since = (np.searchsorted(groups, codes, side="right") for codes in (ends, entries))
         at_risk = np.flatnonzero(since < until)
-        order = at_risk[np.lexsort((y["time"][at_risk], strata[at_risk]))]
+        keys = ~y["event"][at_risk], y["time"][at_risk], strata[at_risk]  # events before rows censored then
+        order = at_risk[np.lexsort(keys)]
         self.order, self.since, self.until = order, since[order], until[order]
         self.event = y["event"][order]
         self.weights = np.ones(len(order)) if weights is None else weights[order]
         self.begins = np.searchsorted(self.stratum, np.unique(self.stratum))
         self.stratum_of = self.begins.searchsorted(np.arange(len(self.times)), side="right") - 1
         self.row_stratum = self.begins.searchsorted(self.since, side="right") - 1
-        self._starts = np.searchsorted(self.until, np.arange(1, len(self.times) + 1))
+        self.ends = np.searchsorted(self.row_stratum, np.arange(len(self.begins)), side="right")
+        self.starts = np.searchsorted(self.until, np.arange(1, len(self.times) + 1))
         self._count_events(efron)
         self._sort_late()
 
@@ -77,12 +79,11 @@ class RiskSets:
 
     def log_over_risk_sets(self, logs: Numbers) -> Numbers:
         """The logarithms of the same sums, of numbers by their logarithms; no row may enter late."""
-        return self._from_end(np.logaddexp.reduceat(logs, self._starts, axis=-1), np.logaddexp)
+        return self._from_end(np.logaddexp.reduceat(logs, self.starts, axis=-1), np.logaddexp)
 
     def members(self, group: int) -> Places:
         """The rows in the risk set of a group."""
-        last = np.searchsorted(self.row_stratum, self.stratum_of[group], side="right")
-        rows = np.arange(self._starts[group], last)
+        rows = np.arange(self.starts[group], self.ends[self.stratum_of[group]])
         return rows[self.since[rows] <= group]
 
     def over_events(self, values: Numbers) -> Numbers:
@@ -95,7 +96,7 @@ class RiskSets:
 
     def _by_group(self, values: Numbers) -> Numbers:
         """The sums over the rows that end at a group or after it, but before the next."""
-        return np.add.reduceat(values, self._starts, axis=-1)
+        return np.add.reduceat(values, self.starts, axis=-1)
 
     def from_end(self, values: Numbers) -> Numbers:
         """Cumulative sums over groups, from the last of each stratum."""
@@ -103,18 +104,18 @@ class RiskSets:
 
     def _from_end(self, values: Numbers, add: np.ufunc) -> Numbers:
         sums = np.empty_like(values)
-        for start, end in self._strata():
+        for start, end in self.strata():
             sums[..., start:end] = add.accumulate(values[..., start:end][..., ::-1], axis=-1)[..., ::-1]
         return sums
 
     def from_start(self, values: Numbers) -> Numbers:
         """Cumulative sums over groups, from the first of each stratum."""
         sums = np.empty_like(values)
-        for start, end in self._strata():
+        for start, end in self.strata():
             np.cumsum(values[..., start:end], axis=-1, out=sums[..., start:end])
         return sums
 
-    def _strata(self) -> Iterator[tuple[int, int]]:
+    def strata(self) -> Iterator[tuple[int, int]]:
         """The groups of each stratum, which is summed alone: no digits of one are lost in another's."""
         return pairwise([*self.begins.tolist(), len(self.times)])
 

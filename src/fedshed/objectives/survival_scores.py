@@ -1,4 +1,4 @@
-"""The score residuals of a Cox model's rows, and the pairs of rows by which its likelihood may be monotone."""
+"""The score residuals of a Cox model's rows, and the pairs of rows that make its likelihood monotone."""
 
 from __future__ import annotations
 
@@ -78,7 +78,40 @@ def cluster_scores(model: Cox, theta: Vector, inverse: Matrix | None) -> tuple[M
 def _summed(codes: NDArray[np.intp], values: Matrix) -> Matrix:
     sums = np.zeros((int(codes.max()) + 1, values.shape[1]))
     np.add.at(sums, codes, values)
-    return sums
+    return np.asarray(sums)
+
+
+def of_times(risk: RiskSets, transform: str) -> Vector:
+    """g of each group: 1 - S(t-) of the Kaplan-Meier curve of its stratum, the time, or its logarithm."""
+    if transform == "identity":
+        return np.asarray(risk.times)
+    if transform == "log":
+        if not (risk.times > 0).all():
+            raise ValueError("an event at time 0 has no logarithm; use another function of time")
+        return np.asarray(np.log(risk.times))
+    at_risk = risk.over_risk_sets(risk.weights)[0]
+    left = np.maximum(1.0 - risk.over_events(risk.weights) / at_risk, 0.0)
+    found = np.zeros(len(left))
+    for start, end in risk.strata():
+        found[start + 1 : end] = 1.0 - np.cumprod(left[start : end - 1])
+    return found
+
+
+def proportionality(model: Cox, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+    """Sums over events of g (x - m), g V and g^2 V, with m and V of their risk sets and g of their times."""
+    risk, n = model.risk, model.dim
+    if not len(risk.deaths):
+        return np.zeros(n), np.zeros((n, n)), np.zeros((n, n))
+    found, X = model.denominators(model.margins(theta)[risk.order]), model.centred
+    means, g = model.means(found), of_times(risk, transform)[risk.group]
+    weights = risk.mean_weight[risk.group]
+    score = X[risk.deaths].T @ (g * risk.weights[risk.deaths]) - means.T @ (g * weights)
+
+    def summed(tilt: Vector) -> Matrix:
+        rows = risk.weights * model.hazards(found, tilt)
+        return np.asarray((X * rows[:, None]).T @ X - (means * (weights * tilt)[:, None]).T @ means)
+
+    return np.asarray(score), summed(g), summed(g**2)
 
 
 def pairs(risk: RiskSets) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -28,6 +28,7 @@ from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
 from fedshed.solve.site_estimates import AskEstimate, NoEstimate, SiteEstimate, SiteEstimates
 from fedshed.solve.site_scores import AskScores, Scores, SiteScores
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck, SurvivalChecked
 
 NO_TRAFFIC = Traffic()
 FIT, PRIVATE = 1, 7
@@ -39,7 +40,8 @@ SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
 EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
-SURVIVAL = Stage(70, SurvivalCounts())
+SURVIVAL = Stage(11, SurvivalCheck())  # of a survival model
+CURVES = Stage(70, SurvivalCounts())  # life tables of a survival study
 ESTIMATES = Stage(60, SiteEstimates())  # of a study that declares them
 PROFILE = Stage(14, Profile())  # of a family whose parameter is searched for
 BESIDE_THE_FIT = {
@@ -55,6 +57,7 @@ BESIDE_THE_FIT = {
         SURVIVAL,
         PROFILE,
         ESTIMATES,
+        CURVES,
     )
 }
 
@@ -118,7 +121,14 @@ def survival_counts(
 ) -> tuple[SiteTables, Traffic]:  # fmt: skip
     """The life table of each site, on a grid or on the times of all events."""
     flow = SurvivalCounts().flow(problem, times, last, least)
-    return play(sites, SURVIVAL, problem, flow, traffic, patience)
+    return play(sites, CURVES, problem, flow, traffic, patience)
+
+
+def survival_checks(
+    sites: Sites, problem: Problem, asked: CheckSurvival, traffic: Traffic, patience: int = 20
+) -> tuple[dict[AgentId, SurvivalChecked], Traffic]:
+    """Each site's pairs of rows, and its sums for a test of proportional hazards."""
+    return play(sites, SURVIVAL, problem, SurvivalCheck().flow(problem, asked), traffic, patience)
 
 
 def evaluate(
