@@ -23,6 +23,7 @@ from sklearn.utils.validation import column_or_1d
 
 from fedshed._utils.errors import ConfigError
 from fedshed.fitting import estimator_files as saved
+from fedshed.fitting.cox_estimator import FederatedCox
 from fedshed.fitting.estimator_base import FederatedModel
 from fedshed.fitting.regressor import FederatedRegressor
 from fedshed.inference import Inference, per_class
@@ -261,6 +262,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
 
 
 KINDS = (
+    FederatedCox,
     FederatedGammaRegressor,
     FederatedLinearRegression,
     FederatedLogisticRegression,
