@@ -62,6 +62,9 @@ from .fitting.fit import fit as fit
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
+from .fitting.path import Path as Path
+from .fitting.path import path as path
+from .fitting.path import select as select
 from .fitting.process_sites import ProcessSites as ProcessSites
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy

@@ -10,6 +10,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     listings,
     plan,
     reproduce,
+    select,
     site,
     ui,
     watch,

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any, Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
 from fedshed.exchange.watched import WatchedModel
@@ -13,6 +14,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
+from fedshed.objectives.folds import WithoutRows
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
@@ -201,6 +203,13 @@ class _HessianCounter:
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         return self._objective.scatter(theta, inverse, power, counts)
+
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        return self._objective.fold_of_each(site, folds, seed)
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        self.count(theta)
+        return self._objective.without(theta, left_out)
 
 
 class _CountedPoint:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint
+from fedshed.objectives.folds import WithoutRows
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -126,6 +128,14 @@ class WatchedModel:
         """A matrix F with F'F the sum of squared scores of the rows, if many count in it."""
         self._squared(theta)
         return self._model.scatter(theta, inverse, power, counts)
+
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        """None: no rule looks at points of a path, so a site behind a gate answers none of them."""
+        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """None, for the same reason."""
+        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""

@@ -54,7 +54,7 @@ from fedshed.protected.journal import Store, Witness
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
-from fedshed.solve.stages import BESIDE_THE_FIT, FIT, SCATTER, SCORES, fit_stage
+from fedshed.solve.stages import BESIDE_THE_FIT, FIT, FOLDS, SCATTER, SCORES, fit_stage
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
@@ -322,6 +322,11 @@ def _part(number: int, stage: Play, n: int) -> Part:
         raise ProtocolError("the study that was approved asks for no errors by rows")
     if number == SCORES.number and not stage.plan.study.protected:
         raise ProtocolError("sites compare their scores themselves in a protected study only")
+    if number == FOLDS.number and stage.terms is not None:
+        raise ProtocolError(
+            "a path asks about hundreds of points, which no approved study allows; run the path on tables in "
+            "one place, and approve a study with the chosen penalty (l1, l2)"
+        )
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

@@ -14,7 +14,8 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
 from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
-from fedshed.objectives import scores
+from fedshed.objectives import folds, scores
+from fedshed.objectives.folds import WithoutRows
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
@@ -103,6 +104,14 @@ class Objective(Protocol):
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
+        ...
+
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        """The fold of each row, from 1 on; all 0 where there are none."""
+        ...
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """What the rows but some say at theta, and how well these are predicted."""
         ...
 
 
@@ -231,6 +240,14 @@ class LinearModel:
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows (`scores.cluster_scores`)."""
         return scores.cluster_scores(self, theta, inverse)
+
+    def fold_of_each(self, site: str, count: int, seed: int) -> NDArray[np.intp]:
+        """The fold of each row (`folds.fold_of_each`)."""
+        return folds.fold_of_each(self, site, count, seed)
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """What the rows but some say at theta, and how well these are predicted (`folds.without`)."""
+        return folds.without(self, theta, left_out)
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

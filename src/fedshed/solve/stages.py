@@ -16,9 +16,11 @@ from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.engine import Progress, settled
+from fedshed.solve.folds import Folds
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.path import PathSettings, Walked, walk
 from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
@@ -34,7 +36,10 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES)}
+FOLDS = Stage(20, Folds())  # of a path, which is in no approved study
+BESIDE_THE_FIT = {
+    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, FOLDS)
+}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -81,6 +86,13 @@ def scatter(
 ) -> tuple[dict[AgentId, Scattered], Traffic]:
     """Each site's sum of squared scores."""
     return play(sites, SCATTER, problem, RowScatter().flow(problem, asked), traffic, patience)
+
+
+def walk_path(
+    sites: Sites, problem: Problem, settings: PathSettings, patience: int = 20
+) -> tuple[Walked, Traffic]:
+    """A path of penalties, and what it took."""
+    return play(sites, FOLDS, problem, walk(problem, settings), NO_TRAFFIC, patience)
 
 
 def site_scores(
