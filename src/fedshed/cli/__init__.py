@@ -11,6 +11,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     meta,
     plan,
     reproduce,
+    select,
     site,
     survival,
     ui,

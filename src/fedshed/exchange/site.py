@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any, Optional
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
 from fedshed.exchange.watched import WatchedModel
@@ -14,6 +15,7 @@ from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.base import Sensitivity
+from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable
 from fedshed.objectives.scored import Scored
 from fedshed.privacy.points import ForbiddenPointError
@@ -226,6 +228,13 @@ class _HessianCounter:
     def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
         self.count(theta)
         return self._objective.proportionality(theta, transform)
+
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        return self._objective.fold_of_each(site, folds, seed)
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        self.count(theta)
+        return self._objective.without(theta, left_out)
 
 
 class _CountedPoint:

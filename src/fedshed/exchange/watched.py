@@ -8,11 +8,13 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint, Sensitivity
+from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable, small_count
 from fedshed.objectives.scored import Scored
 from fedshed.objectives.scores import leverages
@@ -134,6 +136,14 @@ class WatchedModel:
         """A matrix F with F'F the sum of squared scores of the rows, if many count in it."""
         self._squared(theta)
         return self._model.scatter(theta, inverse, power, counts)
+
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        """None: no rule looks at points of a path, so a site behind a gate answers none of them."""
+        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """None, for the same reason."""
+        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""

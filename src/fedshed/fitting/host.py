@@ -62,6 +62,7 @@ from fedshed.solve.stages import (
     ESTIMATES,
     EVALUATION,
     FIT,
+    FOLDS,
     PROFILE,
     SCATTER,
     SCORES,
@@ -359,6 +360,11 @@ def _part(number: int, stage: Play, n: int) -> Part:
         raise ProtocolError("the study does not ask for each site's own estimate (site_estimates)")
     if number == SURVIVAL.number and not family_of(stage.plan.study.loss).survival:
         raise ProtocolError("only a survival model has concordant pairs and proportional hazards")
+    if number == FOLDS.number and stage.terms is not None:
+        raise ProtocolError(
+            "a path asks about hundreds of points, which no approved study allows; run the path on tables in "
+            "one place, and approve a study with the chosen penalty (l1, l2)"
+        )
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

@@ -14,7 +14,8 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
 from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
-from fedshed.objectives import scores
+from fedshed.objectives import folds, scores
+from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable, table_of, times_of, told_by
 from fedshed.objectives.scored import Scored
 
@@ -145,6 +146,14 @@ class Objective(Protocol):
 
     def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
         """Of a survival model, sums over events of g (x - m), g V and g^2 V, g being a function of time."""
+        ...
+
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        """The fold of each row, from 1 on; all 0 where there are none."""
+        ...
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """What the rows but some say at theta, and how well these are predicted."""
         ...
 
 
@@ -313,6 +322,14 @@ class LinearModel:
     def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
         """The sums of a test of proportional hazards."""
         raise ValueError("only a survival model has hazards")
+
+    def fold_of_each(self, site: str, count: int, seed: int) -> NDArray[np.intp]:
+        """The fold of each row (`folds.fold_of_each`)."""
+        return folds.fold_of_each(self, site, count, seed)
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """What the rows but some say at theta, and how well these are predicted (`folds.without`)."""
+        return folds.without(self, theta, left_out)
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

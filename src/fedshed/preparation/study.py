@@ -306,6 +306,9 @@ def _possible_lasso(study: Study) -> None:
             f"l1 is for one linear predictor, not for the {study.family} family, whose zeros would depend on "
             "which contrasts stand for the classes; fit each class against the others, or use l2"
         )
+    for name in ("firth", "random_intercept"):
+        if study.selects and getattr(study, name, False):
+            raise ConfigError(f"a fit with {name} has a search of its own, without l1; give one of them")
     if study.selects and study.privacy is not None:
         raise ConfigError("a private study has a fit of its own, without an absolute penalty; use l2, not l1")
 

@@ -17,10 +17,12 @@ from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.engine import Progress, settled
 from fedshed.solve.evaluating import BINS, Evaluating, Told
+from fedshed.solve.folds import Folds
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.life_counts import SiteTables, SurvivalCounts
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.path import PathSettings, Walked, walk
 from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.profile import JointPoint, Profile
 from fedshed.solve.run import play, run
@@ -43,6 +45,7 @@ EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
 SURVIVAL = Stage(11, SurvivalCheck())  # of a survival model
 CURVES = Stage(70, SurvivalCounts())  # life tables of a survival study
 ESTIMATES = Stage(60, SiteEstimates())  # of a study that declares them
+FOLDS = Stage(20, Folds())  # of a path, which is in no approved study
 PROFILE = Stage(14, Profile())  # of a family whose parameter is searched for
 BESIDE_THE_FIT = {
     stage.number: stage
@@ -58,6 +61,7 @@ BESIDE_THE_FIT = {
         PROFILE,
         ESTIMATES,
         CURVES,
+        FOLDS,
     )
 }
 
@@ -106,6 +110,13 @@ def scatter(
 ) -> tuple[dict[AgentId, Scattered], Traffic]:
     """Each site's sum of squared scores."""
     return play(sites, SCATTER, problem, RowScatter().flow(problem, asked), traffic, patience)
+
+
+def walk_path(
+    sites: Sites, problem: Problem, settings: PathSettings, patience: int = 20
+) -> tuple[Walked, Traffic]:
+    """A path of penalties, and what it took."""
+    return play(sites, FOLDS, problem, walk(problem, settings), NO_TRAFFIC, patience)
 
 
 def site_scores(
