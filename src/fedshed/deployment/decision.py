@@ -166,11 +166,13 @@ def _advice(found: Review, ceilings: Ceilings) -> list[str]:
 
 def _uses(study: Study, found: Review) -> list[Use]:
     """Each column that is read, and as what."""
+    mark = study.holdout if isinstance(study.holdout, str) else None
     roles = {
         study.target: "the target of the model", study.weight: "the weight of a row",
         study.trials: "the number of trials of a row", study.offset: "an offset",
         study.exposure: "the exposure, whose logarithm is an offset",
         study.cluster: "says which rows belong together; its values do not leave",
+        mark: "says which rows are held out and evaluated",
     }  # fmt: skip
     beside = [Use(name, use) for name, use in roles.items() if name]
     return [*beside, *(Use(name, _use(found, name, levels)) for name, levels in found.predictors.items())]

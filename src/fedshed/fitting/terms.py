@@ -21,6 +21,7 @@ from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import build, check_for_studies, with_one_exchange
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
+from fedshed.solve.evaluating import POINTS as EVALUATION_POINTS
 from fedshed.solve.goal import Goal
 
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
@@ -74,19 +75,21 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         study = self.study
         terms = "all other columns" if study.columns is None else " + ".join(study.columns) or "1"
         masked = " (masked: only sums over all sites are seen)" * study.protected
-        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
+        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}{masked}{_held(study)}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""
         if self.points is not None:
             return self.points
+        more = 0 if self.study.holdout is None else EVALUATION_POINTS
         if isinstance(algorithm, NewtonSeldom):
-            return MOST_SELDOM_POINTS
-        return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+            return MOST_SELDOM_POINTS + more
+        return more + (MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS)
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> int:
         """The iterations that those points allow, beside what comes before and after them."""
-        return max(1, self.most_points(algorithm) - SPARE_POINTS)
+        spare = SPARE_POINTS if self.study.holdout is None else SPARE_POINTS + EVALUATION_POINTS
+        return max(1, self.most_points(algorithm) - spare)
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Refuse a fit by another algorithm, or with other settings of it; any that is for comparisons."""
@@ -109,6 +112,15 @@ def _plain(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """An algorithm without what depends on the links: its channel, and how many exchanges a search takes."""
     algorithm = with_one_exchange(algorithm)
     return replace(algorithm, channel=Constant(1)) if hasattr(algorithm, "channel") else algorithm
+
+
+def _held(study: Study) -> str:
+    """The rows that the model is evaluated on, in words."""
+    if study.holdout is None:
+        return ""
+    marked = isinstance(study.holdout, str)
+    rows = f"rows with {study.holdout}" if marked else f"{study.holdout:.0%} of the rows"
+    return f" ({rows} held out, and the model evaluated on them)"
 
 
 def check_points(points: int | None) -> None:
