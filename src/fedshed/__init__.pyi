@@ -66,6 +66,7 @@ from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
+from .fitting.scorers import auc_within_sites as auc_within_sites
 from .inference.evaluation import Evaluation as Evaluation
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy
