@@ -98,3 +98,4 @@ def test_a_steward_is_shown_that_rows_are_held_out_and_what_leaves_of_them(tmp_p
     shown = decision(tmp_path / "site.toml", STUDY)
     assert "40% of the rows held out, and the model evaluated on them" in shown.model
     assert any("counts of rows held out" in item.what for item in shown.items)
+    assert "Of the 80 rows held out" in shown.exposure.sentence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sklearn
@@ -10,6 +12,7 @@ from sklearn.metrics import make_scorer, roc_auc_score
 from sklearn.model_selection import GroupKFold, LeaveOneGroupOut, cross_val_score
 
 import fedshed
+from pages import play
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = X[:, [1, 4, 8]]
@@ -52,6 +55,10 @@ def test_auc_within_sites_is_that_of_an_evaluation_and_a_scorer_of_cross_validat
             params={"sites": SITES, "groups": np.arange(len(Y)) // 3},
         )  # fmt: skip
     assert scores.min() > 0.8
+
+
+def test_the_page_on_evaluation_prints_what_it_shows() -> None:
+    play(Path(__file__).parents[2] / "docs/evaluation.md")
 
 
 def test_rows_without_a_pair_are_refused() -> None:

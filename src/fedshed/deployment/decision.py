@@ -63,7 +63,7 @@ def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
     """What a study would use and send, found out with nothing sent."""
     site, found = read_site(path), review(path, file)
     ceilings = _ceilings(path, site, found, budget)
-    seen = exposure(found.rows, found.parameters, found.chosen)
+    seen = exposure(found.rows, found.parameters, found.chosen, found.held)
     return Decision(
         sha256=file.terms.digest.hex(),
         site=site.name,

@@ -33,7 +33,7 @@ from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import rarest, text_columns
-from fedshed.preparation.holdout import fitted_rows
+from fedshed.preparation.holdout import fitted_rows, held_out
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
 from fedshed.privacy.audit import Audit, set_aside
@@ -84,6 +84,7 @@ class Review(Struct, frozen=True):
     terms: tuple[str, ...]  # of the model
     facts: DesignFacts
     table: str  # SHA-256
+    held: int = 0  # rows that are held out and evaluated
 
 
 def review(path: Path, file: StudyFile | None = None, target: str | None = None) -> Review:
@@ -124,8 +125,13 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
         site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken,
         why.partition(":")[0], file.terms.most_points(algorithm), problem.n,
         {name: len(plan.levels.get(name, ())) for name in plan.columns}, tuple(dict.fromkeys(plan.terms)),
-        facts, known,
+        facts, known, _held(file.study, frame, site.name),
     )  # fmt: skip
+
+
+def _held(study: Study, frame: Any, site: str) -> int:
+    """How many rows are held out."""
+    return 0 if study.holdout is None else int(held_out(study, Frame(frame), site).sum())
 
 
 def ledger_of(path: Path, site: SiteFile) -> Ledger:
