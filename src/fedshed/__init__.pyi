@@ -73,6 +73,7 @@ from .fitting.path import path as path
 from .fitting.path import select as select
 from .fitting.process_sites import ProcessSites as ProcessSites
 from .fitting.regressor import FederatedRegressor as FederatedRegressor
+from .fitting.scorers import auc_within_sites as auc_within_sites
 from .fitting.survival import survival as survival
 from .inference.evaluation import Evaluation as Evaluation
 from .inference.influence import Influence as Influence

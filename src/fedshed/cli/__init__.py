@@ -4,6 +4,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     compare,
     deploy,
     doctor,
+    evaluate,
     example,
     fit,
     join,

@@ -63,7 +63,7 @@ def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
     """What a study would use and send, found out with nothing sent."""
     site, found = read_site(path), review(path, file)
     ceilings = _ceilings(path, site, found, budget)
-    seen = exposure(found.rows, found.parameters, found.chosen)
+    seen = exposure(found.rows, found.parameters, found.chosen, found.held)
     return Decision(
         sha256=file.terms.digest.hex(),
         site=site.name,
@@ -166,6 +166,7 @@ def _advice(found: Review, ceilings: Ceilings) -> list[str]:
 
 def _uses(study: Study, found: Review) -> list[Use]:
     """Each column that is read, and as what."""
+    mark = study.holdout if isinstance(study.holdout, str) else None
     roles: dict[str | None, str] = {
         study.target: "the target of the model", study.weight: "the weight of a row",
         study.trials: "the number of trials of a row", study.offset: "an offset",
@@ -174,6 +175,7 @@ def _uses(study: Study, found: Review) -> list[Use]:
         study.entry: "when a row came under observation",
         **dict.fromkeys(study.strata, "rows that differ in it have different baseline hazards"),
         study.cluster: "says which rows belong together; its values do not leave",
+        mark: "says which rows are held out and evaluated",
     }  # fmt: skip
     beside = [Use(name, use) for name, use in roles.items() if name]
     return [*beside, *(Use(name, _use(found, name, levels)) for name, levels in found.predictors.items())]

@@ -169,4 +169,7 @@ def _saved(model: Model, results: Path, errors: Robust) -> None:
         warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
         write_atomically(results / "summary.txt", f"{model.summary(robust=errors)}\n".encode())
         write_atomically(results / "coefficients.csv", model.to_csv(robust=errors).encode())
+    if model.evaluation is not None:
+        write_atomically(results / "evaluation.txt", f"{model.evaluation.summary()}\n".encode())
+        write_atomically(results / "evaluation.csv", model.evaluation.to_csv().encode())
     write_atomically(results / "trace.csv", (model.trace or Trace([])).to_csv().encode())

@@ -164,8 +164,10 @@ def _points(asked: Sequence[Any], digest: str) -> tuple[str, ...]:
 
 
 def _kind(request: Request) -> str:
-    """How a record calls a request of a fit: whole Hessians and squared scores are told apart."""
+    """How a record calls a request of a fit: Hessians, squared scores and evaluations are told apart."""
     names = {type(part).__name__ for part in request.parts}
+    if names & {"Evaluate", "Tabulate", "Recalibrate"}:
+        return "Evaluate"
     return next((kind for kind in ("Inspect", "Scatter") if kind in names), "Play")
 
 

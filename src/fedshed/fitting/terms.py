@@ -23,6 +23,7 @@ from fedshed.algorithms.registry import build, check_for_studies, with_one_excha
 from fedshed.algorithms.shed import Shed
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
+from fedshed.solve.evaluating import POINTS as EVALUATION_POINTS
 from fedshed.solve.goal import Goal
 
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
@@ -80,23 +81,24 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         masked = " (masked: only sums over all sites are seen)" * study.protected
         random = " with a random intercept per site" * study.random_intercept
         firth = " with Firth's penalty" * study.firth
-        return f"{study.family}{random}{firth}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
+        what = f"{study.family}{random}{firth}"
+        return f"{what}: {study.formula or f'{study.target} ~ {terms}'}{masked}{_held(study)}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""
         if self.points is not None:
             return self.points
-        times = SEARCHES if self.study.searched else 1
-        if isinstance(algorithm, Firth):
-            return MOST_FIRTH_POINTS
-        if isinstance(algorithm, NewtonSeldom):
-            return times * MOST_SELDOM_POINTS
-        return times * (MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS)
+        return self._evaluation_points + _points_of(algorithm) * (SEARCHES if self.study.searched else 1)
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> int:
         """The iterations that those points allow, beside what comes before and after them."""
         each = 2 if isinstance(algorithm, Firth) else 1
-        return max(1, (self.most_points(algorithm) - SPARE_POINTS) // each)
+        left = self.most_points(algorithm) - SPARE_POINTS - self._evaluation_points
+        return max(1, left // each)
+
+    @property
+    def _evaluation_points(self) -> int:
+        return 0 if self.study.holdout is None else EVALUATION_POINTS
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Refuse a fit by another algorithm, or with other settings of it; any that is for comparisons."""
@@ -117,10 +119,28 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [_plain(algorithm) for algorithm in named]
 
 
+def _points_of(algorithm: Algorithm[Any]) -> int:
+    """The points that one fit by an algorithm may take."""
+    if isinstance(algorithm, Firth):
+        return MOST_FIRTH_POINTS
+    if isinstance(algorithm, NewtonSeldom):
+        return MOST_SELDOM_POINTS
+    return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+
+
 def _plain(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """An algorithm without what depends on the links: its channel, and how many exchanges a search takes."""
     algorithm = replace(algorithm, fixed=()) if isinstance(algorithm, Firth) else with_one_exchange(algorithm)
     return replace(algorithm, channel=Constant(1)) if hasattr(algorithm, "channel") else algorithm
+
+
+def _held(study: Study) -> str:
+    """The rows that the model is evaluated on, in words."""
+    if study.holdout is None:
+        return ""
+    marked = isinstance(study.holdout, str)
+    rows = f"rows with {study.holdout}" if marked else f"{study.holdout:.0%} of the rows"
+    return f" ({rows} held out, and the model evaluated on them)"
 
 
 def check_points(points: int | None) -> None:

@@ -19,9 +19,11 @@ from fedshed.inference.roc import (
     Measure,
     Roc,
     above_cut,
+    area,
     auc,
     counts_of,
     roc_curve,
+    share,
     together,
     within,
 )
@@ -229,8 +231,8 @@ def _pooled(told: Told, whole: Evaluated, kind: str) -> Measures:
 
 
 def _ranked(told: Told, counts: Mapping[str, Counts], edges: Any, alone: bool) -> Measures:
-    area = auc(told, counts, alone)
-    return {"auc": area, "auc_within": within(told.tables), **_at_cut(together(counts), edges, _cut(told))}
+    ranked = {"auc": auc(told, counts, alone), "auc_within": within(told.tables)}
+    return {**ranked, **_at_cut(together(counts), edges, _cut(told))}
 
 
 def _with_ranks(site: str, one: SiteMeasures, told: Told, counts: Counts, edges: Any) -> SiteMeasures:
@@ -238,7 +240,8 @@ def _with_ranks(site: str, one: SiteMeasures, told: Told, counts: Counts, edges:
     table = told.tables[site]
     value = table.pairs / table.products if table.products > 0 else None
     error = None if table.variance is None else sqrt(max(0.0, float(table.variance[0])))
-    ranked = {"auc": Measure(value, error), **_at_cut(counts, edges, _cut(told))}
+    found = Measure(None) if value is None else area(value, error)
+    ranked = {"auc": found, **_at_cut(counts, edges, _cut(told))}
     return SiteMeasures(one.rows, {**one.measures, **ranked})
 
 
@@ -253,17 +256,10 @@ def _at_cut(counts: Counts, edges: Any, cut: float) -> Measures:
     ups, downs = counts.positive.total, counts.negative.total
     right = (hits.value or 0.0) + downs - (alarms.value or 0.0)
     return {
-        "accuracy": _share(right, ups + downs, hits.bound + alarms.bound),
-        "sensitivity": _share(hits.value or 0.0, ups, hits.bound),
-        "specificity": _share(downs - (alarms.value or 0.0), downs, alarms.bound),
+        "accuracy": share(right, ups + downs, hits.bound + alarms.bound),
+        "sensitivity": share(hits.value or 0.0, ups, hits.bound),
+        "specificity": share(downs - (alarms.value or 0.0), downs, alarms.bound),
     }
-
-
-def _share(part: float, whole: float, bound: float) -> Measure:
-    if whole <= 0:
-        return Measure(None)
-    share = part / whole
-    return Measure(share, sqrt(max(0.0, share * (1 - share)) / whole), bound / whole)
 
 
 def _two_by_two(counts: Counts, edges: Any, cut: float, classes: Sequence[Any]) -> Confusion:

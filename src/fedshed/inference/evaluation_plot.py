@@ -61,13 +61,14 @@ def _sites(it: Evaluation) -> Figure:
     """The first measure of each site and pooled, with intervals."""
     name = next(iter(it.pooled), "")
     each = {"pooled": it.pooled.get(name), **{s: one.measures.get(name) for s, one in it.sites.items()}}
-    shown = {site: one for site, one in each.items() if one is not None and one.value is not None}
+    shown = {site: one for site, one in each.items() if one is not None}
     figure = Figure(figsize=(6, 1.2 + 0.3 * len(shown)), layout="constrained")
     axes = figure.subplots()
     for k, one in enumerate(shown.values()):
-        low, high = one.interval() or (one.value, one.value)
+        value = np.nan if one.value is None else one.value
+        low, high = one.interval() or (value, value)
         axes.plot([low, high], [-k, -k], color=BLUE)
-        axes.plot(one.value, -k, "o", color=BLUE, markersize=4)
+        axes.plot(value, -k, "o", color=BLUE, markersize=4)
     axes.set_yticks(-np.arange(len(shown)), [printable(site) for site in shown])
     axes.set_xlabel(f"{name.replace('_', ' ')} and 95% interval")
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -51,7 +51,7 @@ def _calibration(it: Evaluation) -> str:
 
 def _confusion(it: Confusion, at: str) -> str:
     names = [printable(name)[:12] for name in it.classes]
-    wide = max(map(len, names), default=0) + 2
+    wide = max(len("actual"), *map(len, names)) + 2
     head = f"{'actual':<{wide}}" + "".join(f"{name:>13}" for name in names)
     lines = [f"Predicted class{at}" + (f", each count within {it.bound:g}" if it.bound else ""), head]
     lines += [

@@ -7,10 +7,12 @@ the blocks of two rows overlap, their pair counts one half, which is wrong by at
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives.ranking import edges_of
@@ -23,17 +25,21 @@ Z = 1.959963984540054  # of intervals with 95 percent
 class Measure(Struct, frozen=True, omit_defaults=True):
     """A number, its standard error, and by how much it may be wrong because counts were merged.
 
-    What cannot be computed is None.
+    What cannot be computed is None.  A share has the ends of its own interval.
     """
 
     value: float | None
     std_err: float | None = None
     bound: float = 0.0
+    low: float | None = None
+    high: float | None = None
 
     def interval(self) -> tuple[float, float] | None:
         """The 95 percent interval, widened by the bound."""
         if self.value is None or self.std_err is None:
             return None
+        if self.low is not None and self.high is not None:
+            return self.low, self.high
         far = Z * self.std_err + self.bound
         return self.value - far, self.value + far
 
@@ -151,7 +157,7 @@ def auc(told: Told, sites: Mapping[str, Counts], alone: bool) -> Measure:
             concordant += told.tables[site].pairs - inside - doubtful / 2
             unknown -= doubtful
     bound = max(0.0, unknown) / (2 * pairs) if told.bins else 0.0  # at one score, pairs are ties
-    return Measure(concordant / pairs, _error(whole), bound)
+    return area(concordant / pairs, _error(whole), bound)
 
 
 def _error(counts: Counts) -> float | None:
@@ -171,6 +177,29 @@ def _error(counts: Counts) -> float | None:
     return float(np.sqrt(max(0.0, first / ups.total + second / downs.total)))
 
 
+def area(value: float, error: float | None, bound: float = 0.0) -> Measure:
+    """An area under a curve, with its interval on the scale of log odds (Pepe 2003, 5.2.5).
+
+    One of 0 or 1 has no standard error: DeLong's is 0 there, which says nothing.
+    """
+    if error is None or not 0 < value < 1:
+        return Measure(value, None, bound)
+    far = Z * error / (value * (1 - value))
+    low, high = expit(logit(value) - far) - bound, expit(logit(value) + far) + bound
+    return Measure(value, error, bound, max(0.0, float(low)), min(1.0, float(high)))
+
+
+def share(part: float, whole: float, bound: float) -> Measure:
+    """A share of rows with Wilson's interval; the bound is of the part."""
+    if whole <= 0:
+        return Measure(None)
+    value = part / whole
+    low, high = (float(end) for end in wilson(np.float64(value), whole))
+    error = float(np.sqrt(max(0.0, value * (1 - value)) / whole))
+    far = bound / whole
+    return Measure(value, error, far, max(0.0, low - far), min(1.0, high + far))
+
+
 def within(tables: Mapping[str, Tabulated]) -> Measure:
     """The share of concordant pairs among pairs of rows of one site."""
     products = sum(tables[site].products for site in sorted(tables))
@@ -178,7 +207,7 @@ def within(tables: Mapping[str, Tabulated]) -> Measure:
     return Measure(pairs / products if products > 0 else None)
 
 
-def wilson(share: Vector, count: Vector | float) -> tuple[Vector, Vector]:
+def wilson(share: Any, count: Any) -> tuple[Any, Any]:
     """Wilson's 95 percent interval of a share (Wilson 1927)."""
     n = np.maximum(np.asarray(count, dtype=np.float64), np.finfo(float).tiny)
     middle = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
