@@ -49,7 +49,11 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
 
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
     family: Annotated[
-        str, option("linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial.")
+        str,
+        option(
+            "linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial, "
+            "negative-binomial, tweedie; 'tweedie(1.6)' gives its parameter."
+        ),
     ] = "logistic"
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
@@ -72,6 +76,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
     standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
     missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse"
+    random_intercept: Annotated[bool, option("A random intercept per site, normal about 0.")] = False
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
     def asked(self, context: typer.Context, l2: float, intercept: bool) -> Study:
@@ -90,6 +95,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
             "exposure": self.exposure, "l2": l2,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
+            "random_intercept": self.random_intercept,
         }  # fmt: skip
         return study_of(said)
 
