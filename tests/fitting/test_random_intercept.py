@@ -196,3 +196,36 @@ def test_the_command_line_and_the_estimator_fit_what_a_study_fits(tmp_path):
     ours.fit(rows[["x"]].to_numpy(), rows["y"].to_numpy(), sites=rows["site"].to_numpy())
     np.testing.assert_allclose(ours.coef_.ravel(), model.inference.coef[:1], atol=1e-7)
     assert ours.inference_.nuisance.value == pytest.approx(model.inference.nuisance.value, rel=1e-7)
+
+
+# New cases of contagious bovine pleuropneumonia and sizes of 15 herds by period (Lesnoff et al. 2004, Preventive
+# Veterinary Medicine 64:27; data set cbpp of R's lme4); a herd that was not seen in a period has None there.
+HERDS = (
+    "2/14 3/12 4/9 0/5, 3/22 1/18 1/21 -, 8/22 2/16 0/16 2/20, 2/10 0/10 2/9 0/6, 5/18 0/25 0/24 1/4,"
+    "3/17 0/17 0/18 1/20, 8/16 1/10 3/9 0/5, 12/34 - - -, 2/9 0/6 0/8 0/6, 1/22 1/22 0/18 2/22,"
+    "0/25 5/27 3/22 1/22, 2/10 1/8 0/6 0/5, 1/21 2/24 0/19 0/23, 11/19 0/2 0/3 0/2, 1/19 1/15 1/15 0/15"
+)
+
+
+def herds():
+    tables = {}
+    for k, herd in enumerate(HERDS.split(","), 1):
+        seen = [(f"p{p}", *map(int, cell.split("/"))) for p, cell in enumerate(herd.split(), 1) if cell != "-"]
+        tables[f"herd {k:02d}"] = pd.DataFrame(seen, columns=["period", "incidence", "size"])
+    return tables
+
+
+def test_herds_of_cattle_give_what_glmer_gives_with_25_nodes():
+    """glmer(cbind(incidence, size - incidence) ~ period + (1 | herd), cbpp, binomial, nAGQ = 25), from lme4's own
+    tests (tests/lmer-1.R: coefficients to 1e-5, deviance)."""
+    study = Study(
+        family="binomial", target="incidence", trials="size", columns=("period",), random_intercept=True
+    )
+    tables = herds()
+    assert sum(map(len, tables.values())) == 56
+    model = fedshed.fit(tables, study)
+    found = [model.coefficients[name] for name in ("intercept", "period[p2]", "period[p3]", "period[p4]")]
+    expected = [-1.39922533406847, -0.991407294757321, -1.12782184600404, -1.57946627431248]
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+    assert model.inference.deviance == pytest.approx(100.010030538022, abs=1e-6)
+    assert model.inference.nuisance.value == pytest.approx(0.6475, abs=1e-4)
