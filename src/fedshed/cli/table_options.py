@@ -49,7 +49,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
 
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
     family: Annotated[
-        str, option("linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, cox, ...")
+        str, option("linear, logistic, poisson, cox, ... ('fedshed families' lists all of them).")
     ] = "logistic"
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
@@ -82,6 +82,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
         bool, typer.Option("--firth", help="Firth's penalty: finite where classes are separated.")
     ] = False
     missing: Annotated[str, option("Missing values: refuse, drop, indicator or impute.")] = "refuse"
+    random_intercept: Annotated[bool, option("A random intercept per site, normal about 0.")] = False
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
     def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:
@@ -101,7 +102,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "exposure": self.exposure, "l2": l2, "l1": l1, "time": self.time, "event": self.event,
             "entry": self.entry, "strata": words(self.strata) or [], "ties": self.ties,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
-            "firth": self.firth,
+            "firth": self.firth, "random_intercept": self.random_intercept,
         }  # fmt: skip
         return study_of(said)
 
