@@ -48,9 +48,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     """Which model of which columns."""
 
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
-    family: Annotated[
-        str, option("linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial.")
-    ] = "logistic"
+    family: Annotated[str, option("linear, logistic, poisson, gamma, ... : docs/families.md has all.")] = (
+        "logistic"
+    )
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
     columns: Annotated[str | None, option("Predictors, with commas.", _ALL)] = None
@@ -58,6 +58,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = ""
     reference: Annotated[list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")] = None
     positive: Annotated[str, option("Values of the target that count as yes, with commas.", _NONE)] = ""
+    classes: Annotated[
+        str, option("Classes of the target, with commas, of an ordinal one in order.", _NONE)
+    ] = ""
     weight: Annotated[str | None, option("Column with the weight of each row.", _NONE)] = None
     weight_type: Annotated[
         str, option("frequency: a row counts so often; precision: its variance is divided by it.")
@@ -93,7 +96,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
             "exposure": self.exposure, "l2": l2,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
-            "firth": self.firth,
+            "firth": self.firth, "classes": [_number(text) for text in words(self.classes) or []],
         }  # fmt: skip
         return study_of(said)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
-from fedshed.linalg.rows import Rows
+from fedshed.linalg.rows import Rows, chosen_columns, gram
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import scores
 
@@ -277,6 +277,23 @@ class LinearModel:
         Where `can_recede`, a cost rises nowhere along a direction exactly if no gain is negative.
         """
         raise NotImplementedError
+
+    def origin(self) -> Vector:
+        """A point at which the cost is finite, from which a run may start."""
+        return np.zeros(self.dim)
+
+    def squares(self, free: NDArray[np.intp]) -> Matrix:
+        """The sum of squared margins over rows, as a quadratic form of some coefficients."""
+        contrast, column = np.divmod(free, self.X.shape[1])
+        return np.asarray(gram(chosen_columns(self.X, column)) * (contrast[:, None] == contrast))
+
+    def row_slopes(self, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights of rows in a gradient, one or more columns."""
+        return slopes
+
+    def row_curvatures(self, curvatures: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights of rows in a curvature: of classes with probabilities p, p (1 - p)."""
+        return curvatures * (1.0 - curvatures) if curvatures.ndim > 1 else curvatures
 
     def moves(self, theta: Vector, step: Vector) -> NDArray[np.float64]:
         """How much a step from theta changes each slope, relative to it: at most |u| where l'' <= |l'|."""

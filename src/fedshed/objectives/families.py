@@ -12,6 +12,7 @@ from fedshed.objectives import (
     links,
     logistic,
     multinomial,
+    ordinal,
     poisson,
 )
 from fedshed.objectives.family import Family
@@ -22,6 +23,7 @@ FAMILIES: dict[str, Family] = {
         least_squares.FAMILY, logistic.FAMILY, poisson.FAMILY, gamma.FAMILY, multinomial.FAMILY,
         binomial.FAMILY, poisson.QUASI, binomial.QUASI,
         links.PROBIT, links.CLOGLOG, links.PROBIT_SHARES, links.CLOGLOG_SHARES, inverse_gaussian.FAMILY,
+        ordinal.FAMILY,
     )
 }  # fmt: skip
 

@@ -66,7 +66,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     l2: float | dict[str, float] = 0.0
     max_levels: int = 1000
     levels: dict[str, tuple[Level, ...]] = {}  # of each category: no other may occur; the reference first
-    classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
+    classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; of ordinal, in order
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
     firth: bool = False  # Firth's penalised likelihood, of a logit link: finite where the data are separated
@@ -174,7 +174,11 @@ def _one_way_to_say_it(study: Study) -> None:
     if study.positive and family_of(study.loss).classes != "two":
         raise ConfigError(f"positive is for a family of two classes, not for {study.family}")
     _weights_said_once(study)
-    if family_of(study.loss).classes == "many" and (study.offset or study.exposure):
+    if family_of(study.loss).classes == "ordered" and not study.intercept:
+        raise ConfigError(
+            f"the {study.family} family has thresholds in place of an intercept; leave intercept = false out"
+        )
+    if family_of(study.loss).classes in ("many", "ordered") and (study.offset or study.exposure):
         raise ConfigError(
             f"the {study.family} family has no offset: one number would shift every class alike"
         )
