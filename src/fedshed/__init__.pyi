@@ -46,6 +46,7 @@ from .algorithms.linesearch import TwoExchange as TwoExchange
 from .experiments.compare import compare as compare
 from .experiments.comparison import Comparison as Comparison
 from .fitting import estimators as estimators
+from .fitting.classifier import FederatedClassifier as FederatedClassifier
 from .fitting.estimators import (
     FederatedGammaRegressor as FederatedGammaRegressor,
 )
@@ -63,6 +64,7 @@ from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
 from .fitting.process_sites import ProcessSites as ProcessSites
+from .fitting.regressor import FederatedRegressor as FederatedRegressor
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy
 from .protocol.precision import Bits as Bits

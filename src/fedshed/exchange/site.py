@@ -13,6 +13,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
+from fedshed.objectives.base import Sensitivity
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
@@ -195,6 +196,9 @@ class _HessianCounter:
 
     def null_moments(self) -> Scalars:
         return self._objective.null_moments()
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        return self._objective.sensitivity(theta)
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         return self._objective.cluster_scores(theta, inverse)

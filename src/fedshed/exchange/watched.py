@@ -12,7 +12,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
-from fedshed.objectives.base import LinearPoint
+from fedshed.objectives.base import LinearPoint, Sensitivity
 from fedshed.objectives.scores import leverages
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
@@ -122,6 +122,11 @@ class WatchedModel:
     def null_moments(self) -> Scalars:
         """Sums from which a start at the model without columns follows."""
         return self._model.null_moments()
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, where a gradient and a curvature may leave."""
+        self.curvature_at(theta, self._model.at(theta))
+        return self._model.sensitivity(theta)
 
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         """A matrix F with F'F the sum of squared scores of the rows, if many count in it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, Error, ProtocolError
@@ -25,15 +25,18 @@ from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
 from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.private import conduct_private
+from fedshed.fitting.search import At, Found, find
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
-from fedshed.inference.result import RowRobust, WeightType
+from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
+from fedshed.inference.result import RowRobust, WeightType, packed
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.objectives.build import origin
+from fedshed.objectives.family import Parameter
 from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.counts import RowCount
 from fedshed.preparation.messages import Ready
@@ -49,7 +52,7 @@ from fedshed.solve.inspection import newton_step
 from fedshed.solve.inspection_checks import contradiction
 from fedshed.solve.run import Result, Watch, conclude, run
 from fedshed.solve.separation import along, flat_part, separated, separating
-from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start
+from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start, profile
 
 NEAR = 5e-7  # standard errors from the optimum: nearer is as good as there
 NEWTON_REACH = 0.5  # standard errors within which a Newton step without a search can be trusted
@@ -65,6 +68,7 @@ class Fitted(Struct, frozen=True):
     result: Result
     inference: Inference | None  # None if it was not asked for
     spent: Traffic
+    parameter: float | UnsetType = UNSET  # of the family, if it was searched for
 
 
 def conduct(
@@ -105,13 +109,18 @@ def conduct(
         chosen = with_one_exchange(chosen) if fused else chosen
         most = min(goal.max_iterations, tables.most_iterations(chosen) or goal.max_iterations)
         goal = replace(goal, max_iterations=most)
-        sites = tables.play(plan, problem, chosen)
-        saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
-        fitted = fit_problem(
-            problem, chosen, sites, goal, why=why, intercept=plan.intercept,
-            weight_type=weight_type_of(study), errors=errors, count=tables.sites, progress=progress,
-            saver=saver, watch=watch,
-        )  # fmt: skip
+        settings: dict[str, Any] = {
+            "why": why, "intercept": plan.intercept, "weight_type": weight_type_of(study), "errors": errors,
+            "count": tables.sites, "watch": watch,
+        }  # fmt: skip
+        if study.searched:
+            at = _at_values(plan, problem, tables, chosen)
+            fitted = fit_searched(at, study.loss, chosen, goal, **settings)
+            plan = replace(plan, parameter=fitted.parameter)
+        else:
+            sites = tables.play(plan, problem, chosen)
+            saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
+            fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
     return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
 
 
@@ -138,6 +147,8 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
             f"Firth's estimates have errors from the information, not by rows or clusters ({errors}); leave "
             "errors out"
         )
+    if errors is not None and study.random_intercept:
+        raise ConfigError("rows that share a random intercept are not independent; leave errors out")
     if errors is not None and family_of(study.loss).classes in ("many", "ordered"):
         raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
 
@@ -205,6 +216,69 @@ def fit_problem(
     return Fitted(result, replace(found, traffic=spent) if found else None, spent)
 
 
+def fit_searched(
+    at: At, loss: str, algorithm: Algorithm[Any], goal: Goal, *, intercept: bool, **settings: Any
+) -> Fitted:
+    """The fit with the best value of the family's parameter; a search that is cut off begins again.
+
+    Errors of a random intercept's model are those of the joint Hessian of all parameters.  Those of other
+    families take the parameter as known, as R's MASS::glm.nb does: it is orthogonal to theta.
+    """
+
+    def fit(problem: Problem, sites: Sites, theta: Vector | None, spent: Traffic) -> Result:
+        start = None if theta is None else Progress(algorithm.start(problem, theta), spent, rows=[])
+        return _run(problem, algorithm, sites, goal, intercept, start, None, None)
+
+    parameter = family_of(loss).parameter
+    assert parameter is not None
+    with one_thread():
+        found = find(parameter, at, fit, goal.patience)
+        problem, sites = at(found.value)
+        theta = np.zeros(problem.n) if found.theta is None else found.theta
+        progress = Progress(algorithm.start(problem, theta), found.traffic, rows=[])
+        fitted = fit_problem(
+            problem, algorithm, sites, goal, intercept=intercept, progress=progress, **settings
+        )
+        if found.trouble and settled(fitted.result.converged, fitted.result.reason):
+            result = replace(fitted.result, converged=False, reason=found.trouble)
+            fitted = replace(fitted, result=result)
+        fitted = replace(fitted, parameter=found.value)
+        return _with_parameter(parameter, found, fitted, problem, sites, goal)
+
+
+def _with_parameter(
+    parameter: Parameter, found: Found, fitted: Fitted, problem: Problem, sites: Sites, goal: Goal
+) -> Fitted:
+    """The fit with the parameter and its error, for one more exchange."""
+    if fitted.inference is None:
+        return fitted
+    few = parameter.squared and fitted.inference.site_count < FEW_SITES
+    nuisance = Nuisance(parameter.name, found.value, found=True)
+    inference, spent = fitted.inference, fitted.spent
+    if found.value == 0.0:
+        nuisance = replace(nuisance, note=parameter.none)
+    else:
+        point, spent = profile(sites, problem, fitted.result.theta, spent, goal.patience)
+        nuisance = replace(nuisance, log_error=log_error(inference.weight, point.profile_curvature))
+        if parameter.squared:
+            covariance = joint_covariance(point, inference.weight)
+            inference = replace(inference, model_covariance=packed(covariance))
+    if few:
+        nuisance = replace(nuisance, note=f"{nuisance.note} {few_sites(inference.site_count)}".strip())
+    return replace(fitted, inference=replace(inference, nuisance=nuisance, traffic=spent), spent=spent)
+
+
+def _at_values(plan: DesignPlan, problem: Problem, tables: TableSites, algorithm: Algorithm[Any]) -> At:
+    """The problem and the sites at a value of the family's parameter."""
+
+    def at(value: float) -> tuple[Problem, Sites]:
+        there = replace(plan, parameter=value)
+        own = replace(problem, loss=there.loss)
+        return own, tables.play(there, own, algorithm)
+
+    return at
+
+
 def _same_answers(result: Result, evidence: Evidence | None) -> None:
     """Refuse a site whose statistics at the estimate are not those of its last answer in the fit."""
     for site, said in evidence.sites.items() if evidence else ():
@@ -230,7 +304,7 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
         columns = plan.coefficients
     weights = {site: each.weight for site, each in ready.items()}
     sizes = {site: Size(each.rows, mean_squares(plan, each)) for site, each in ready.items()}
-    return Problem(np.tile(plan.l2(), contrasts), weights, plan.study.loss, columns, stateless, sizes)
+    return Problem(np.tile(plan.l2(), contrasts), weights, plan.loss, columns, stateless, sizes)
 
 
 def weight_type_of(study: Study) -> WeightType:

@@ -18,13 +18,17 @@ from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.firth import choose_firth
-from fedshed.exchange.sites import LocalSites
+from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
-from fedshed.fitting.conduct import Fitted, fit_problem
+from fedshed.fitting.conduct import Fitted, fit_problem, fit_searched
 from fedshed.fitting.protected_study import fit_problem_protected
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
+from fedshed.objectives.families import with_value
+from fedshed.objectives.random_intercept import AT_SITE
+from fedshed.preparation.study import Study
+from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
 from fedshed.solve.engine import settled
 from fedshed.solve.optimize import build_problem
@@ -53,6 +57,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         weight_type: WeightType = "auto",
         protected: bool = False,
         firth: bool = False,
+        random_intercept: bool = False,
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -65,6 +70,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.weight_type = weight_type
         self.protected = protected
         self.firth = firth
+        self.random_intercept = random_intercept
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -118,7 +124,10 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
-        objectives, problem = build_problem(federation, loss, self._ridge(loss), self.fit_intercept)
+        searched, ridge = self._searched(loss), self._ridge(loss)
+        loss = loss + AT_SITE * self.random_intercept
+        first = with_value(loss, 0.0) if searched else loss
+        objectives, problem = build_problem(federation, first, ridge, self.fit_intercept)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
         if self.firth:
             chosen, why = choose_firth()
@@ -135,16 +144,32 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         }  # fmt: skip
         if self.protected:
             return fit_problem_protected(problem, objectives, chosen, goal, **settings)
-        return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+        if not searched:
+            return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+
+        def at(value: float) -> tuple[Problem, Sites]:
+            own, there = build_problem(federation, with_value(loss, value), self.l2, self.fit_intercept)
+            return there, LocalSites(own)
+
+        return fit_searched(at, loss, chosen, goal, **settings)
+
+    def _searched(self, loss: str) -> bool:
+        """Whether the family has a parameter that is to be found; ConfigError where that is not possible."""
+        study = Study(
+            family=loss, target="y", intercept=bool(self.fit_intercept), protected=bool(self.protected),
+            random_intercept=bool(self.random_intercept),
+        )  # fmt: skip
+        return study.searched
 
     def _ridge(self, loss: str) -> float | Vector:
         """l2; Firth's penalty takes its place, where there is one."""
         if not self.firth:
             return self.l2
-        if loss not in WITH_FIRTH or self.algorithm not in ("auto", "newton"):
+        allowed = self.algorithm in ("auto", "newton") and not self.random_intercept
+        if loss not in WITH_FIRTH or not allowed:
             raise ConfigError(
                 "Firth's penalty is for logistic regression of two classes, with algorithm 'auto' or "
-                "'newton'; leave firth out"
+                "'newton' and without a random intercept; leave firth out"
             )
         if np.ndim(self.l2) or float(np.asarray(self.l2)) not in (0.0, DEFAULT_L2):
             raise ConfigError("give firth or l2, not both: each is a penalty")

@@ -23,6 +23,7 @@ from sklearn.utils.validation import column_or_1d
 from fedshed._utils.errors import ConfigError
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.estimator_base import FederatedModel
+from fedshed.fitting.regressor import FederatedRegressor
 from fedshed.inference import Inference, per_class
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import contrasts, family_of
@@ -260,9 +261,12 @@ KINDS = (
     FederatedLinearRegression,
     FederatedLogisticRegression,
     FederatedPoissonRegressor,
+    FederatedRegressor,
 )
 
 
 def load(path: str | Path) -> Any:
     """An estimator that was saved, ready to predict and to print its summary."""
-    return saved.decode(path, {kind.__name__: kind for kind in KINDS})
+    from fedshed.fitting.classifier import FederatedClassifier  # which is one of these with a family
+
+    return saved.decode(path, {kind.__name__: kind for kind in (*KINDS, FederatedClassifier)})

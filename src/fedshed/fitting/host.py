@@ -54,7 +54,7 @@ from fedshed.protected.journal import Store, Witness
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
-from fedshed.solve.stages import BESIDE_THE_FIT, FIT, SCATTER, SCORES, fit_stage
+from fedshed.solve.stages import BESIDE_THE_FIT, FIT, PROFILE, SCATTER, SCORES, fit_stage
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
@@ -242,7 +242,7 @@ class Host:
         if stage.terms is not None:
             check_plan(stage.terms.study, Frame(frame), plan)
         table, design = plan.build(frame)
-        objective = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
+        objective = local_objective(self.name, table, plan.loss, plan.classes, plan.intercept)
         gate = self.gate(envelope.run, stage, len(table.y))
         found = design_objections(gate.policy, plan, frame, design) if gate else []
         ledger = Leverage(len(table.y))
@@ -322,6 +322,8 @@ def _part(number: int, stage: Play, n: int) -> Part:
         raise ProtocolError("the study that was approved asks for no errors by rows")
     if number == SCORES.number and not stage.plan.study.protected:
         raise ProtocolError("sites compare their scores themselves in a protected study only")
+    if number == PROFILE.number and not stage.plan.study.searched:
+        raise ProtocolError("the study has no parameter that is searched for")
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

@@ -69,7 +69,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
         width = len(self.plan.coefficients) * (
             classes if family_of(self.plan.study.loss).classes == "many" else 1
         )
-        if self.plan.study.loss != self.inference.loss or len(self.inference.names) != width:
+        if self.plan.loss != self.inference.loss or len(self.inference.names) != width:
             raise ValueError(f"the plan is of {width} coefficients, the inference of others")
         if (classes > 1) != self.plan.study.classified:
             raise ValueError(f"{classes} classes for the {self.plan.study.family} family")

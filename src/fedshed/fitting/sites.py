@@ -106,7 +106,7 @@ class LocalTables:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         federation = Federation(rows, plan.names)
-        objectives = stacked(local_objectives(federation, plan.study.loss, plan.intercept, plan.classes))
+        objectives = stacked(local_objectives(federation, plan.loss, plan.intercept, plan.classes))
         checks.unique_optimum(objectives, problem.l2, problem.columns)
         return LocalSites(objectives, self._connect)
 

@@ -28,6 +28,7 @@ MOST_POINTS = 400  # that an algorithm may ask about, where the study does not s
 MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separated data take over 30
 MOST_SELDOM_POINTS = 120  # of one that asks for a Hessian at a third of twice as many points
 MOST_FIRTH_POINTS = 150  # of Firth's penalty: a Hessian, and the inverse of the sum of all, at each iteration
+SEARCHES = 3  # times as many where a parameter is searched for: a dozen fits from near their optima
 SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
 # what "auto" may choose
 AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen())
@@ -77,7 +78,8 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         terms = "all other columns" if study.columns is None else " + ".join(study.columns) or "1"
         masked = " (masked: only sums over all sites are seen)" * study.protected
         firth = " with Firth's penalty" * study.firth
-        return f"{study.family}{firth}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
+        random = " with a random intercept per site" * study.random_intercept
+        return f"{study.family}{firth}{random}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""
@@ -85,9 +87,10 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return self.points
         if isinstance(algorithm, Firth):
             return MOST_FIRTH_POINTS
+        times = SEARCHES if self.study.searched else 1
         if isinstance(algorithm, NewtonSeldom):
-            return MOST_SELDOM_POINTS
-        return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+            return times * MOST_SELDOM_POINTS
+        return times * (MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS)
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> int:
         """The iterations that those points allow, beside what comes before and after them."""

@@ -15,6 +15,7 @@ from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance, effective_clusters, row_covariance
 from fedshed.inference.heterogeneity import excess, score_test, site_tests
+from fedshed.inference.nuisance import Nuisance
 from fedshed.inference.result import (
     ENOUGH_CLUSTERS,
     Inference,
@@ -225,7 +226,16 @@ def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: T
         pearson=fit.pearson, log_likelihood=family_of(problem.loss).log_likelihood(fit, None),
         certificate=certificate(problem, g, None), heterogeneity=nothing, sites=sites,
         traffic=evidence.traffic, weight_type=fit.weight_type, intercepts=_intercepts(problem),
+        nuisance=_given(problem.loss),
     )  # fmt: skip
+
+
+def _given(loss: str) -> Nuisance | None:
+    """The parameter of the family, as the loss has it."""
+    family = family_of(loss)
+    if family.parameter is None:
+        return None
+    return Nuisance(family.parameter.name, float(getattr(family.objective, "parameter")), found=False)  # noqa: B009
 
 
 def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -> Vector:

@@ -14,8 +14,10 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
+from fedshed.inference.nuisance import Nuisance
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
-from fedshed.objectives import FAMILIES, family_of
+from fedshed.objectives import family_of
+from fedshed.objectives.families import is_known
 from fedshed.preparation.study import WeightType as WeightType
 from fedshed.solve.certificate import Certificate
 
@@ -102,11 +104,12 @@ class Inference(Struct, frozen=True):
     protected: int | None = None  # how many sites, of which only sums are known
     promise: Promise | None = None  # differential privacy, if the study has it
     firth: bool = False  # the estimates are of Firth's penalised likelihood
+    nuisance: Nuisance | None = None  # the parameter of the family beside the coefficients, if it has one
 
     def __post_init__(self) -> None:
         n = len(self.names)
         covariances = (self.model_covariance, self.cluster_covariance, self.row_covariance)
-        if self.loss not in FAMILIES or len(self.coefficients) != n:
+        if not is_known(self.loss) or len(self.coefficients) != n:
             raise ValueError(f"{len(self.coefficients)} coefficients of {n} names, loss {self.loss!r}")
         if any(given is not None and len(given) != n * (n + 1) // 2 for given in covariances):
             raise ValueError(f"a covariance of {n} coefficients has {n * (n + 1) // 2} entries")
@@ -206,15 +209,20 @@ class Inference(Struct, frozen=True):
 
     @property
     def aic(self) -> float | None:
-        """-2 log L + 2 k; the dispersion is not counted, as in statsmodels."""
-        return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self.parameters
+        """-2 log L + 2 k; the dispersion is not counted, as in statsmodels, but a parameter found is."""
+        return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self._counted
 
     @property
     def bic(self) -> float | None:
-        """-2 log L + k log N; the dispersion is not counted."""
+        """-2 log L + k log N; the dispersion is not counted, but a parameter of the family that was found."""
         if self.log_likelihood is None or self.observations <= 0:
             return None
-        return -2 * self.log_likelihood + self.parameters * log(self.observations)
+        return -2 * self.log_likelihood + self._counted * log(self.observations)
+
+    @property
+    def _counted(self) -> float:
+        """The parameters, and that of the family where it was found."""
+        return self.parameters + (self.nuisance is not None and self.nuisance.found)
 
     @property
     def deviance_explained(self) -> float | None:

@@ -135,7 +135,7 @@ class Summary(Struct, frozen=True):
             ("Family", family.title), ("Link", family.link),
             ("No. sites", it.site_count), ("No. rows", it.rows),
             *self._weights(), ("Df residuals", _plain(it.df_resid)),
-            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)),
+            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)), *self._nuisance(),
         ]  # fmt: skip
         right = [
             ("Log-likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)), ("BIC", _plain(it.bic)),
@@ -145,6 +145,10 @@ class Summary(Struct, frozen=True):
             *self._run(),
         ]  # fmt: skip
         return _two_columns(left, right, width)
+
+    def _nuisance(self) -> Iterable[tuple[str, Any]]:
+        if (own := self.inference.nuisance) is not None:
+            yield own.name, f"{own.value:.6g} ({'found' if own.found else 'given'})"
 
     def _weights(self) -> Iterable[tuple[str, Any]]:
         if self.inference.weight_type != "none":
@@ -274,6 +278,8 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             f"{it.penalised_log_likelihood:.8g} here: log-likelihood, deviance and AIC are without the "
             "penalty. Errors are from the information at the estimates."
         )
+    if it.nuisance is not None:
+        yield from it.nuisance.in_words()
     if any(it.l2):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if by_site(robust):

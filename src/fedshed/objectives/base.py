@@ -34,6 +34,18 @@ class Fit(Struct, frozen=True):
     weighing: Literal["", "counts", "fractions"]  # whether rows have weights, and all of them whole numbers
 
 
+class Sensitivity(Struct, frozen=True):
+    """How the mean cost f(theta, v), constants of y included, depends on a family's parameter v at one point.
+
+    Derivatives are by log v, where v > 0; at v = 0, an end of the range, by v itself (or its square, as the
+    family says), and `curvature` is their expected information.
+    """
+
+    slope: float  # df / d log v
+    curvature: float  # d2f / (d log v)2
+    mixed: Vector  # d2f / (d theta d log v)
+
+
 class Point(Protocol):
     """A cost at one point."""
 
@@ -107,6 +119,10 @@ class Objective(Protocol):
 
     def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
         """What the rows add to the slope of Firth's penalty, by their leverages."""
+        ...
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, if it has one."""
         ...
 
 
@@ -239,6 +255,10 @@ class LinearModel:
     def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
         """What the rows add to the slope of Firth's penalty (`scores.leverage_pull`)."""
         return scores.leverage_pull(self, theta, inverse)
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, if it has one."""
+        raise ValueError(f"{type(self).__name__} has no parameter beside theta")
 
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""

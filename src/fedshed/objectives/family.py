@@ -37,6 +37,22 @@ def no_likelihood(fit: Totals, phi: float | None) -> None:
     """A quasi-family has a mean and a variance, but no likelihood."""
 
 
+class Parameter(Struct, frozen=True):
+    """A number of a family beside theta, which is fixed while theta is fitted."""
+
+    name: str
+    least: float
+    most: float
+    start: float  # what it is where it is neither given nor searched for, or where a search begins
+    searched: bool = False  # whether the Master searches for it where it is not given; 0 is then possible too
+    none: str = ""  # what it means that it is 0, in a sentence
+    squared: bool = False  # whether derivatives at 0 are by its square
+
+    def possible(self, value: float) -> bool:
+        """Whether it is within its range."""
+        return self.least <= value <= self.most or (self.searched and value == 0.0)
+
+
 class Family(Struct, frozen=True):
     """A response and its link; `FAMILIES` has all of them, by the name of their loss."""
 
@@ -64,6 +80,7 @@ class Family(Struct, frozen=True):
     quadratic: bool = False  # the cost is, so that its digits cancel near the optimum
     convex: bool = True  # the cost is; if not, curvature is the expected information, and an optimum local
     slope: Callable[[Vector], Vector] | None = None  # of the mean, where the link is none of the usual
+    parameter: Parameter | None = None  # a number beside theta, such as the power of a variance
 
     @property
     def classified(self) -> bool:

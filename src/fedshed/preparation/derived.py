@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import UnsetType
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.objectives.families import family_of
@@ -28,6 +29,7 @@ def check_plan(study: Study, frame: Frame, plan: DesignPlan) -> None:
         "scales": not _possible_scales(study, plan),
         "terms": not set(plan.transforms) <= _terms(study),
         "notes": bool(plan.warnings),
+        "parameter": not _possible_parameter(study, plan),
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ProtocolError(f"the plan has other {', '.join(found)} than the study that was approved")
@@ -82,6 +84,14 @@ def _possible_scales(study: Study, plan: DesignPlan) -> bool:
     return len(plan.centres) == len(scales) and bool(
         np.isfinite(plan.centres).all() and np.isfinite(scales).all() and (scales > 0).all()
     )
+
+
+def _possible_parameter(study: Study, plan: DesignPlan) -> bool:
+    """None, or a number within the range of a parameter that the study leaves to be found."""
+    if isinstance(plan.parameter, UnsetType):
+        return True
+    parameter = family_of(study.loss).parameter
+    return study.searched and parameter is not None and parameter.possible(plan.parameter)
 
 
 def _terms(study: Study) -> set[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.names import closest
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.objectives.families import family_of
+from fedshed.objectives.families import family_of, with_value
 from fedshed.objectives.ordinal import threshold_names
 from fedshed.preparation import design as designs
 from fedshed.preparation import formulas, responses
@@ -46,6 +46,7 @@ class DesignPlan(Struct, frozen=True):
     scales: tuple[float, ...] | None = None
     found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
     warnings: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
+    parameter: float | UnsetType = UNSET  # of the family, where the Master searches for it
 
     def __post_init__(self) -> None:
         for column, levels in self.levels.items():
@@ -68,7 +69,14 @@ class DesignPlan(Struct, frozen=True):
     @property
     def digest(self) -> str:
         """The SHA-256 of what the plan makes of a table, whatever its columns are called."""
-        return sha256(encode(replace(self, names=(), terms=(), warnings=()))).hexdigest()
+        bare = replace(self, names=(), terms=(), warnings=(), parameter=UNSET)
+        return sha256(encode(bare)).hexdigest()
+
+    @property
+    def loss(self) -> str:
+        """The loss of `fedshed.optimize`, with the value of its parameter where that is searched for."""
+        loss = self.study.loss
+        return loss if isinstance(self.parameter, UnsetType) else with_value(loss, self.parameter)
 
     @property
     def transforms(self) -> dict[str, State]:

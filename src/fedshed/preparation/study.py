@@ -14,7 +14,8 @@ from msgspec.structs import force_setattr
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
-from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.objectives.families import family_of, known_families, loss_named, parts_of
+from fedshed.objectives.random_intercept import AT_SITE
 from fedshed.preparation.private import check_private
 from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
@@ -43,7 +44,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     ('ill', 'logistic')
     """
 
-    family: str  # linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial
+    family: str  # linear, logistic, poisson, ... (docs/families.md); "tweedie(1.6)" gives its parameter
     target: str = ""  # may be left to the formula
     positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
@@ -70,6 +71,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
     firth: bool = False  # Firth's penalised likelihood, of a logit link: finite where the data are separated
+    random_intercept: bool = False  # of each site, normal about 0; its standard deviation is estimated
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
@@ -83,13 +85,20 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             _possible_lists,
             check_private,
             _possible_firth,
+            _possible_parameter,
         ):
             check(self)
 
     @property
     def loss(self) -> str:
         """The loss of `fedshed.optimize`."""
-        return loss_named(self.family)
+        return loss_named(self.family) + AT_SITE * self.random_intercept
+
+    @property
+    def searched(self) -> bool:
+        """Whether the family has a parameter that the study leaves to be found."""
+        parameter = family_of(self.loss).parameter
+        return parameter is not None and parameter.searched and parts_of(self.loss)[1] is None
 
     def levels_of(self, column: str) -> tuple[str, ...]:
         """The levels that the study lists for a column, as text."""
@@ -145,8 +154,26 @@ def _known_words(fields: dict[str, Any]) -> None:
     if unknown := sorted(set(map(str, fields)) - set(Study.__struct_fields__)):
         raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
     for name, words in (("family", known_families()), *((name, get_args(of)) for name, of in _CHOICES)):
-        if isinstance(said := fields.get(name, words[0]), str) and said not in words:
-            raise ConfigError(f"{name} cannot be {said!r}{closest(said, words)}")
+        if isinstance(said := fields.get(name, words[0]), str) and _plain(name, said) not in words:
+            raise ConfigError(f"{name} cannot be {said!r}{closest(_plain(name, said), words)}")
+
+
+def _plain(name: str, said: str) -> str:
+    """A word without the parameter that a family may have."""
+    return parts_of(said)[0] if name == "family" else said
+
+
+def _possible_parameter(study: Study) -> None:
+    """Refuse a parameter that a family cannot have, and a search where only foreseeable sums may leave."""
+    parameter = family_of(study.loss).parameter
+    if study.random_intercept and not study.intercept:
+        raise ConfigError("a random intercept varies about the intercept; fit with one (intercept = true)")
+    if study.searched and parameter is not None and (study.protected or study.privacy is not None):
+        other = "leave it out" if study.random_intercept else f"give it, as in '{study.family}(0.8)'"
+        raise ConfigError(
+            f"a protected study cannot search for {parameter.name}, as each site must know what is asked "
+            f"next; {other}"
+        )
 
 
 def _left_side(formula: str) -> str:
@@ -235,6 +262,8 @@ def _possible_firth(study: Study) -> None:
     """Firth's penalty is for two classes or shares with a logit link, and takes the place of a ridge."""
     if not study.firth:
         return
+    if study.random_intercept:
+        raise ConfigError("give firth or random_intercept, not both")
     if study.loss not in ("logistic", "binomial"):
         raise ConfigError(
             f"Firth's penalty is for the logistic and binomial families, not for {study.family}; "

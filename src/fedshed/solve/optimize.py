@@ -248,6 +248,7 @@ def build_problem(
 ) -> tuple[dict[str, LinearModel], Problem]:
     """The local objectives, and the problem the Master sees; l2 is one number, or one for each column."""
     checks.flag(intercept, "intercept")
+    checks.parameter_given(loss)
     local = local_objectives(checks.federation_of(federation), loss, intercept)
     objectives = stacked(local) if device is None else on_device(local, device_named(device))
     n = next(iter(objectives.values())).dim

@@ -20,6 +20,7 @@ from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.private_fit import PrivateFit
+from fedshed.solve.profile import JointPoint, Profile
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
@@ -34,7 +35,10 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-BESIDE_THE_FIT = {stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES)}
+PROFILE = Stage(14, Profile())  # of a family whose parameter is searched for
+BESIDE_THE_FIT = {
+    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, PROFILE)
+}
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)
@@ -88,6 +92,13 @@ def site_scores(
 ) -> tuple[Scores, Traffic]:
     """What the sites' scores add up to in the statistics that compare sites."""
     return play(sites, SCORES, problem, SiteScores().flow(problem, asked), traffic, patience)
+
+
+def profile(
+    sites: Sites, problem: Problem, theta: Vector, traffic: Traffic = NO_TRAFFIC, patience: int = 20
+) -> tuple[JointPoint, Traffic]:
+    """How the cost at theta depends on theta and on the family's parameter."""
+    return play(sites, PROFILE, problem, Profile().flow(problem, theta), traffic, patience)
 
 
 def decreases_without_bound(

@@ -21,6 +21,7 @@ from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import Rows, centred_gram, chosen_columns, gram
 from fedshed.linalg.solve import collinear, off_centre, plain_name, unit_diagonal
 from fedshed.objectives import LinearModel
+from fedshed.objectives.families import family_of, parts_of, with_value
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Bits, Differences, EntropyCoded, Exact
 from fedshed.solve.goal import Goal
@@ -121,6 +122,16 @@ def flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name} must be True or False, not {value!r}")
     return bool(value)
+
+
+def parameter_given(loss: str) -> None:
+    """Refuse a loss whose parameter has to be found, which is the work of several fits."""
+    parameter = family_of(loss).parameter
+    if parameter is not None and parameter.searched and parts_of(loss)[1] is None:
+        raise ConfigError(
+            f"the {loss} loss needs its {parameter.name}: write '{with_value(loss, parameter.start)}', or "
+            "use fedshed.fit, which searches for it"
+        )
 
 
 def start(theta0: Any, n: int) -> Vector:
