@@ -58,6 +58,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = ""
     reference: Annotated[list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")] = None
     positive: Annotated[str, option("Values of the target that count as yes, with commas.", _NONE)] = ""
+    classes: Annotated[
+        str, option("Classes of the target, with commas, of an ordinal one in order.", _NONE)
+    ] = ""
     weight: Annotated[str | None, option("Column with the weight of each row.", _NONE)] = None
     weight_type: Annotated[
         str, option("frequency: a row counts so often; precision: its variance is divided by it.")
@@ -103,6 +106,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "entry": self.entry, "strata": words(self.strata) or [], "ties": self.ties,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
             "firth": self.firth, "random_intercept": self.random_intercept,
+            "classes": [number(text) for text in words(self.classes) or []],
         }  # fmt: skip
         return study_of(said)
 

@@ -28,7 +28,7 @@ from fedshed.fitting.host import design_facts
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives import family_of
-from fedshed.objectives.build import held_objective, local_objective
+from fedshed.objectives.build import held_objective, local_objective, origin
 from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
@@ -205,7 +205,7 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
 
 def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[Item]:
     """The answers to one exchange of each part, field by field."""
-    theta = np.zeros(problem.n)
+    theta = origin(problem.loss, problem.columns, problem.n)
     update = algorithm.observe(problem, algorithm.start(problem, theta))
     start = _answered(sites, START, problem, NullStart().flow(problem))
     *first, fit = _answers(sites, fit_stage(algorithm), problem, update)

@@ -45,6 +45,7 @@ from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
+from fedshed.objectives.build import origin
 from fedshed.objectives.family import Parameter
 from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.counts import RowCount, counted
@@ -176,7 +177,7 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
             f"Firth's estimates have errors from the information, not by rows or clusters ({errors}); leave "
             "errors out"
         )
-    if errors is not None and family_of(study.loss).classes == "many":
+    if errors is not None and family_of(study.loss).classes in ("many", "ordered"):
         raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
 
 
@@ -335,6 +336,10 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
     """The problem as the Master sees it."""
     contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
     columns = coefficient_names(plan.names, plan.intercept, contrasts)
+    if family_of(plan.study.loss).classes == "ordered":
+        if not plan.intercept:
+            raise ConfigError("an ordinal model has thresholds in place of an intercept; leave out '- 1'")
+        columns = plan.coefficients
     weights = {site: each.weight for site, each in ready.items()}
     sizes = {site: Size(each.rows, mean_squares(plan, each)) for site, each in ready.items()}
     l2 = np.tile(plan.l2(), contrasts)
@@ -449,8 +454,9 @@ def _separated(
     patience, theta = goal.patience, result.theta
     found, spent = decreases_without_bound(sites, problem, theta, step, H, spent, patience)
     if not found and inference is not None and bool((np.abs(inference.z()) < DOUBTFUL).any()):
-        start, spent = inspect(sites, problem, np.zeros(problem.n), spent, patience)
-        H_0 = newton_step(problem, np.zeros(problem.n), start)[0]
+        zero = origin(problem.loss, problem.columns, problem.n)
+        start, spent = inspect(sites, problem, zero, spent, patience)
+        H_0 = newton_step(problem, zero, start)[0]
         step, found = flat_part(step, H, H_0)
         if not found:
             found, spent = decreases_without_bound(sites, problem, theta, step, H, spent, patience)
@@ -489,7 +495,7 @@ def assemble_model(plan: DesignPlan, fitted: Fitted, counts: dict[str, RowCount]
 def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
     """The estimates as the reader knows them: in the units of the table, and of each class."""
     A, names = plan.to_original()
-    if plan.classes is None or family_of(plan.study.loss).classes == "two":
+    if plan.classes is None or family_of(plan.study.loss).classes in ("two", "ordered"):
         return inference.transformed(A, names)
     several = per_class(inference, plan.classes, names)
     return several.transformed(

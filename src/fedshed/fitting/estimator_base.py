@@ -169,10 +169,11 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         """l2; Firth's penalty takes its place, where there is one."""
         if not self.firth:
             return self.l2
-        if loss not in WITH_FIRTH or self.algorithm not in ("auto", "newton"):
+        allowed = self.algorithm in ("auto", "newton") and not self.random_intercept
+        if loss not in WITH_FIRTH or not allowed:
             raise ConfigError(
                 "Firth's penalty is for logistic regression of two classes, with algorithm 'auto' or "
-                "'newton'; leave firth out"
+                "'newton' and without a random intercept; leave firth out"
             )
         if np.ndim(self.l2) or float(np.asarray(self.l2)) not in (0.0, DEFAULT_L2):
             raise ConfigError("give firth or l2, not both: each is a penalty")

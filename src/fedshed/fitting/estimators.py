@@ -273,4 +273,6 @@ KINDS = (
 
 def load(path: str | Path) -> Any:
     """An estimator that was saved, ready to predict and to print its summary."""
-    return saved.decode(path, {kind.__name__: kind for kind in KINDS})
+    from fedshed.fitting.classifier import FederatedClassifier  # which is one of these with a family
+
+    return saved.decode(path, {kind.__name__: kind for kind in (*KINDS, FederatedClassifier)})

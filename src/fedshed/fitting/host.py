@@ -325,7 +325,7 @@ def _stage(opening: bytes, envelope: Envelope) -> Stage:
 def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
     """What a site's record says of a plan and its design, of which columns that do not vary tell nothing."""
     family = family_of(plan.study.loss)
-    classes = len(plan.classes or ()) - 1 if family.classes == "many" else 0
+    classes = len(plan.classes or ()) - 1 if family.classes in ("many", "ordered") else 0
     constant = set(scaling.constant(table))
     varying = tuple(name for j, name in enumerate(design.names) if j not in constant)
     return DesignFacts(

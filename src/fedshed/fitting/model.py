@@ -28,6 +28,7 @@ from fedshed.inference.meta import MetaAnalysis, SiteResult
 from fedshed.inference.result import Distribution, Robust, student
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
+from fedshed.objectives.ordinal import class_probabilities
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.counts import RowCount, filled_in_words
 from fedshed.preparation.filling import MISSING
@@ -235,8 +236,8 @@ class Model:
         it stays within what a mean can be.  It is about the mean, not about one more response.
         """
         family = family_of(self.plan.study.loss)
-        if family.classes == "many":
-            raise ConfigError("the multinomial family has no interval of one mean; use predict_proba")
+        if family.classes in ("many", "ordered"):
+            raise ConfigError(f"the {family.name} family has no interval of one mean; use predict_proba")
         if not 0 < level < 1:
             raise ConfigError(f"level must lie between 0 and 1, not {level!r}")
         X, offset = self._rows(frame)
@@ -253,6 +254,9 @@ class Model:
         """The probability of each class, a column each."""
         if self.plan.classes is None:
             raise ConfigError(f"the {self.plan.study.family} family has no classes; use predict")
+        if family_of(self.plan.study.loss).classes == "ordered":
+            n, coef = len(self.plan.names), self.inference.coef
+            return class_probabilities(self._rows(frame)[0][:, :n] @ coef[:n], coef[n:])
         z = self._linear(frame)
         if z.shape[1] == 1:
             return family_of(self.plan.study.loss).of_two(z)

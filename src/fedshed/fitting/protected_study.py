@@ -178,7 +178,7 @@ def fit_problem_protected(
     `settings` are those of `fit_problem`.
     """
     together = _together(problem, objectives)
-    contrasts = problem.n // next(iter(objectives.values())).X.shape[1]
+    contrasts = next(iter(objectives.values())).null().dim
 
     def play(tables: AllTables) -> Fitted:
         sites = tables.start(Playing(together, algorithm, None, contrasts))

@@ -107,7 +107,7 @@ class LocalTables:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         federation = Federation(rows, plan.names)
-        objectives = stacked(local_objectives(federation, plan.loss, plan.intercept))
+        objectives = stacked(local_objectives(federation, plan.loss, plan.intercept, plan.classes))
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
         return LocalSites(objectives, self._connect, self._held(plan))
 

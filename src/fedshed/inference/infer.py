@@ -31,6 +31,7 @@ from fedshed.inference.result import (
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import family_of
+from fedshed.objectives.build import threshold_count
 from fedshed.objectives.family import Totals
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.certificate import certificate
@@ -285,7 +286,9 @@ def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -
 
 
 def _intercepts(problem: Problem) -> int:
-    return sum(name.partition(" [contrast")[0] == "intercept" for name in problem.columns)
+    ordered = family_of(problem.loss).classes == "ordered"
+    intercepts = sum(name.partition(" [contrast")[0] == "intercept" for name in problem.columns)
+    return threshold_count(problem.columns) if ordered else intercepts
 
 
 def _names(problem: Problem) -> tuple[str, ...]:

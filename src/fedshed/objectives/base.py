@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
-from fedshed.linalg.rows import Rows
+from fedshed.linalg.rows import Rows, chosen_columns, gram
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import folds, scores
 from fedshed.objectives.folds import WithoutRows
@@ -377,6 +377,23 @@ class LinearModel:
     def probabilities(self, z: NDArray[np.float64]) -> Matrix:
         """The probability of each of several classes, in an evaluation."""
         raise ValueError("this family of classes says no probabilities, by which it could be evaluated")
+
+    def origin(self) -> Vector:
+        """A point at which the cost is finite, from which a run may start."""
+        return np.zeros(self.dim)
+
+    def squares(self, free: NDArray[np.intp]) -> Matrix:
+        """The sum of squared margins over rows, as a quadratic form of some coefficients."""
+        contrast, column = np.divmod(free, self.X.shape[1])
+        return np.asarray(gram(chosen_columns(self.varied, column)) * (contrast[:, None] == contrast))
+
+    def row_slopes(self, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights of rows in a gradient, one or more columns."""
+        return slopes
+
+    def row_curvatures(self, curvatures: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights of rows in a curvature: of classes with probabilities p, p (1 - p)."""
+        return curvatures * (1.0 - curvatures) if curvatures.ndim > 1 else curvatures
 
     def moves(self, theta: Vector, step: Vector) -> NDArray[np.float64]:
         """How much a step from theta changes each slope, relative to it: at most |u| where l'' <= |l'|."""

@@ -19,6 +19,7 @@ from fedshed.objectives import (
     logistic,
     multinomial,
     negative_binomial,
+    ordinal,
     poisson,
     random_intercept,
     tweedie,
@@ -34,6 +35,7 @@ FAMILIES: dict[str, Family] = {
         binomial.FAMILY, poisson.QUASI, binomial.QUASI, cox.FAMILY, cox.BRESLOW,
         negative_binomial.FAMILY, tweedie.FAMILY,
         links.PROBIT, links.CLOGLOG, links.PROBIT_SHARES, links.CLOGLOG_SHARES, inverse_gaussian.FAMILY,
+        ordinal.FAMILY,
     )
 }  # fmt: skip
 

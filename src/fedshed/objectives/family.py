@@ -62,7 +62,7 @@ class Family(Struct, frozen=True):
     title: str  # as a summary calls it
     link: str
     mean: Callable[[Vector], Vector] = np.exp  # of the linear predictor
-    classes: Literal["none", "two", "many"] = "none"
+    classes: Literal["none", "two", "many", "ordered"] = "none"
     dispersed: bool = False  # its dispersion is estimated, as Pearson's chi2 / residual degrees of freedom
     log_likelihood: LogLikelihood = saturated_less_half_the_deviance
     least: float | None = None  # what the response must be: at least this,
@@ -120,3 +120,7 @@ class Family(Struct, frozen=True):
     def contrasts(self, classes: int) -> int:
         """Linear predictors of a model of so many classes: K - 1 where there may be many, else 1."""
         return classes - 1 if self.classes == "many" else 1
+
+    def levels(self, classes: int) -> int:
+        """Parameters of the model without columns: an intercept each, or the thresholds between classes."""
+        return classes - 1 if self.classes in ("many", "ordered") else 1

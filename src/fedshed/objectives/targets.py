@@ -29,6 +29,11 @@ def common_classes(family: Family, labels: Iterable[NDArray[Any]]) -> tuple[Any,
     shown = _shown(classes)
     if len(classes) < 2:
         raise DataError(f"y has {len(classes)} class over all sites{shown}; check the target column")
+    if family.classes == "ordered" and any(isinstance(label, str) for label in classes):
+        raise DataError(
+            f"the order of classes that are text is not known{shown}; list them in their order "
+            "(classes = [...], --classes), or code them as numbers"
+        )
     if family.classes == "two" and len(classes) > 2:
         raise DataError(
             f"the {family.loss} loss needs exactly two classes over all sites, found {len(classes)}"
@@ -55,7 +60,8 @@ def coded(family: Family, site: str, y: NDArray[Any], classes: tuple[Any, ...] |
     if family.classes == "two" and classes is not None:
         return np.where(y == classes[1], 1.0, -1.0)
     if classes is not None:
-        return np.searchsorted(np.array(classes), y)
+        order = np.argsort(np.array(classes))  # of ordered classes, their order need not be that of words
+        return np.asarray(order[np.searchsorted(np.array(classes), y, sorter=order)])
     if family.survival:
         return _records(family, site, y)
     return _suited(family, site, _numbers(family.loss, site, y))

@@ -241,9 +241,21 @@ def _known_references(study: Study, categories: list[str]) -> None:
                 )
 
 
+def _in_order(study: Study, schemas: Schemas) -> tuple[Label, ...]:
+    """The classes that a study lists, in its order; each occurs at some site."""
+    found = {label for schema in schemas.values() for label in schema.labels}
+    if lacks := [label for label in study.classes if label not in found]:
+        raise ConfigError(
+            f"classes lists {lacks[0]!r}, which no site has in column {study.target!r}; leave it out"
+        )
+    return study.classes
+
+
 def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
     if not study.classified:
         return None
+    if family_of(study.loss).classes == "ordered" and study.classes:
+        return _in_order(study, schemas)
     found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
     classes = common_classes(family_of(study.loss), found)
     if study.classes and classes is not None and len(classes) < len(study.classes):

@@ -86,7 +86,10 @@ def _possible_classes(study: Study, plan: DesignPlan) -> bool:
         return plan.classes is None and not study.classified
     if study.classes and set(plan.classes) != set(study.classes):
         return False
-    many = family_of(study.loss).classes == "many"
+    kind = family_of(study.loss).classes
+    if kind == "ordered" and study.classes:
+        return plan.classes == study.classes
+    many = kind in ("many", "ordered")
     ordered = list(plan.classes) == sorted(plan.classes, key=lambda value: (isinstance(value, str), value))
     return ordered and len(set(plan.classes)) == len(plan.classes) and (many or len(plan.classes) == 2) and (
         len(plan.classes) <= MOST_CLASSES

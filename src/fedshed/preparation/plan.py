@@ -16,6 +16,7 @@ from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.names import closest
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives.families import family_of, with_value
+from fedshed.objectives.ordinal import threshold_names
 from fedshed.preparation import design as designs
 from fedshed.preparation import formulas, responses
 from fedshed.preparation.design import Design
@@ -60,8 +61,15 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def coefficients(self) -> tuple[str, ...]:
-        """The names of the coefficients of one linear predictor, the intercept last."""
-        return (*self.names, "intercept") if self.intercept else self.names
+        """The names of the coefficients of one linear predictor, those without a column last."""
+        return *self.names, *self.constants
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The coefficients without a column: the intercept, or the thresholds between ordered classes."""
+        if family_of(self.study.loss).classes == "ordered":
+            return threshold_names(self.classes or ())
+        return ("intercept",) if self.intercept else ()
 
     @property
     def digest(self) -> str:
@@ -166,14 +174,14 @@ class DesignPlan(Struct, frozen=True):
     def _penalties(self, given: float | dict[str, float], kind: str) -> Vector:
         """The penalty of each coefficient, which a study gives once or by term or coefficient."""
         if not isinstance(given, dict):
-            return np.array([given] * len(self.names) + [0.0] * self.intercept)
+            return np.array([given] * len(self.names) + [0.0] * len(self.constants))
         unknown = sorted(set(given) - {*self.coefficients, *self.terms})
         if unknown:
             known = {*self.coefficients, *self.terms}
             raise ConfigError(
                 f"{kind} names {unknown[0]!r}, which is no coefficient{closest(unknown[0], known)}"
             )
-        pairs = zip(self.coefficients, (*self.terms, "intercept"), strict=False)
+        pairs = zip(self.coefficients, (*self.terms, *self.constants), strict=False)
         return np.array([given.get(name, given.get(term, 0.0)) for name, term in pairs])
 
     def to_original(self) -> tuple[Matrix, tuple[str, ...]]:
@@ -186,8 +194,9 @@ class DesignPlan(Struct, frozen=True):
         if self.scales is not None and self.centres is not None:
             n, scales = len(self.names), np.array(self.scales)
             A[range(n), range(n)] = 1.0 / scales
-            if self.intercept:
-                A[n, :n] = -np.array(self.centres) / scales
+            sign = 1.0 if family_of(self.study.loss).classes == "ordered" else -1.0  # a threshold is less x'b
+            if self.constants:
+                A[n:, :n] = sign * np.array(self.centres) / scales
         return A, self.coefficients
 
     @property
@@ -217,6 +226,9 @@ class DesignPlan(Struct, frozen=True):
         if self.modelled is not None:
             modelled, reference = self.modelled
             lines.append(f"Modelled: the probability that {self.study.target} is {modelled}, not {reference}")
+        if self.classes is not None and family_of(self.study.loss).classes == "ordered":
+            order = " < ".join(map(level_text, self.classes))
+            lines.append(f"Modelled: the odds that {self.study.target} is above a threshold, {order}")
         if self.references:
             said = ", ".join(f"{column} = {level}" for column, level in self.references.items())
             lines.append(f"Reference levels: {said}")

@@ -70,7 +70,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     l2: float | dict[str, float] = 0.0
     max_levels: int = 1000
     levels: dict[str, tuple[Level, ...]] = {}  # of each category: no other may occur; the reference first
-    classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
+    classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; of ordinal, in order
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
     time: str | None = None  # until the event or the end of observation; the target of a survival model
@@ -244,7 +244,11 @@ def _one_way_to_say_it(study: Study) -> None:
     if study.positive and family_of(study.loss).classes != "two" and study.event is None:
         raise ConfigError(f"positive is for a family of two classes, not for {study.family}")
     _weights_said_once(study)
-    if family_of(study.loss).classes == "many" and (study.offset or study.exposure):
+    if family_of(study.loss).classes == "ordered" and not study.intercept:
+        raise ConfigError(
+            f"the {study.family} family has thresholds in place of an intercept; leave intercept = false out"
+        )
+    if family_of(study.loss).classes in ("many", "ordered") and (study.offset or study.exposure):
         raise ConfigError(
             f"the {study.family} family has no offset: one number would shift every class alike"
         )
@@ -317,6 +321,8 @@ def _possible_firth(study: Study) -> None:
     """Firth's penalty is for two classes or shares with a logit link, and takes the place of a ridge."""
     if not study.firth:
         return
+    if study.random_intercept:
+        raise ConfigError("give firth or random_intercept, not both")
     if study.loss not in ("logistic", "binomial"):
         raise ConfigError(
             f"Firth's penalty is for the logistic and binomial families, not for {study.family}; "

@@ -19,8 +19,17 @@ from fedshed.exchange.sites import Connect, LocalSites
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.device import device_named
-from fedshed.objectives import LinearModel, coefficient_names, local_objectives, stacked
+from fedshed.objectives import (
+    LinearModel,
+    coefficient_names,
+    common_classes,
+    family_of,
+    local_objectives,
+    stacked,
+)
 from fedshed.objectives.batch import on_device
+from fedshed.objectives.build import origin
+from fedshed.objectives.ordinal import threshold_names
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Precision
 from fedshed.solve import checkpoint as checkpoints
@@ -136,10 +145,12 @@ def optimize(
     chosen, why = checks.choose_algorithm(algorithm, budget, line_search, seed, problem, sites.stateless)
     chosen = checks.with_precision(chosen, precision)
     theta = checks.start(None if isinstance(theta0, str) else theta0, problem.n)
+    if theta0 is None:
+        theta = origin(loss, problem.columns, problem.n)
     checks.unique_optimum(objectives, problem.penalised, problem.columns)
     traffic = Traffic()
     if isinstance(theta0, str):
-        checks.null_start(theta0, intercept)
+        checks.null_start(theta0, intercept or family_of(loss).classes == "ordered")
         theta, traffic = null_start(sites, problem)
     start = Progress(chosen.start(problem, theta), traffic, rows=[])
     saver = None
@@ -248,13 +259,29 @@ def build_problem(
     checks.parameter_given(loss)
     local = local_objectives(checks.federation_of(federation), loss, intercept)
     objectives = stacked(local) if device is None else on_device(local, device_named(device))
-    width, n = federation.dim + intercept, next(iter(objectives.values())).dim
+    n = next(iter(objectives.values())).dim
+    if family_of(loss).classes == "ordered":
+        return objectives, _ordered(federation, objectives, loss, l2)
+    width = federation.dim + intercept
     columns = coefficient_names(federation.columns, intercept, n // width)
     entries = width if np.size(l2) < n else n  # of theta itself, or of each contrast alike
     penalty = np.tile(checks.ridge(l2, entries, intercept), n // entries)
     weights = {site: objective.weight for site, objective in objectives.items()}
     lasso = None if l1 is None else checks.absolute(l1, n, intercept, loss)
     return objectives, Problem(penalty, weights, loss, columns, l1=lasso)
+
+
+def _ordered(
+    federation: Federation, objectives: Mapping[str, LinearModel], loss: str, l2: float | Vector
+) -> Problem:
+    """The problem of ordered classes: thresholds come last, and a ridge for the columns leaves them free."""
+    classes = common_classes(family_of(loss), [federation.tables[site].y for site in federation.sites])
+    names = threshold_names(classes or ())
+    n = federation.dim + len(names)
+    own = l2 if np.size(l2) == n else checks.ridge(l2, federation.dim, False)
+    given = np.append(own, np.zeros(n - len(np.atleast_1d(own))))
+    weights = {site: objective.weight for site, objective in objectives.items()}
+    return Problem(checks.ridge(given, n, False), weights, loss, (*federation.columns, *names))
 
 
 def _solve(

@@ -134,11 +134,8 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
 
 def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:
     """The mean over rows of the squared margins, as a quadratic form of the free coefficients."""
-    width = models[0].X.shape[1]
-    contrast, column = np.divmod(free, width)
     rows = sum(model.X.shape[0] for model in models)
-    G: Matrix = sum(gram(chosen_columns(model.varied, column)) for model in models) / rows
-    return np.asarray(G * (contrast[:, None] == contrast))
+    return np.asarray(sum(model.squares(free) for model in models) / rows)
 
 
 def _has_optimum(models: Models, theta: Vector, basis: Matrix, H: Matrix, g: Vector) -> bool:
