@@ -29,7 +29,7 @@ from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives import family_of
 from fedshed.objectives.build import held_objective, local_objective, origin
-from fedshed.preparation import DesignPlan, Preparer, Study, tallies
+from fedshed.preparation import DesignPlan, Preparer, Study, filling, tallies
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.cells import design_objections
@@ -122,6 +122,9 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     if file.study.standardize:
         count = 3 * len(plan.names)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
+    if file.study.site_estimates:
+        count = problem.n + problem.n * (problem.n + 1) // 2
+        items.append(Item("at the end", "its own estimate and covariance (SiteEstimate)", count, 8 * count))
     if not broken:
         rules = NO_RULES if protected else {}
         items += _rehearsed(path, _lenient(site, rules), plan, problem, algorithm, file.row_errors)
@@ -195,6 +198,9 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
     """The plan with the means and knots of this site's rows, and what it would tell for those of all."""
     told: list[Tallies] = []
     try:
+        if filling.pending(plan):
+            told.append(preparer.tally(plan))
+            plan = filling.with_fills(plan, {preparer.name: told[-1].sums})
         while tallies.pending(plan):
             told.append(preparer.tally(plan))
             plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, {preparer.name: rows})
