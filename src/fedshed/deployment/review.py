@@ -43,9 +43,10 @@ from fedshed.protocol.conversation import Ask, Flow, Problem
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
+from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
+from fedshed.solve.stages import CURVES, INSPECT, SCATTER, START, fit_stage
 from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
@@ -143,7 +144,8 @@ def _rehearsed(
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
-        return [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
+        told = [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
+        return [*told, *_counts(sites, problem, plan)]
 
 
 def _lenient(site: SiteFile, rules: Mapping[str, Any]) -> SiteFile:
@@ -205,6 +207,16 @@ def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[I
         return []
     asked = Scatter(np.zeros(problem.n), None, 0, True, errors == "cluster")
     return _items("at the end", _answered(sites, SCATTER, problem, RowScatter().flow(problem, asked)))
+
+
+def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
+    """What survival curves need of a site."""
+    study = plan.study
+    if not study.grid:
+        return []
+    columns = tuple(j for j, name in enumerate(plan.names) if name.startswith(f"{study.by}["))
+    flow = SurvivalCounts().flow(problem, np.asarray(study.grid, dtype=np.float64), columns)
+    return _items("before", _answered(sites, CURVES, problem, flow))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:

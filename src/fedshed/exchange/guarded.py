@@ -165,7 +165,7 @@ def _points(asked: Sequence[Any], digest: str) -> tuple[str, ...]:
 def _kind(request: Request) -> str:
     """How a record calls a request of a fit: whole Hessians and squared scores are told apart."""
     names = {type(part).__name__ for part in request.parts}
-    return next((kind for kind in ("Inspect", "Scatter") if kind in names), "Play")
+    return next((kind for kind in ("Inspect", "Scatter", "AskCounts") if kind in names), "Play")
 
 
 def _digest(value: Any) -> str:

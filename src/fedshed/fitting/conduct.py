@@ -22,6 +22,7 @@ from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import build, check_for_studies, check_summable, with_one_exchange
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
+from fedshed.fitting.curves import study_curves
 from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.private import conduct_private
 from fedshed.fitting.sites import TableSites
@@ -107,13 +108,15 @@ def conduct(
         most = min(goal.max_iterations, tables.most_iterations(chosen) or goal.max_iterations)
         goal = replace(goal, max_iterations=most)
         sites = tables.play(plan, problem, chosen)
+        curves, told = study_curves(plan, problem, sites, ready, goal.patience)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
         fitted = fit_problem(
             problem, chosen, sites, goal, why=why, intercept=plan.intercept,
             weight_type=weight_type_of(study), errors=errors, count=tables.sites, progress=progress,
             saver=saver, watch=watch,
         )  # fmt: skip
-    return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
+    model = assemble_model(plan, fitted, counts, agreed, told, tables.told())
+    return Conducted(model, fitted.result, curves)
 
 
 def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:

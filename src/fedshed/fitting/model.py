@@ -23,6 +23,7 @@ from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
 from fedshed.inference.combinations import Estimate, contrast
 from fedshed.inference.result import Distribution, Robust, student
+from fedshed.inference.survival_result import SurvivalCurves
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan
@@ -250,7 +251,8 @@ class Model:
 
 
 class Conducted(Struct, frozen=True):
-    """The model of a study, and the run it comes from."""
+    """The model of a study, the run it comes from, and the survival curves that the study declares."""
 
     model: Model
     result: Result
+    curves: SurvivalCurves | None = None

@@ -76,6 +76,8 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     entry: str | None = None  # when a row came under observation, where that is later than time 0
     strata: tuple[str, ...] = ()  # rows that differ in these columns have different baseline hazards
     ties: Ties = "efron"
+    grid: tuple[float, ...] = ()  # times at which sites count, for survival curves of a deployed study
+    by: str | None = None  # the category of the model whose levels these curves are of
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
