@@ -46,6 +46,7 @@ from .algorithms.linesearch import TwoExchange as TwoExchange
 from .experiments.compare import compare as compare
 from .experiments.comparison import Comparison as Comparison
 from .fitting import estimators as estimators
+from .fitting.cox_estimator import FederatedCox as FederatedCox
 from .fitting.estimators import (
     FederatedGammaRegressor as FederatedGammaRegressor,
 )

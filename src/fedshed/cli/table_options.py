@@ -49,7 +49,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
 
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
     family: Annotated[
-        str, option("linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial.")
+        str, option("linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, cox, ...")
     ] = "logistic"
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
@@ -70,6 +70,13 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     )
     offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None
     exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
+    time: Annotated[str | None, option("Column of times to an event or censoring, for cox.", _NONE)] = None
+    event: Annotated[
+        str | None, option("Column that is 1 where the event happened (see --positive), for cox.", _NONE)
+    ] = None
+    entry: Annotated[str | None, option("Column of times at which rows enter, for cox.", _NONE)] = None
+    strata: Annotated[str, option("Columns with a baseline hazard for each value, with commas.", _NONE)] = ""
+    ties: Annotated[str, option("Events at the same time, for cox: efron or breslow.")] = "efron"
     standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
     missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse"
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
@@ -87,8 +94,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "categories": words(self.categories) or [], "references": _pairs(self.reference or []),
             "weight": self.weight, "weight_type": self.weight_type, "trials": self.trials,
             "cluster": self.cluster,
-            "positive": [number(text) for text in words(self.positive) or []], "offset": self.offset,
-            "exposure": self.exposure, "l2": l2,
+            "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
+            "exposure": self.exposure, "l2": l2, "time": self.time, "event": self.event,
+            "entry": self.entry, "strata": words(self.strata) or [], "ties": self.ties,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
         }  # fmt: skip
         return study_of(said)
@@ -146,7 +154,7 @@ def words(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def number(text: str) -> int | float | str:
+def _number(text: str) -> int | float | str:
     """A number if it reads as one."""
     for kind in (int, float):
         try:

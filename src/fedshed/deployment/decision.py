@@ -166,10 +166,13 @@ def _advice(found: Review, ceilings: Ceilings) -> list[str]:
 
 def _uses(study: Study, found: Review) -> list[Use]:
     """Each column that is read, and as what."""
-    roles = {
+    roles: dict[str | None, str] = {
         study.target: "the target of the model", study.weight: "the weight of a row",
         study.trials: "the number of trials of a row", study.offset: "an offset",
         study.exposure: "the exposure, whose logarithm is an offset",
+        study.event: "says whether the event of a row happened; its values do not leave",
+        study.entry: "when a row came under observation",
+        **dict.fromkeys(study.strata, "rows that differ in it have different baseline hazards"),
         study.cluster: "says which rows belong together; its values do not leave",
     }  # fmt: skip
     beside = [Use(name, use) for name, use in roles.items() if name]

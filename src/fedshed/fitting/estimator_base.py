@@ -72,7 +72,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         A sample weight is how often its row counts, or how precise it is, as `weight_type` says; an offset is
         added to the row's linear part, and a model fitted with one needs one to predict and to score.
         """
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
+        X, y = self._validated(X, y)
         loss, y = self._target(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -137,6 +137,11 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
     def _named(self, inference: Inference) -> Inference:
         """The coefficients as the reader knows them."""
         return inference
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """X and y as scikit-learn has them."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
+        return X, y
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         """The loss, and y checked for it."""

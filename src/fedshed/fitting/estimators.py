@@ -22,6 +22,7 @@ from sklearn.utils.validation import column_or_1d
 
 from fedshed._utils.errors import ConfigError
 from fedshed.fitting import estimator_files as saved
+from fedshed.fitting.cox_estimator import FederatedCox
 from fedshed.fitting.estimator_base import FederatedModel
 from fedshed.inference import Inference, per_class
 from fedshed.linalg.arrays import Matrix, Vector
@@ -249,6 +250,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
 
 
 KINDS = (
+    FederatedCox,
     FederatedGammaRegressor,
     FederatedLinearRegression,
     FederatedLogisticRegression,

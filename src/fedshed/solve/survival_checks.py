@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import numpy as np
+
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Packed, Vector, pack, unpack
 from fedshed.protocol.conversation import (
@@ -18,7 +20,6 @@ from fedshed.protocol.conversation import (
 )
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, Added, Rule
-from fedshed.solve.inspection_checks import semidefinite
 from fedshed.solve.scatter import SCATTER
 
 Transform: TypeAlias = Literal["km", "identity", "log"]
@@ -64,7 +65,8 @@ def _impossible(problem: Problem, site: AgentId, answer: SurvivalChecked) -> str
     pairs = answer.concordant + answer.discordant + answer.tied
     if pairs > problem.weights[site] ** 2 / 2 * (1 + 1e-9):
         return f"counts pairs of weight {pairs:.6g} in rows of weight {problem.weights[site]:.6g}"
-    if not semidefinite(unpack(answer.square, problem.n)):
+    values = np.linalg.eigvalsh(unpack(answer.square, problem.n))
+    if values[0] < -1e-8 * max(values[-1], 0.0) - 1e-150:
         return "sent a sum of covariances that is negative in some direction"
     return None
 
