@@ -172,7 +172,7 @@ def ask(answering, part):
 def test_behind_a_policy_no_time_and_no_small_count_leaves(cox, tmp_path):
     policy = Policy(min_rows_per_level=4, min_rows_per_class=4)
     guarded = Guarded(Site("a", cox, SurvivalCounts()), Gate(policy, Audit(tmp_path / "audit"), "study"))
-    answer = ask(guarded, AskCounts(np.arange(5.0, 90.0, 5.0)))
+    answer = ask(guarded, AskCounts(np.arange(5.0, 90.0, 5.0), (0,)))
     counts = np.concatenate([answer.events, answer.censored, answer.entered, answer.beyond])
     assert (answer.events == -1).any()
     assert ((counts <= 0) | (counts >= 4)).all()
@@ -181,13 +181,13 @@ def test_behind_a_policy_no_time_and_no_small_count_leaves(cox, tmp_path):
     strict = Policy(min_rows_per_level=12, min_rows_per_class=5)
     guarded = Guarded(Site("a", cox, SurvivalCounts()), Gate(strict, Audit(tmp_path / "strict"), "study"))
     with pytest.raises(DisclosureError, match="at least 12 rows, or none, in each count"):
-        ask(guarded, AskCounts(np.array([50.0])))
+        ask(guarded, AskCounts(np.array([50.0]), (0,)))
 
 
 def test_designs_with_other_columns_and_other_responses_have_no_curves(cox):
     numbers = Cox(np.linspace(0.0, 1.0, 60)[:, None], cox.y)
-    with pytest.raises(ProtocolError, match="levels of one column"):
-        ask(Site("a", numbers, SurvivalCounts()), AskCounts(np.array([50.0])))
+    with pytest.raises(ProtocolError, match="levels of one category"):
+        ask(Site("a", numbers, SurvivalCounts()), AskCounts(np.array([50.0]), (0,)))
     weighted = Cox(cox.X, cox.y, np.ones(60))
     with pytest.raises(ProtocolError, match="has weights"):
         ask(Site("a", weighted, SurvivalCounts()), AskTimes())

@@ -11,7 +11,7 @@ import typer
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_file, check_folder, command_line, option, say, told, told_as_json
-from fedshed.cli.table_options import CsvOptions, number, with_options, words
+from fedshed.cli.table_options import CsvOptions, _number, with_options, words
 
 if TYPE_CHECKING:
     from fedshed.inference.survival_result import SurvivalCurves
@@ -60,7 +60,7 @@ def survival(
     chosen: Any = missing
     found = run(
         frames, time=time, event=event, entry=entry, by=by, grid=_times(grid), every=every, until=until,
-        least=least, missing=chosen, positive=[number(word) for word in words(positive) or []],
+        least=least, missing=chosen, positive=[_number(word) for word in words(positive) or []],
     )  # fmt: skip
     again = Rerun(command_line(context), 0, {table.name: file_hash(table) for table in tables}, versions())
     files = _files(out, found, level, per_site, None if no_report else again)

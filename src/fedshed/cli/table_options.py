@@ -163,7 +163,7 @@ def words(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def number(text: str) -> int | float | str:
+def _number(text: str) -> int | float | str:
     """A number if it reads as one."""
     for kind in (int, float):
         try:

@@ -47,10 +47,11 @@ from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.solve.evaluating import BINS, GROUPS, MOST_STEPS, Evaluating
 from fedshed.solve.inspection import Inspection
+from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.profile import Profile
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import EVALUATION, INSPECT, PROFILE, SCATTER, START, fit_stage
+from fedshed.solve.stages import CURVES, EVALUATION, INSPECT, PROFILE, SCATTER, START, fit_stage
 from fedshed.tables.frames import Frame
 from fedshed.tables.frozen import freeze
 
@@ -162,6 +163,7 @@ def _rehearsed(
         sites = hosted.play(plan, problem, algorithm)
         searched = _searched(sites, problem) if plan.study.searched else []
         asked = [*_played(sites, problem, algorithm), *searched, *_squares(sites, problem, errors)]
+        asked += _counts(sites, problem, plan)
         return asked + (_evaluated(sites, problem) if plan.study.holdout is not None else [])
 
 
@@ -251,6 +253,16 @@ def _evaluated(sites: Sites, problem: Problem) -> list[Item]:
         sums = 5 * MOST_STEPS
         items.append(Item("at the end", "sums that recalibrate the model", sums, 8 * sums))
     return items
+
+
+def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
+    """What survival curves need of a site."""
+    study = plan.study
+    if not study.grid:
+        return []
+    columns = tuple(j for j, name in enumerate(plan.names) if name.startswith(f"{study.by}["))
+    flow = SurvivalCounts().flow(problem, np.asarray(study.grid, dtype=np.float64), columns)
+    return _items("before", _answered(sites, CURVES, problem, flow))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:

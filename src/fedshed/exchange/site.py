@@ -210,8 +210,8 @@ class _HessianCounter:
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         return self._objective.scatter(theta, inverse, power, counts)
 
-    def life_table(self, times: Scalars, least: int) -> LifeTable:
-        return self._objective.life_table(times, least)
+    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
+        return self._objective.life_table(times, columns, least)
 
     def event_times(self) -> tuple[Scalars, float]:
         return self._objective.event_times()

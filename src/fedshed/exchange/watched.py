@@ -150,10 +150,10 @@ class WatchedModel:
         self._squared(theta)
         return self._model.cluster_scores(theta, inverse)
 
-    def life_table(self, times: Scalars, least: int) -> LifeTable:
+    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
         """Counts by group and cell of a grid, none of them too small: cells are merged until they are not."""
         least = max(least, self._rules.least_count)
-        table = self._model.life_table(times, least)
+        table = self._model.life_table(times, columns, least)
         if (small := small_count(table, least)) is not None:
             self._refuse(
                 f"at least {least} rows, or none, in each count of a life table (min_rows_per_level, "

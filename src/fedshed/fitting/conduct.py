@@ -29,6 +29,7 @@ from fedshed.algorithms.registry import (
 )
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
+from fedshed.fitting.curves import study_curves
 from fedshed.fitting.estimates import own_estimates
 from fedshed.fitting.held_out import evaluate_held
 from fedshed.fitting.model import Conducted, Model, Run
@@ -129,6 +130,7 @@ def conduct(
             "count": tables.sites, "watch": watch,
         }  # fmt: skip
         if study.searched:
+            curves, counted_up = None, Traffic()
             at = _at_values(plan, problem, tables, chosen)
             fitted = fit_searched(at, study.loss, chosen, goal, **settings)
             plan = replace(plan, parameter=fitted.parameter)
@@ -136,13 +138,14 @@ def conduct(
             problem, sites = at(fitted.parameter)
         else:
             sites = tables.play(plan, problem, chosen)
+            curves, counted_up = study_curves(plan, problem, sites, ready, goal.patience)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
             fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
         found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
         estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
-    model = assemble_model(plan, fitted, counts, agreed, asked, told, tables.told())
+    model = assemble_model(plan, fitted, counts, agreed, counted_up, asked, told, tables.told())
     model.evaluation, model.estimates = found, estimates
-    return Conducted(model, fitted.result)
+    return Conducted(model, fitted.result, curves)
 
 
 def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:

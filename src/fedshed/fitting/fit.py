@@ -86,6 +86,10 @@ def fit(
     if transport is not None:
         warnings.warn("transport= of fit is now called over=", DeprecationWarning, stacklevel=2)
         over = transport if over is None else over
+    if study.grid:
+        raise ConfigError(
+            "grid is for deployed studies; here fedshed.survival gives the curves: leave it out"
+        )
     goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
     if study.protected:
         if over is not None or budget is not None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed._utils.files import user_secret
@@ -56,6 +57,7 @@ from fedshed.protected.journal import Store, Witness
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
+from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.stages import (
     BESIDE_THE_FIT,
     CURVES,
@@ -349,7 +351,9 @@ def _part(number: int, stage: Play, n: int) -> Part:
     if number == SCATTER.number and stage.terms is not None and stage.terms.errors is None:
         raise ProtocolError("the study that was approved asks for no errors by rows")
     if number == CURVES.number and stage.terms is not None:
-        raise ProtocolError("the study that was approved asks for no survival curves")
+        if not stage.terms.study.grid:
+            raise ProtocolError("the study that was approved asks for no survival curves")
+        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid))
     if number == EVALUATION.number and stage.plan.study.holdout is None:
         raise ProtocolError("the study holds no rows out, so there is nothing to evaluate")
     if number == SCORES.number and not stage.plan.study.protected:

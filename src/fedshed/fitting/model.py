@@ -26,6 +26,7 @@ from fedshed.inference.evaluation import Evaluation
 from fedshed.inference.influence import Influence, influence_of
 from fedshed.inference.meta import MetaAnalysis, SiteResult
 from fedshed.inference.result import Distribution, Robust, student
+from fedshed.inference.survival_result import SurvivalCurves
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
 from fedshed.objectives.ordinal import class_probabilities
@@ -303,7 +304,8 @@ class Model:
 
 
 class Conducted(Struct, frozen=True):
-    """The model of a study, and the run it comes from."""
+    """The model of a study, the run it comes from, and the survival curves that the study declares."""
 
     model: Model
     result: Result
+    curves: SurvivalCurves | None = None

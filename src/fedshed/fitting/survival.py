@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.newton import Newton
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import Connect
 from fedshed.fitting.conduct import problem_of
+from fedshed.fitting.curves import count_curves
 from fedshed.fitting.process_sites import ProcessSites
 from fedshed.fitting.sites import LocalTables, TableSites
 from fedshed.inference.survival_result import SurvivalCurves
@@ -20,9 +22,7 @@ from fedshed.linalg.arrays import Vector
 from fedshed.preparation import Study, negotiate
 from fedshed.preparation.study import Missing
 from fedshed.solve.life_counts import MOST_TIMES
-from fedshed.solve.stages import survival_counts
 
-ALL = "all"
 PATIENCE = 20
 
 
@@ -116,13 +116,9 @@ def count(
         plan, ready, agreed = negotiate(study, transport, tables.names, PATIENCE)
     problem = problem_of(plan, ready, stateless)
     sites = tables.play(plan, problem, Newton())
-    found, traffic = survival_counts(sites, problem, times, last, least, agreed, PATIENCE)
     by = study.columns[0] if study.columns else None
-    return SurvivalCurves(
-        study.target, study.event or "", by, tuple(map(str, plan.levels[by])) if by else (ALL,), found.tables,
-        sum(each.dropped for each in ready.values()), traffic.exchanges, traffic.uplink_bytes,
-        traffic.downlink_bytes + tables.told().downlink_bytes,
-    )  # fmt: skip
+    found, _ = count_curves(plan, problem, sites, ready, by, times, last, least, agreed, PATIENCE)
+    return replace(found, downlink_bytes=found.downlink_bytes + tables.told().downlink_bytes)
 
 
 def asked_grid(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from msgspec import Struct
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from fedshed.inference.life_curves import exposed
 from fedshed.linalg.arrays import Matrix, Vector
@@ -25,7 +25,7 @@ class LogRank(Struct, frozen=True):
     @property
     def p(self) -> float:
         """The p-value; nan where there is nothing to compare."""
-        return float(chi2.sf(self.statistic, self.df)) if self.df else float("nan")
+        return float(chdtrc(self.df, self.statistic)) if self.df else float("nan")
 
 
 def logrank(tables: Iterable[LifeTable]) -> LogRank:

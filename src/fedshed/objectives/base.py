@@ -120,7 +120,7 @@ class Objective(Protocol):
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         ...
 
-    def life_table(self, times: Scalars, least: int) -> LifeTable:
+    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
         """Counts of a survival model's rows by group and cell of a grid, none but 0 below `least`."""
         ...
 
@@ -295,9 +295,9 @@ class LinearModel:
         """The score of each cluster of rows (`scores.cluster_scores`)."""
         return scores.cluster_scores(self, theta, inverse)
 
-    def life_table(self, times: Scalars, least: int) -> LifeTable:
+    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
         """Counts by group and cell of a grid (`life_table.told_by`)."""
-        return told_by(table_of(self, times), least)
+        return told_by(table_of(self, times, columns), least)
 
     def event_times(self) -> tuple[Scalars, float]:
         """Distinct event times, and the largest time (`life_table.times_of`)."""

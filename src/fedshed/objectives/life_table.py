@@ -150,12 +150,14 @@ def spread(kind: Kind, group: int, told: Vector) -> tuple[Vector, tuple[Block, .
     return counts, found
 
 
-def table_of(model: Any, times: Vector) -> LifeTable:
-    """The life table of a survival model's rows, in the groups that its columns indicate."""
+def table_of(model: Any, times: Vector, columns: tuple[int, ...]) -> LifeTable:
+    """The life table of a survival model's rows, in the groups that these columns of it indicate."""
     y = _records(model)
-    X = np.asarray(model.X.toarray() if hasattr(model.X, "toarray") else model.X)
+    if max(columns, default=-1) >= model.X.shape[1]:
+        raise ProtocolError("survival curves by columns that the design has not")
+    X = np.column_stack([np.zeros(len(y)), *(_dense(model.X[:, [j]]) for j in columns)])[:, 1:]
     if not np.isin(X, (0.0, 1.0)).all() or (X.sum(axis=1) > 1).any():
-        raise ProtocolError("survival curves are by the levels of one column, and the design has others")
+        raise ProtocolError("survival curves are by the levels of one category, which these columns are not")
     group = (X @ np.arange(1, X.shape[1] + 1)).astype(np.intp)
     return life_table(times, y["entry"], y["time"], y["event"], group, X.shape[1] + 1)
 
@@ -184,6 +186,10 @@ def small_count(told: LifeTable, least: int) -> int | None:
     counts = np.concatenate([getattr(told, name).ravel() for name in (*KINDS, "beyond")])
     small = counts[(counts > 0) & (counts < least)]
     return int(small.min()) if len(small) else None
+
+
+def _dense(column: Any) -> Matrix:
+    return np.asarray(column.toarray() if hasattr(column, "toarray") else column)
 
 
 def times_of(model: Any) -> tuple[Vector, float]:

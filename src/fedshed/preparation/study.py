@@ -84,6 +84,8 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     random_intercept: bool = False  # of each site, normal about 0; its standard deviation is estimated
     firth: bool = False  # Firth's penalised likelihood, of a logit link: finite where the data are separated
     site_estimates: bool = False  # each site's own estimate and covariance leave it too, for a meta-analysis
+    grid: tuple[float, ...] = ()  # times at which sites count, for survival curves of a deployed study
+    by: str | None = None  # the category of the model whose levels these curves are of
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:

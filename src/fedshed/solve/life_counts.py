@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from fedshed._utils.errors import DisclosureError, ProtocolError
 from fedshed.linalg.arrays import Scalars
@@ -23,6 +23,7 @@ from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 
 MOST_TIMES = 1 << 20  # of a grid
+MOST_GROUPS = 1000
 LARGEST = float(2**53)  # a count beyond it is not a whole number of float64
 ROUNDING = 1e-6  # of a count that is spread over cells
 
@@ -45,10 +46,11 @@ class EventTimes(Message, frozen=True):
 class AskCounts(Message, frozen=True):
     """Asks for the life table on a grid of times: counts are 0 or at least `least`, or told together.
 
-    The groups are those of the design: its columns are indicators of all levels but the first.
+    The groups are the levels of a category: these columns of the design indicate all of them but one.
     """
 
     times: Scalars
+    columns: Annotated[tuple[Count, ...], Meta(max_length=MOST_GROUPS)] = ()
     least: Count = 0
 
     def __post_init__(self) -> None:
@@ -90,10 +92,16 @@ class SiteTables(Struct, frozen=True):
 class SurvivalCounts(Conversation, frozen=True, tag=True):
     """One exchange on a given grid; without one, an exchange before it finds the times of all events."""
 
+    grid: tuple[float, ...] | None = None  # at a site that approved a study: the only times it counts at
     messages: ClassVar[tuple[type[Message], ...]] = (AskTimes, EventTimes, AskCounts, LifeCounts)
 
     def flow(
-        self, problem: Problem, times: Scalars | None, last: float | None = None, least: int = 0
+        self,
+        problem: Problem,
+        times: Scalars | None,
+        columns: tuple[int, ...] = (),
+        last: float | None = None,
+        least: int = 0,
     ) -> Flow[SiteTables]:
         """The tables of all sites; without times, on the exact grid of all event times until the last."""
         if times is None:
@@ -102,16 +110,20 @@ class SurvivalCounts(Conversation, frozen=True, tag=True):
             last = max(each.largest for each in found.values()) if last is None else last
             moments = np.concatenate([each.times for each in found.values()])
             times = exact_grid(np.append(moments[moments <= last], last))
-        replies = yield from everyone([AskCounts(times, least)], problem)
+        replies = yield from everyone([AskCounts(times, columns, least)], problem)
         answers = answers_of(replies, LifeCounts, AskCounts)
-        tables = {i: _table(problem, i, times, answers[i]) for i in sorted(answers)}
+        tables = {i: _table(problem, i, times, len(columns) + 1, answers[i]) for i in sorted(answers)}
         return SiteTables(tables)
 
     def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
         """The times of this site's events, or its counts."""
+        if self.grid is not None and not (
+            isinstance(part, AskCounts) and np.array_equal(part.times, self.grid)
+        ):
+            raise ProtocolError("the study that was approved counts at other times")
         if isinstance(part, AskTimes):
             return None, EventTimes(*agent.objective.event_times())
-        table = agent.objective.life_table(part.times, part.least)
+        table = agent.objective.life_table(part.times, part.columns, part.least)
         if small_count(table, part.least) is not None:
             raise DisclosureError(
                 f"site {agent.name!r}: over all times it has fewer than {part.least} events or "
@@ -128,11 +140,11 @@ def _increasing(values: Scalars) -> None:
         raise ValueError("the times of a grid increase")
 
 
-def _table(problem: Problem, site: AgentId, times: Scalars, answer: LifeCounts) -> LifeTable:
+def _table(problem: Problem, site: AgentId, times: Scalars, groups: int, answer: LifeCounts) -> LifeTable:
     """The table in an answer, if some rows can have it."""
-    groups, cells = len(answer.beyond), len(times)
+    cells = len(times)
     told = {kind: getattr(answer, kind) for kind in KINDS}
-    if groups != problem.n + 1 or {len(each) for each in told.values()} != {groups * cells}:
+    if groups != len(answer.beyond) or {len(each) for each in told.values()} != {groups * cells}:
         raise _unbelievable(site, "counts of other groups or cells than were asked for")
     rows = {kind: each.reshape(groups, cells) for kind, each in told.items()}
     if any((each[:, -1] == WITH_THE_NEXT).any() for each in rows.values()):

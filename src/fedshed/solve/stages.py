@@ -127,11 +127,11 @@ def site_scores(
 
 
 def survival_counts(
-    sites: Sites, problem: Problem, times: Vector | None, last: float | None = None, least: int = 0,
-    traffic: Traffic = NO_TRAFFIC, patience: int = 20,
+    sites: Sites, problem: Problem, times: Vector | None, columns: tuple[int, ...] = (),
+    last: float | None = None, least: int = 0, traffic: Traffic = NO_TRAFFIC, patience: int = 20,
 ) -> tuple[SiteTables, Traffic]:  # fmt: skip
     """The life table of each site, on a grid or on the times of all events."""
-    flow = SurvivalCounts().flow(problem, times, last, least)
+    flow = SurvivalCounts().flow(problem, times, columns, last, least)
     return play(sites, CURVES, problem, flow, traffic, patience)
 
 
