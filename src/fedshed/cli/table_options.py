@@ -101,12 +101,12 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "categories": words(self.categories) or [], "references": _pairs(self.reference or []),
             "weight": self.weight, "weight_type": self.weight_type, "trials": self.trials,
             "cluster": self.cluster,
-            "positive": [number(text) for text in words(self.positive) or []], "offset": self.offset,
+            "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
             "exposure": self.exposure, "l2": l2, "l1": l1, "time": self.time, "event": self.event,
             "entry": self.entry, "strata": words(self.strata) or [], "ties": self.ties,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
             "firth": self.firth, "random_intercept": self.random_intercept,
-            "classes": [number(text) for text in words(self.classes) or []],
+            "classes": [_number(text) for text in words(self.classes) or []],
         }  # fmt: skip
         return study_of(said)
 
