@@ -108,7 +108,7 @@ def conduct(
         most = min(goal.max_iterations, tables.most_iterations(chosen) or goal.max_iterations)
         goal = replace(goal, max_iterations=most)
         sites = tables.play(plan, problem, chosen)
-        curves, told = study_curves(plan, problem, sites, ready, goal.patience)
+        curves, told = study_curves(plan, problem, sites, ready, goal.patience, tables.sites)
         saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
         fitted = fit_problem(
             problem, chosen, sites, goal, why=why, intercept=plan.intercept,

@@ -34,7 +34,8 @@ def text(found: SurvivalCurves, level: float = 0.95) -> str:
 
 def _about(found: SurvivalCurves) -> list[str]:
     subjects, events = round(found.table.subjects.sum()), round(found.table.events.sum())
-    sites = "1 site" if len(found.sites) == 1 else f"{len(found.sites)} sites"
+    count = found.over or len(found.sites)
+    sites = ("1 site" if count == 1 else f"{count} sites") + " (sums only)" * bool(found.over)
     return [
         fill(f"time: {printable(found.time)}; event: {printable(found.event)}", WIDTH),
         f"{subjects:,} subjects with {events:,} events, at {sites}",
