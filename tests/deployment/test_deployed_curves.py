@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import fedshed
 from embedded import example
@@ -14,8 +15,10 @@ from fedshed.deployment.master import conduct_study
 from fedshed.deployment.node import Node
 from fedshed.deployment.review import review
 from fedshed.exchange import InProcess
+from fedshed.fitting.protected_study import fit_protected
 from fedshed.privacy.audit import entries
 from fedshed.solve import stages
+from fedshed.solve.goal import Goal
 
 SITES = ("north", "south", "west")
 POLICY = "[disclosure]\nmax_curvature = 10\nmax_numbers = 50\n"
@@ -78,13 +81,22 @@ def test_a_study_that_declares_no_curves_gets_none(folder, monkeypatch, caplog):
     file = StudyFile(Study(family="cox", time="time", event="death", columns=("age", "sex")), SITES)
     plain = stages.survival_counts
 
-    def asked(plan, problem, sites, ready, patience):
+    def asked(plan, problem, sites, ready, *rest):
         return plain(sites, problem, np.array([300.0]), (), None, 0)
 
     monkeypatch.setattr("fedshed.fitting.conduct.study_curves", asked)
     with pytest.raises(ProtocolError, match="not one of the approved study"):
         conduct_study(file, InProcess(nodes(folder, file)))
     assert "asks for no survival curves" in caplog.text
+
+
+def test_a_protected_study_has_the_same_curves_from_sums_alone():
+    study = replace(STUDY, protected=True, levels={"sex": ("female", "male")})
+    curves = fit_protected(example("survival"), study, Goal(1e-6, 50)).curves
+    here = fedshed.survival(example("survival"), time="time", event="death", by="sex", grid=GRID)
+    assert curves.to_csv() == here.to_csv()
+    assert len(curves.sites) == 1
+    assert "at 3 sites (sums only)" in curves.summary()
 
 
 def test_the_review_of_a_study_shows_the_counts(folder):

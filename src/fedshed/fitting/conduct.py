@@ -138,7 +138,7 @@ def conduct(
             problem, sites = at(fitted.parameter)
         else:
             sites = tables.play(plan, problem, chosen)
-            curves, counted_up = study_curves(plan, problem, sites, ready, goal.patience)
+            curves, counted_up = study_curves(plan, problem, sites, ready, goal.patience, tables.sites)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
             fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
         found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.sites import Sites
@@ -52,12 +53,12 @@ def group_levels(plan: DesignPlan, by: str | None) -> tuple[str, ...]:
 
 
 def study_curves(
-    plan: DesignPlan, problem: Problem, sites: Sites, ready: Mapping[str, Ready], patience: int
+    plan: DesignPlan, problem: Problem, sites: Sites, ready: Mapping[str, Ready], patience: int, over: int = 0
 ) -> tuple[SurvivalCurves | None, Traffic]:
-    """The curves that a study declares, on its grid."""
+    """The curves that a study declares, on its grid; of a protected one `over` so many sites."""
     study = plan.study
     if not study.grid:
         return None, Traffic()
-    return count_curves(
-        plan, problem, sites, ready, study.by, np.asarray(study.grid, dtype=np.float64), patience=patience
-    )
+    grid = np.asarray(study.grid, dtype=np.float64)
+    found, traffic = count_curves(plan, problem, sites, ready, study.by, grid, patience=patience)
+    return replace(found, over=over), traffic

@@ -61,6 +61,7 @@ class SurvivalCurves(Struct, frozen=True, dict=True):
     exchanges: int = 0
     uplink_bytes: int = 0
     downlink_bytes: int = 0
+    over: int = 0  # sites that the sums of a protected study are over; `sites` has one table then
 
     @cached_property
     def table(self) -> LifeTable:

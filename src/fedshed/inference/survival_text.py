@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedshed._utils.names import printable
+from fedshed.objectives.life_table import LifeTable
 
 if TYPE_CHECKING:
     from fedshed.inference.logrank import LogRank
     from fedshed.inference.survival_result import SurvivalCurves
 
 WIDTH = 78
+ROUNDING = 1e-6  # of a count
 
 
 def text(found: SurvivalCurves, level: float = 0.95) -> str:
@@ -32,7 +34,8 @@ def text(found: SurvivalCurves, level: float = 0.95) -> str:
 
 def _about(found: SurvivalCurves) -> list[str]:
     subjects, events = round(found.table.subjects.sum()), round(found.table.events.sum())
-    sites = "1 site" if len(found.sites) == 1 else f"{len(found.sites)} sites"
+    count = found.over or len(found.sites)
+    sites = ("1 site" if count == 1 else f"{count} sites") + " (sums only)" * bool(found.over)
     return [
         fill(f"time: {printable(found.time)}; event: {printable(found.event)}", WIDTH),
         f"{subjects:,} subjects with {events:,} events, at {sites}",
@@ -40,10 +43,18 @@ def _about(found: SurvivalCurves) -> list[str]:
 
 
 def common_end(found: SurvivalCurves) -> float:
-    """The last time until which somebody of every group is observed, as far as the table tells."""
-    starting = found.table.starting
-    last = [int(np.flatnonzero(row > 0)[-1]) if (row > 0).any() else 0 for row in starting]
-    return float(found.table.times[min(last)])
+    """The last time at which somebody of every group is observed, as far as the table tells."""
+    table = found.table
+    return min(_observed(table, group) for group in range(len(found.groups)))
+
+
+def _observed(table: LifeTable, group: int) -> float:
+    """The last time at which somebody of a group is known to be at risk."""
+    if table.beyond[group] > 0:
+        return float(table.times[-1])
+    cells = np.flatnonzero(table.starting[group] > ROUNDING)
+    k = int(cells[-1]) if len(cells) else 0
+    return float(table.times[k] if table.points[k] else table.times[max(k - 1, 0)])
 
 
 def _groups(found: SurvivalCurves, level: float) -> list[str]:

@@ -55,7 +55,7 @@ def check_times(study: Study) -> None:
 
 
 def _check_grid(study: Study) -> None:
-    """Refuse curves that cannot be: times that do not increase, groups without times, weights, masks."""
+    """Refuse curves that cannot be: times that do not increase, groups without times, weights."""
     if study.by is not None and not study.grid:
         raise ConfigError("by is the category of survival curves, which need times; give grid = [...]")
     if not study.grid:
@@ -65,7 +65,7 @@ def _check_grid(study: Study) -> None:
         raise ConfigError(f"grid has 1 to {MOST_TIMES:,} times, none of them negative or infinite")
     if not all(later > earlier for later, earlier in above):
         raise ConfigError("the times of grid must increase")
-    for name in ("protected", "standardize", "weight"):
+    for name in ("standardize", "weight"):
         if getattr(study, name):
             raise ConfigError(
                 f"a study with survival curves (grid) cannot have {name}; leave one of both out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import Annotated, Any, ClassVar
 
@@ -21,6 +22,7 @@ from fedshed.objectives.life_table import (
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
+from fedshed.protocol.sums import TOTAL, Rule
 
 MOST_TIMES = 1 << 20  # of a grid
 MOST_GROUPS = 1000
@@ -67,6 +69,10 @@ class LifeCounts(Message, frozen=True):
     censored: Scalars
     entered: Scalars
     beyond: Scalars
+
+    adds: ClassVar[Mapping[str, Rule] | None] = {
+        "events": TOTAL, "censored": TOTAL, "entered": TOTAL, "beyond": TOTAL
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
