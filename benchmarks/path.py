@@ -91,9 +91,8 @@ def main() -> None:
         print(json.dumps(it))
         return
     print(f"path: 100 penalties, {FOLDS} folds, 3 sites, 569 rows, 30 columns, tol 1e-6")
-    print(
-        f"  exchanges   {it['exchanges']} (path {it['path_exchanges']}, fit {it['fit_exchanges']}), at most {MOST}"
-    )
+    parts = f"path {it['path_exchanges']}, fit {it['fit_exchanges']}"
+    print(f"  exchanges   {it['exchanges']} ({parts}), at most {MOST}")
     print(f"  bytes       {it['bytes_up']:,} up, {it['bytes_down']:,} down; {it['seconds']:.1f} s")
     print(f"  smallest deviance at penalty {it['minimum'][0]}, pooled {it['minimum'][1]}")
     print(f"  one standard error at penalty {it['one_se'][0]}, pooled {it['one_se'][1]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sklearn.linear_model import ElasticNet
 import fedshed
 from fedshed import Study
 from fedshed._utils.errors import ConfigError
+from pages import blocks
 
 glum = pytest.importorskip("glum")
 PENALTIES = [(0.02, 0.0), (0.03, 0.02), (0.002, 0.001)]
@@ -161,6 +163,11 @@ def test_an_estimator_with_both_penalties_is_scikit_learns_elastic_net():
     theirs = ElasticNet(alpha=0.4, l1_ratio=0.75, tol=1e-14).fit(X, y)
     assert model.coef_ == pytest.approx(theirs.coef_, abs=1e-6)
     assert np.array_equal(model.coef_ == 0, theirs.coef_ == 0)
+
+
+def test_the_code_of_the_page_runs_as_printed():
+    for code in blocks(Path(__file__).parents[2] / "docs/selection.md"):
+        exec(compile(code, "selection.md", "exec"), {})
 
 
 def test_the_digest_of_a_study_without_the_penalty_has_not_changed():

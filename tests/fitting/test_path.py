@@ -210,3 +210,19 @@ def test_a_site_that_approves_studies_answers_no_path():
     assert _part(FOLDS.number, Play(plan, raw(Newton())), 9) is FOLDS
     with pytest.raises(ProtocolError, match="no approved study allows"):
         _part(FOLDS.number, Play(plan, raw(Newton()), terms), 9)
+
+
+def test_a_row_of_weight_two_is_the_row_twice():
+    rng = np.random.default_rng(3)
+    frame = {"a": rng.normal(size=40), "b": rng.normal(size=40), "w": rng.integers(1, 4, size=40)}
+    frame["y"] = frame["a"] + rng.normal(size=40)
+    twice = {name: np.repeat(values, frame["w"]) for name, values in frame.items()}
+    study = Study(family="linear", target="y", columns=("a", "b"), weight="w")
+    weighted = fedshed.path({"north": frame}, study, values=5, folds=0)
+    repeated = fedshed.path(
+        {"north": twice}, Study(family="linear", target="y", columns=("a", "b")), values=5, folds=0
+    )
+    assert weighted.coefficients == pytest.approx(repeated.coefficients, abs=1e-9)
+    assert [s.deviance_explained for s in weighted.steps] == pytest.approx(
+        [s.deviance_explained for s in repeated.steps]
+    )

@@ -130,6 +130,8 @@ def _on_tables(
     from fedshed.preparation import prepare
 
     study = given.asked(context, common["l2"], intercept)
+    if study.selects:
+        raise ConfigError("fedshed compare is about smooth costs: leave l1 out, or use fedshed fit")
     budget, line_search = as_budget(common["budget"]), as_line_search(common["line_search"])
     prepared = prepare(given.tables(tables, study), study)
     rows, sites = sum(prepared.federation.rows.values()), len(prepared.federation.sites)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Mapping
 from math import isfinite
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import printable
 from fedshed._utils.notebook import html_table
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 Rule: TypeAlias = Literal["min", "1se"]
 COLUMNS = ("penalty", "l1", "l2", "nonzero", "deviance_explained", "cv_mean", "cv_error")
 MOST_VALUES = 1000
-PATIENCE = 20
+PATIENCE, WIDTH = 20, 88
 DEFAULT = 0.0  # a ratio that the number of rows decides
 
 
@@ -171,8 +173,9 @@ class Path:
     def _head(self) -> str:
         study, (first, last) = self.study, (self.steps[0], self.steps[-1])
         return (
-            f"Path of {study.target}: {study.family}, {self.rows:,} rows, l1_ratio {self.l1_ratio:g}, "
-            f"{len(self.steps)} penalties from {first.penalty:.4g} to {last.penalty:.4g}"
+            f"Path of {printable(study.target)}: {study.family}, {self.rows:,} rows, "
+            f"l1_ratio {self.l1_ratio:g}, {len(self.steps)} penalties "
+            f"from {first.penalty:.4g} to {last.penalty:.4g}"
         )
 
     def _choices(self) -> list[str]:
@@ -185,7 +188,8 @@ class Path:
                 f"{name + mark:<24}{step.penalty:>12.4g}{step.nonzero:>8}"
                 f"{step.cv_mean:>24.4f}{step.cv_error:>10.4f}"
             )
-        return [*lines, f"Selected: {', '.join(self.selected) or 'nothing'}"]
+        named = ", ".join(map(printable, self.selected)) or "nothing"
+        return [*lines, fill(f"Selected: {named}", WIDTH, subsequent_indent="  ", break_long_words=False)]
 
     def _cost(self) -> str:
         folds = f"{self.folds} folds (seed {self.seed})" if self.folds else "no folds"

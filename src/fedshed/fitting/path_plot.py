@@ -43,13 +43,12 @@ def _coefficients(axes: Any, path: Path) -> None:
         style = "--" if named and largest.index(j) >= len(PALETTE) else "-"
         axes.plot(x, path.scaled[:, j], style, color=color, linewidth=1.4, label=label, zorder=2 + named)
     _penalty_axis(axes, path)
+    seen = path.scaled[: max(at, path.minimum or 0) + 1, shown]
+    limit = 1.25 * max(float(np.abs(seen).max(initial=0.0)), 1e-12)
+    axes.set_ylim(-limit, limit)  # beyond the choices coefficients may grow far
     axes.set_ylabel("coefficient" + " (standardised columns)" * path.study.standardize)
     if largest:
-        axes.legend(
-            fontsize=7, frameon=False, loc="lower left", title="largest at the choice", title_fontsize=7
-        )
-    limit = 1.25 * max(float(np.abs(path.scaled[: at + 1, shown]).max(initial=0.0)), 1e-12)
-    axes.set_ylim(-limit, limit)  # beyond the choice coefficients may grow far
+        axes.legend(fontsize=7, frameon=False, loc="best", title="largest, at the choice", title_fontsize=7)
 
 
 def _validation(axes: Any, path: Path) -> None:

@@ -239,6 +239,8 @@ class Summary(Struct, frozen=True):
 
     def _heterogeneity(self) -> str:
         test = self.inference.heterogeneity
+        if any(self.inference.l1):
+            return "Heterogeneity of the sites: not tested, for the absolute penalty (l1) shrinks estimates"
         if test.p_value is None:
             return "Heterogeneity of the sites: nothing to test"
         return (
@@ -320,7 +322,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         )
     if any(it.l2) and not any(it.l1):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
-    if by_site(robust):
+    if by_site(robust) and not any(it.l1):
         yield from _robust_caveats(it)
     if robust == "cluster":
         yield (
