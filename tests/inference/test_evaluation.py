@@ -195,7 +195,7 @@ def sites(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     return scores, labels
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(sites(), st.sampled_from([2, 7, 1000]), st.integers(1, 6))
 def test_auc_is_exact_or_within_its_bound_whatever_ties_and_tiny_sites_there_are(
     drawn: tuple[dict[str, Any], dict[str, Any]], bins: int, least: int

@@ -84,13 +84,13 @@ class Scored:
     def _values(self) -> Matrix:
         """What is averaged over rows: loss, squared error, |error|, error and score.
 
-        The loss of a number is half its deviance.  Of several classes: loss, Brier score and hit.
+        The loss of a number is half its deviance.  Of several classes: loss and Brier score.
         """
         model, z = self._model, self._z
         if self.kind == "many":
             p, rows = self._mean, np.arange(self.rows)
             brier = np.square(p).sum(axis=1) - 2 * p[rows, model.y] + 1
-            return np.stack([model.losses(z), brier, (p.argmax(axis=1) == model.y).astype(np.float64)])
+            return np.stack([model.losses(z), brier])
         losses = model.losses(z) if self.kind == "two" else model.excess(z)
         return np.stack([losses, np.square(self._errors), np.abs(self._errors), self._errors, z])
 
@@ -111,6 +111,12 @@ class Scored:
         if self.kind != "number":
             return null.total(null.losses(z)), 0.0
         return null.total(null.excess(z)), null.total(np.square(self._model.y - mean))
+
+    def hits(self) -> float | None:
+        """The weight of rows whose class was predicted; None if too few rows were, or were not."""
+        hit = self._mean.argmax(axis=1) == self._model.y
+        few = any(0 < count < self.least for count in (int(hit.sum()), int((~hit).sum())))
+        return None if few else float(self._w[hit].sum())
 
     def confusion(self) -> Scalars | None:
         """The weight of each actual and predicted class, row after row; None if a cell has too few rows."""

@@ -21,7 +21,7 @@ from fedshed.objectives.scored import LARGEST, Scored, covariance_of, newton
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
-from fedshed.protocol.sums import FINE, NOTHING, TOTAL, Rule
+from fedshed.protocol.sums import FINE, MAYBE, NOTHING, TOTAL, Rule
 
 BINS = 1000  # of the scores
 GROUPS = 10  # of a calibration curve
@@ -48,10 +48,11 @@ class Evaluated(Message, frozen=True):
     moments: Scalars
     confusion: Scalars | None = None  # of several classes
     line: Scalars | None = None  # a, b, Vaa, Vab and Vbb of this site
+    hits: float | None = None  # of several classes: the weight of rows whose class was predicted
 
     adds: ClassVar[Mapping[str, Rule] | None] = {
         "rows": TOTAL, "weight": FINE, "sums": FINE, "squares": FINE, "moments": FINE, "confusion": FINE,
-        "line": NOTHING,
+        "line": NOTHING, "hits": MAYBE,
     }  # fmt: skip
 
 
@@ -207,9 +208,11 @@ def _tabulate(
 
 def _evaluated(rows: Scored, alone: bool) -> Evaluated:
     sums, squares = rows.sums()
-    confusion = rows.confusion() if rows.kind == "many" else None
+    if rows.kind == "many":
+        cells = rows.confusion()
+        return Evaluated(rows.rows, rows.weight, sums, squares, rows.moments(), cells, None, rows.hits())
     line = rows.line() if alone and rows.kind == "two" else None
-    return Evaluated(rows.rows, rows.weight, sums, squares, rows.moments(), confusion, line)
+    return Evaluated(rows.rows, rows.weight, sums, squares, rows.moments(), None, line)
 
 
 def _tabulated(rows: Scored, asked: Tabulate) -> Tabulated:
