@@ -137,6 +137,14 @@ class LeaveOneSiteOut(Struct, frozen=True):
         The measures of each site by the model that has not seen it, and pooled.
     models : dict
         The model without each site.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> rows = {"x": [0.1, 0.9, 1.7], "y": [1.0, 1.9, 3.2]}
+    >>> tables, study = {"a": rows, "b": rows, "c": rows}, fedshed.Study(family="linear", target="y")
+    >>> fedshed.leave_one_site_out(tables, study).evaluation.sites["b"].rows
+    3
     """
 
     evaluation: Evaluation
@@ -159,7 +167,7 @@ def leave_one_site_out(
         Which model of which columns, without `holdout`.
     threshold : float
         As in `fedshed.evaluate`.
-    **options
+    options
         Passed on to `fedshed.fit`, such as `algorithm` or `over`.
 
     Returns
