@@ -282,7 +282,7 @@ def test_fit_writes_its_model_into_a_report_that_says_how_to_make_it_again(tmp_p
     assert [one["estimate"], one["standard_error"], one["p_value"], one["low"], one["high"]] == pytest.approx(
         np.delete(model.inference.table(0.9), 2, axis=1)[0].tolist()
     )
-    assert found["fit"]["summary"] == str(model.summary(level=0.9))
+    assert found["fit"]["summary"] == str(model.summary(level=0.9, influence=True))
     assert {agent["name"]: agent["rows"] for agent in found["problems"][0]["agents"]} == dict.fromkeys(
         "abc", 30
     )

@@ -9,9 +9,12 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     fit,
     join,
     listings,
+    meta,
     plan,
     reproduce,
+    select,
     site,
+    survival,
     ui,
     watch,
 )

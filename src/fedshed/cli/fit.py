@@ -43,6 +43,7 @@ def fit(
     context: typer.Context,
     tables: list[Path],
     l2: Annotated[float, option("Ridge on the mean loss; the intercept is free.")] = 0.0,
+    l1: Annotated[float, option("Absolute penalty on the mean loss, which sets coefficients to 0.")] = 0.0,
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
     algorithm: Annotated[str, option("See `fedshed algorithms`.")] = "auto",
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
@@ -80,7 +81,7 @@ def fit(
     from fedshed.inference.result import RowRobust
     from fedshed.report import Recorder, Rerun, versions
 
-    study = _with_holdout(given.asked(context, l2, intercept), holdout, holdout_seed)
+    study = _with_holdout(given.asked(context, l2, intercept, l1), holdout, holdout_seed)
     check_folder(out)
     place = report or out / "report.html"
     check_file(place)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
@@ -27,8 +28,8 @@ from fedshed.fitting.host import design_facts
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives import family_of
-from fedshed.objectives.build import held_objective, local_objective
-from fedshed.preparation import DesignPlan, Preparer, Study, tallies
+from fedshed.objectives.build import held_objective, local_objective, origin
+from fedshed.preparation import DesignPlan, Preparer, Study, filling, tallies
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.cells import design_objections
@@ -46,9 +47,11 @@ from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.solve.evaluating import BINS, GROUPS, MOST_STEPS, Evaluating
 from fedshed.solve.inspection import Inspection
+from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.profile import Profile
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import EVALUATION, INSPECT, SCATTER, START, fit_stage
+from fedshed.solve.stages import CURVES, EVALUATION, INSPECT, PROFILE, SCATTER, START, fit_stage
 from fedshed.tables.frames import Frame
 from fedshed.tables.frozen import freeze
 
@@ -101,13 +104,15 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
-    if protected and file.algorithm == "auto":
+    if file.study.firth:
+        algorithm, why = choose_firth()
+    elif protected and file.algorithm == "auto":
         algorithm, why = choose_summable(problem.n)
     else:
         algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     known = tables.table_hash(site, path.resolve().parent, freeze(frame))
     facts = design_facts(plan, *plan.build(fitted_rows(file.study, Frame(frame), site.name)))
-    if file.algorithm == "auto" and not protected:
+    if file.algorithm == "auto" and not protected and not file.study.firth:
         record = ledger_of(path, site).tables.get(known, TableRecord())
         cells = ready.rows * columns_used(record, facts.columns, facts.parameters)
         left = site.disclosure.max_curvature * cells - record.curvature
@@ -118,6 +123,9 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     if file.study.standardize:
         count = 3 * len(plan.names)
         items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
+    if file.study.site_estimates:
+        count = problem.n + problem.n * (problem.n + 1) // 2
+        items.append(Item("at the end", "its own estimate and covariance (SiteEstimate)", count, 8 * count))
     if not broken:
         rules = NO_RULES if protected else {}
         items += _rehearsed(path, _lenient(site, rules), plan, problem, algorithm, file.row_errors)
@@ -153,7 +161,9 @@ def _rehearsed(
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
-        asked = [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
+        searched = _searched(sites, problem) if plan.study.searched else []
+        asked = [*_played(sites, problem, algorithm), *searched, *_squares(sites, problem, errors)]
+        asked += _counts(sites, problem, plan)
         return asked + (_evaluated(sites, problem) if plan.study.holdout is not None else [])
 
 
@@ -174,7 +184,7 @@ def _alone(
     plan, told = _tallied(plan, preparer, schema.complete)
     ready = preparer.ready(plan)
     objective = local_objective(site.name, preparer.table(plan), study.loss, plan.classes, plan.intercept)
-    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.target)
+    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.marked)
     found += objections(site.disclosure, objective, ready.names)
     found += design_objections(site.disclosure, plan, preparer.frame, preparer.built(plan)[1])
     if study.holdout is not None:
@@ -190,6 +200,9 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
     """The plan with the means and knots of this site's rows, and what it would tell for those of all."""
     told: list[Tallies] = []
     try:
+        if filling.pending(plan):
+            told.append(preparer.tally(plan))
+            plan = filling.with_fills(plan, {preparer.name: told[-1].sums})
         while tallies.pending(plan):
             told.append(preparer.tally(plan))
             plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, {preparer.name: rows})
@@ -200,7 +213,7 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
 
 def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[Item]:
     """The answers to one exchange of each part, field by field."""
-    theta = np.zeros(problem.n)
+    theta = origin(problem.loss, problem.columns, problem.n)
     update = algorithm.observe(problem, algorithm.start(problem, theta))
     start = _answered(sites, START, problem, NullStart().flow(problem))
     *first, fit = _answers(sites, fit_stage(algorithm), problem, update)
@@ -213,6 +226,12 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
         Item("each round", "costs along the step", candidates, 8 * candidates),
         *_items("at the end", inspect),
     ]
+
+
+def _searched(sites: Sites, problem: Problem) -> list[Item]:
+    """What the search for a parameter needs of a site, for each value that is tried."""
+    flow = Profile().flow(problem, np.zeros(problem.n))
+    return _items("each value", _answered(sites, PROFILE, problem, flow))
 
 
 def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[Item]:
@@ -234,6 +253,16 @@ def _evaluated(sites: Sites, problem: Problem) -> list[Item]:
         sums = 5 * MOST_STEPS
         items.append(Item("at the end", "sums that recalibrate the model", sums, 8 * sums))
     return items
+
+
+def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
+    """What survival curves need of a site."""
+    study = plan.study
+    if not study.grid:
+        return []
+    columns = tuple(j for j, name in enumerate(plan.names) if name.startswith(f"{study.by}["))
+    flow = SurvivalCounts().flow(problem, np.asarray(study.grid, dtype=np.float64), columns)
+    return _items("before", _answered(sites, CURVES, problem, flow))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:

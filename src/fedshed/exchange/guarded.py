@@ -168,7 +168,7 @@ def _kind(request: Request) -> str:
     names = {type(part).__name__ for part in request.parts}
     if names & {"Evaluate", "Tabulate", "Recalibrate"}:
         return "Evaluate"
-    return next((kind for kind in ("Inspect", "Scatter") if kind in names), "Play")
+    return next((kind for kind in ("Inspect", "Scatter", "AskCounts") if kind in names), "Play")
 
 
 def _digest(value: Any) -> str:

@@ -95,7 +95,7 @@ def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -
         Coefficient(column, estimate, error, low, high, p)
         for column, (estimate, error, _, p, low, high) in zip(inference.names, table, strict=True)
     )
-    fit = Fit(coefficients, str(summary), summary.level)
+    fit = Fit(coefficients, str(replace(summary, influence=True)), summary.level)
     problem = Problem(title, (run,), max(1, len(agents)), agents)
     return Report(title, (problem,), rerun, fit, evaluation=model.evaluation)
 

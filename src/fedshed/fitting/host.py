@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed._utils.files import user_secret
@@ -56,7 +57,20 @@ from fedshed.protected.journal import Store, Witness
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
-from fedshed.solve.stages import BESIDE_THE_FIT, EVALUATION, FIT, SCATTER, SCORES, fit_stage
+from fedshed.solve.life_counts import SurvivalCounts
+from fedshed.solve.stages import (
+    BESIDE_THE_FIT,
+    CURVES,
+    ESTIMATES,
+    EVALUATION,
+    FIT,
+    FOLDS,
+    PROFILE,
+    SCATTER,
+    SCORES,
+    SURVIVAL,
+    fit_stage,
+)
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
@@ -247,7 +261,7 @@ class Host:
         whole = Frame(frame)
         frame = fitted_rows(plan.study, whole, self.name)
         table, design = plan.build(frame)
-        objective = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
+        objective = local_objective(self.name, table, plan.loss, plan.classes, plan.intercept)
         gate = self.gate(envelope.run, stage, len(table.y))
         found = design_objections(gate.policy, plan, frame, design) if gate else []
         held = self._held(plan, whole, gate.policy if gate else None)
@@ -313,7 +327,7 @@ def _stage(opening: bytes, envelope: Envelope) -> Stage:
 def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
     """What a site's record says of a plan and its design, of which columns that do not vary tell nothing."""
     family = family_of(plan.study.loss)
-    classes = len(plan.classes or ()) - 1 if family.classes == "many" else 0
+    classes = len(plan.classes or ()) - 1 if family.classes in ("many", "ordered") else 0
     constant = set(scaling.constant(table))
     varying = tuple(name for j, name in enumerate(design.names) if j not in constant)
     return DesignFacts(
@@ -336,10 +350,25 @@ def _part(number: int, stage: Play, n: int) -> Part:
         return fit_stage(algorithm_of(stage, n))
     if number == SCATTER.number and stage.terms is not None and stage.terms.errors is None:
         raise ProtocolError("the study that was approved asks for no errors by rows")
+    if number == CURVES.number and stage.terms is not None:
+        if not stage.terms.study.grid:
+            raise ProtocolError("the study that was approved asks for no survival curves")
+        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid))
     if number == EVALUATION.number and stage.plan.study.holdout is None:
         raise ProtocolError("the study holds no rows out, so there is nothing to evaluate")
     if number == SCORES.number and not stage.plan.study.protected:
         raise ProtocolError("sites compare their scores themselves in a protected study only")
+    if number == PROFILE.number and not stage.plan.study.searched:
+        raise ProtocolError("the study has no parameter that is searched for")
+    if number == ESTIMATES.number and not stage.plan.study.site_estimates:
+        raise ProtocolError("the study does not ask for each site's own estimate (site_estimates)")
+    if number == SURVIVAL.number and not family_of(stage.plan.study.loss).survival:
+        raise ProtocolError("only a survival model has concordant pairs and proportional hazards")
+    if number == FOLDS.number and stage.terms is not None:
+        raise ProtocolError(
+            "a path asks about hundreds of points, which no approved study allows; run the path on tables in "
+            "one place, and approve a study with the chosen penalty (l1, l2)"
+        )
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

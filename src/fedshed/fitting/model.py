@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words, write_atomically
@@ -23,11 +23,16 @@ from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
 from fedshed.inference.combinations import Estimate, contrast
 from fedshed.inference.evaluation import Evaluation
+from fedshed.inference.influence import Influence, influence_of
+from fedshed.inference.meta import MetaAnalysis, SiteResult
 from fedshed.inference.result import Distribution, Robust, student
+from fedshed.inference.survival_result import SurvivalCurves
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
+from fedshed.objectives.ordinal import class_probabilities
 from fedshed.preparation import DesignPlan
-from fedshed.preparation.counts import RowCount
+from fedshed.preparation.counts import RowCount, filled_in_words
+from fedshed.preparation.filling import MISSING
 from fedshed.solve.run import Result
 from fedshed.solve.trace import Trace
 
@@ -64,13 +69,14 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     run: Run
     rows: dict[str, RowCount] = {}
     evaluation: Evaluation | UnsetType | None = UNSET
+    estimates: dict[str, SiteResult] = {}
 
     def __post_init__(self) -> None:
         classes = 0 if self.plan.classes is None else len(self.plan.classes)
         width = len(self.plan.coefficients) * (
             classes if family_of(self.plan.study.loss).classes == "many" else 1
         )
-        if self.plan.study.loss != self.inference.loss or len(self.inference.names) != width:
+        if self.plan.loss != self.inference.loss or len(self.inference.names) != width:
             raise ValueError(f"the plan is of {width} coefficients, the inference of others")
         if (classes > 1) != self.plan.study.classified:
             raise ValueError(f"{classes} classes for the {self.plan.study.family} family")
@@ -104,6 +110,7 @@ class Model:
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace
         self.evaluation = evaluation  # on rows that the study held out
         self.rows = rows or {}  # of each site: used, dropped, and by which column
+        self.estimates: dict[str, SiteResult] = {}  # each site's own, where the study asks for them
 
     def __repr__(self) -> str:
         study, ended = self.plan.study, "converged" if self.converged else f"NOT converged: {self.run.reason}"
@@ -128,21 +135,28 @@ class Model:
 
     def summary(
         self, *, robust: Robust = False, level: float = 0.95, exp: bool = False,
-        distribution: Distribution = "auto",
+        distribution: Distribution = "auto", influence: bool = False,
     ) -> Summary:  # fmt: skip
         """Coefficients with errors, measures of fit and the sites.
 
         robust: errors clustered by site; exp: exponentials of the coefficients, such as odds ratios;
-        distribution: "normal" in place of Student's t, where the dispersion is estimated.
+        distribution: "normal" in place of Student's t, where the dispersion is estimated; influence:
+        a note on the site that moves the estimate most.
         """
         ended = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
         return Summary(
             self.inference, title=f"Federated regression of {self.plan.study.target}", robust=robust,
             level=level, exp=exp, distribution=distribution, converged=self.converged,
             exchanges=self.run.exchanges, uplink_bytes=self.run.uplink_bytes,
-            downlink_bytes=self.run.downlink_bytes, notes=(*ended, *self.plan.notes), about=self.plan.about(),
-            counts=self.rows,
+            downlink_bytes=self.run.downlink_bytes, about=self.plan.about(),
+            notes=(*ended, *self.plan.notes, *self._filled()), counts=self.rows, influence=influence,
         )  # fmt: skip
+
+    def _filled(self) -> tuple[str, ...]:
+        """What was filled in where values are missing, in sentences."""
+        fills = {} if isinstance(self.plan.fills, UnsetType) else self.plan.fills
+        marked = () if isinstance(self.plan.indicators, UnsetType) else self.plan.indicators
+        return filled_in_words(self.rows, {**fills, **{c: MISSING for c in marked if c in self.plan.levels}})
 
     def contrast(self, combination: str, *, level: float = 0.95, robust: Robust = False) -> Estimate:
         """A combination of coefficients with its interval: `model.contrast("arm[b] - arm[a]")`."""
@@ -151,6 +165,33 @@ class Model:
     def anova(self, *, robust: Robust = False) -> Tests:
         """The Wald test of each term; `fedshed.drop_one` has likelihood-ratio tests, a fit for each term."""
         return wald(self.plan, self.inference, robust)
+
+    def influence(self) -> Influence:
+        """What each site adds to the estimate, in one Newton step from what the sites said at the estimate.
+
+        `fedshed.influence` fits the model again without each site.
+        """
+        it = self.inference
+        if it.protected is not None:
+            raise ConfigError(
+                "only sums over all sites are known of a protected study, so no site's influence"
+            )
+        found = influence_of(it)
+        if found is None:
+            raise ConfigError(
+                "the influence of sites was not computed: there is one site only, they are too many, or "
+                "there are no standard errors; fedshed.influence fits the model again without each"
+            )
+        return found
+
+    def meta(self) -> MetaAnalysis:
+        """The sites' own estimates combined, where the study asked for them (`site_estimates = true`)."""
+        if not self.estimates:
+            raise ConfigError(
+                "the sites were not asked for their own estimates; add site_estimates = true to the study, "
+                "or use fedshed.meta_analysis"
+            )
+        return MetaAnalysis(self.plan.study.target, self.inference, self.estimates)
 
     def to_csv(self, level: float = 0.95, robust: Robust = False) -> str:
         """The coefficients as CSV, an empty field for what was not computed."""
@@ -196,8 +237,8 @@ class Model:
         it stays within what a mean can be.  It is about the mean, not about one more response.
         """
         family = family_of(self.plan.study.loss)
-        if family.classes == "many":
-            raise ConfigError("the multinomial family has no interval of one mean; use predict_proba")
+        if family.classes in ("many", "ordered"):
+            raise ConfigError(f"the {family.name} family has no interval of one mean; use predict_proba")
         if not 0 < level < 1:
             raise ConfigError(f"level must lie between 0 and 1, not {level!r}")
         X, offset = self._rows(frame)
@@ -214,14 +255,21 @@ class Model:
         """The probability of each class, a column each."""
         if self.plan.classes is None:
             raise ConfigError(f"the {self.plan.study.family} family has no classes; use predict")
+        if family_of(self.plan.study.loss).classes == "ordered":
+            n, coef = len(self.plan.names), self.inference.coef
+            return class_probabilities(self._rows(frame)[0][:, :n] @ coef[:n], coef[n:])
         z = self._linear(frame)
-        p: Matrix = np.column_stack([expit(-z), expit(z)]) if z.shape[1] == 1 else softmax(z, axis=1)
+        if z.shape[1] == 1:
+            return family_of(self.plan.study.loss).of_two(z)
+        p: Matrix = softmax(z, axis=1)
         return p
 
     def save(self, path: str | Path) -> Path:
         """Write the model as JSON."""
-        found = self.evaluation or UNSET
-        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run, self.rows, found)
+        content = _File(
+            SCHEMA, __version__, self.plan, self.inference, self.run, self.rows, self.evaluation or UNSET,
+            self.estimates,
+        )  # fmt: skip
         return write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
     @classmethod
@@ -238,7 +286,9 @@ class Model:
             raise ConfigError(in_words(error)) from error
         except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
-        return cls(file.plan, file.inference, file.run, rows=file.rows, evaluation=file.evaluation or None)
+        model = cls(file.plan, file.inference, file.run, rows=file.rows, evaluation=file.evaluation or None)
+        model.estimates = file.estimates
+        return model
 
     def _linear(self, frame: Any) -> Matrix:
         """x'coef (+ offset), one column, or one for each of several classes."""
@@ -254,7 +304,8 @@ class Model:
 
 
 class Conducted(Struct, frozen=True):
-    """The model of a study, and the run it comes from."""
+    """The model of a study, the run it comes from, and the survival curves that the study declares."""
 
     model: Model
     result: Result
+    curves: SurvivalCurves | None = None

@@ -14,6 +14,7 @@ from fedshed.fitting.term_tests import Test, Tests, judged
 from fedshed.objectives import family_of
 from fedshed.preparation import Study, formulas
 from fedshed.preparation.expressions import quoted
+from fedshed.preparation.filling import indicator
 
 
 def likelihood_ratio(small: Model, large: Model) -> Test:
@@ -70,8 +71,13 @@ def _comparable(small: Model, large: Model) -> None:
         extra = sorted(set(a.names) - set(b.names))
         why = f"{extra[0]!r} is in the smaller model only" if extra else "they have the same coefficients"
         raise ConfigError(f"the models are not nested: {why}")
-    if any(a.l2) or any(b.l2):
-        raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0")
+    if a.firth or b.firth:
+        raise ConfigError(
+            "two Firth fits have different penalties, so their likelihoods do not compare; use Wald tests "
+            "(summary, anova)"
+        )
+    if any((*a.l2, *b.l2, *a.l1, *b.l1)):
+        raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0 and l1 = 0")
     if not small.converged or not large.converged:
         raise ConfigError("a likelihood-ratio test needs fits that have converged")
     for site in sorted({*small.rows, *large.rows}):
@@ -116,7 +122,8 @@ def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
             "rows with missing values were dropped, and without a term others would be; leave these rows out "
             "of the tables first"
         )
-    terms = [term for term in dict.fromkeys(whole.plan.terms) if not _part_of_another(term, whole)]
+    marks = set(map(indicator, whole.plan.columns)) if study.fills_in else set[str]()
+    terms = [t for t in dict.fromkeys(whole.plan.terms) if t not in marks and not _part_of_another(t, whole)]
     smaller = {term: fit(tables, _without(whole, term), **options) for term in terms}
     return Tests(tuple(replace(likelihood_ratio(smaller[term], whole), name=term) for term in terms))
 

@@ -107,15 +107,15 @@ class LocalTables:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         federation = Federation(rows, plan.names)
-        objectives = stacked(local_objectives(federation, plan.study.loss, plan.intercept))
-        checks.unique_optimum(objectives, problem.l2, problem.columns)
+        objectives = stacked(local_objectives(federation, plan.loss, plan.intercept, plan.classes))
+        checks.unique_optimum(objectives, problem.penalised, problem.columns)
         return LocalSites(objectives, self._connect, self._held(plan))
 
     def _held(self, plan: DesignPlan) -> dict[str, LinearModel]:
         """The rows that the study holds out."""
         if plan.study.holdout is None:
             return {}
-        loss, classes, intercept = plan.study.loss, plan.classes, plan.intercept
+        loss, classes, intercept = plan.loss, plan.classes, plan.intercept
         made = {}
         for site in sorted(self._preparers):
             try:

@@ -14,7 +14,7 @@ from fedshed._utils.names import closest, printable
 from fedshed.objectives.build import check_no_intercept
 from fedshed.objectives.families import family_of
 from fedshed.objectives.targets import common_classes
-from fedshed.preparation import formulas
+from fedshed.preparation import filling, formulas
 from fedshed.preparation.counts import shown
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
@@ -33,25 +33,32 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     fields = {site: {field.name: field for field in schemas[site].fields} for site in sorted(schemas)}
     columns = _common_columns(study, fields)
     _check_missing(study, schemas)
-    for column in (*(c for c in study.beside if c != study.cluster), *columns):
-        _same_kind(study, column, {site: mine[column] for site, mine in fields.items()})
+    fields = _with_values(study, columns, schemas, fields)
+    for column in (*(c for c in study.beside if c not in study.any_kind), *columns):
+        _same_kind(study, column, {site: mine[column] for site, mine in fields.items() if column in mine})
     _check_problems(fields)
     _check_excluded(study, schemas)
     _check_positive(study, schemas)
-    first = next(iter(fields.values()))
+    first = {name: field for mine in reversed(fields.values()) for name, field in mine.items()}
     _check_kinds_of_numbers(study, first)
     categories = [column for column in columns if first[column].kind != "number"]
-    _no_identifiers(study, schemas, {c: [mine[c] for mine in fields.values()] for c in categories})
+    told = {c: [mine[c] for mine in fields.values() if c in mine] for c in categories}
+    _no_identifiers(study, schemas, told)
     for column in categories:
-        _no_lost_zeros(column, {site: mine[column] for site, mine in fields.items()})
-    levels = {c: _levels(study, c, [mine[c] for mine in fields.values()]) for c in categories}
+        _no_lost_zeros(column, {site: mine[column] for site, mine in fields.items() if column in mine})
+    levels = {c: _levels(study, c, told[c]) for c in categories}
+    lost = {field.name for schema in schemas.values() for field in schema.fields if field.missing}
+    levels = filling.agreed_levels(study, levels, lost)
     _known_references(study, categories)
     intercept = study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    intercept = intercept and study.has_intercept
     if intercept:
         check_no_intercept(columns)
-    if not columns and not intercept:
+    curves_only = study.columns == () and study.event is not None
+    if not columns and not intercept and not curves_only:
         raise ConfigError("no column is left for the model; name at least one, or let it have an intercept")
-    return DesignPlan(study, columns, levels, _classes(study, schemas), intercept)
+    marked = filling.agreed_indicators(study, columns, lost)
+    return DesignPlan(study, columns, levels, _classes(study, schemas), intercept, indicators=marked)
 
 
 def with_names(plan: DesignPlan, ready: Mapping[str, Ready]) -> DesignPlan:
@@ -61,7 +68,7 @@ def with_names(plan: DesignPlan, ready: Mapping[str, Ready]) -> DesignPlan:
         if (ready[site].names, ready[site].terms) != (ready[first].names, ready[first].terms):
             raise ProtocolError(f"sites {first!r} and {site!r} built different columns; run the same version")
     plan = replace(plan, names=ready[first].names, terms=ready[first].terms)
-    plan.l2()  # names only what there is
+    plan.l2(), plan.l1()  # these name only what there is
     return plan
 
 
@@ -81,6 +88,25 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
     if lacks := [column for column in (*study.beside, *(chosen or ())) if column not in fields[first]]:
         raise DataError(f"the sites lack column {lacks[0]!r}, which the study names; correct its name")
     return chosen if chosen is not None else tuple(c for c in fields[first] if c not in study.beside)
+
+
+def _with_values(
+    study: Study, columns: tuple[str, ...], schemas: Schemas, fields: Mapping[str, Mapping[str, Field]]
+) -> dict[str, dict[str, Field]]:
+    """The fields of each site but those of predictors that it misses in every row, which have no kind.
+
+    A predictor that all sites miss so is refused, where missing values are filled in.
+    """
+    empty = {
+        (site, name)
+        for site, mine in fields.items()
+        for name in columns
+        if study.fills_in and mine[name].missing >= schemas[site].complete
+    }
+    for name in columns:
+        if all((site, name) in empty for site in fields):
+            raise DataError(f"column {name!r} is missing in every row of every site; leave it out")
+    return {s: {n: field for n, field in mine.items() if (s, n) not in empty} for s, mine in fields.items()}
 
 
 def _check_missing(study: Study, schemas: Schemas) -> None:
@@ -139,7 +165,7 @@ def _check_positive(study: Study, schemas: Schemas) -> None:
     found = {place for schema in schemas.values() for place in schema.positive}
     if lacks := [value for place, value in enumerate(study.positive) if place not in found]:
         raise ConfigError(
-            f"positive names {lacks[0]!r}, which no site has in column {study.target!r} (a site with a "
+            f"positive names {lacks[0]!r}, which no site has in column {study.marked!r} (a site with a "
             "disclosure policy does not name a value that too few rows have); correct it, or leave it out"
         )
 
@@ -215,9 +241,21 @@ def _known_references(study: Study, categories: list[str]) -> None:
                 )
 
 
+def _in_order(study: Study, schemas: Schemas) -> tuple[Label, ...]:
+    """The classes that a study lists, in its order; each occurs at some site."""
+    found = {label for schema in schemas.values() for label in schema.labels}
+    if lacks := [label for label in study.classes if label not in found]:
+        raise ConfigError(
+            f"classes lists {lacks[0]!r}, which no site has in column {study.target!r}; leave it out"
+        )
+    return study.classes
+
+
 def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
     if not study.classified:
         return None
+    if family_of(study.loss).classes == "ordered" and study.classes:
+        return _in_order(study, schemas)
     found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
     classes = common_classes(family_of(study.loss), found)
     if study.classes and classes is not None and len(classes) < len(study.classes):

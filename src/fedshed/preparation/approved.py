@@ -89,7 +89,9 @@ def _predictors(study: Study) -> tuple[str, ...]:
 
 def _field(study: Study, name: str, column: Column, used: Column) -> Field:
     kind = _kind(study, name)
-    if column.kind != kind and name != study.cluster:
+    filled = study.fills_in and name not in study.beside
+    lost = int((used if filled else column).missing.sum())
+    if column.kind != kind and name not in study.any_kind and not (filled and lost == len(used.values)):
         remedy = "convert it" if kind == "number" or name == study.target else "correct the study"
         listed = "" if name in study.beside else ", or list its levels in the study (levels = ...)"
         raise DataError(
@@ -99,7 +101,7 @@ def _field(study: Study, name: str, column: Column, used: Column) -> Field:
     levels = study.levels_of(name) if name in study.levels else ()
     if levels:
         refuse_unlisted(study, name, used)
-    return Field(name, kind, int(column.missing.sum()), levels)
+    return Field(name, kind, lost, levels)
 
 
 def _kind(study: Study, name: str) -> Kind:
@@ -108,7 +110,7 @@ def _kind(study: Study, name: str) -> Kind:
         if study.positive or isinstance(study.classes[0], bool):
             return "boolean"
         return "category" if isinstance(study.classes[0], str) else "number"
-    return "category" if name in study.levels or name == study.cluster else "number"
+    return "category" if name in study.levels or name in study.any_kind else "number"
 
 
 def _classes(study: Study, target: Column) -> tuple[Label, ...]:

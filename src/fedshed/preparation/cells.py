@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedshed.preparation.design import Design, codes, numbers
+from fedshed.preparation.filling import indicator
 from fedshed.preparation.plan import DesignPlan
 from fedshed.privacy.policy import Objection, Policy
 from fedshed.privacy.tables import cell_objections, computed_objections
@@ -34,6 +35,7 @@ def design_objections(policy: Policy, plan: DesignPlan, frame: Any, design: Desi
         Empty where each cell has enough rows and no computed column is about a few.
     """
     found = cell_objections(policy, smallest_cells(plan, plan.used(frame), design.terms))
+    found += cell_objections(policy, _filled_cells(plan, frame))
     return found + computed_column_objections(policy, plan, frame, design)
 
 
@@ -59,10 +61,24 @@ def smallest_cells(plan: DesignPlan, read: Mapping[str, Column], terms: tuple[st
     return found
 
 
+def _filled_cells(plan: DesignPlan, frame: Any) -> dict[str, int]:
+    """Of columns that are filled in: the rows that miss it, or those that do not, whichever are fewer."""
+    if not plan.study.fills_in:
+        return {}
+    read = plan.read(frame)
+    rows = {name: int(read[name].missing.sum()) for name in plan.columns}
+    all_rows = len(next(iter(read.values())).values)
+    return {indicator(name): min(n, all_rows - n) for name, n in rows.items() if 0 < n < all_rows}
+
+
 def computed(plan: DesignPlan, read: Mapping[str, Column], design: Design) -> list[int]:
     """The columns of a design that are neither a column of the table nor a level of a category."""
     plain = [name for name in plan.columns if name not in plan.levels]
-    itself = {*plain, *(f"{name}[{level}]" for name in plan.levels for level in plan.levels[name])}
+    itself = {
+        *plain,
+        *map(indicator, plain),
+        *(f"{name}[{level}]" for name in plan.levels for level in plan.levels[name]),
+    }
     others = [j for j, name in enumerate(design.names) if name not in itself]
     if not others or plan.scales is not None:
         return others

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -15,10 +15,23 @@ class RowCount(Struct, frozen=True):
     dropped: int = 0  # rows that miss a value
     missing: dict[str, int] = {}  # by column: rows in which it is missing
     digest: str = ""  # of which rows were used and of their target, weight and offset; the site has the key
+    filled: dict[str, int] = {}  # by column: rows in which a missing value was filled in
 
     def plain(self) -> dict[str, Any]:
         """The counts without the mark of the rows."""
-        return {"used": self.used, "dropped": self.dropped, "missing": self.missing}
+        filled = {"filled": self.filled} if self.filled else {}
+        return {"used": self.used, "dropped": self.dropped, "missing": self.missing, **filled}
+
+
+def counted(
+    used: int, dropped: int, missing: Iterable[tuple[str, int]], digest: str, filled: Collection[str] = ()
+) -> RowCount:
+    """The rows of a site, of whose columns some are `filled` in where they miss a value."""
+    lost = dict(missing)
+    kept = {name: rows for name, rows in lost.items() if name not in filled}
+    return RowCount(
+        used, dropped, kept, digest, {c: rows for c, rows in lost.items() if c in filled and rows}
+    )
 
 
 def hidden(count: int, least: int) -> int:
@@ -50,3 +63,21 @@ def dropped_in_words(counts: Mapping[str, RowCount]) -> str | None:
     used = f"{sum(each.used for each in counts.values()):,}"
     dropped = total(each.dropped for each in counts.values())
     return f"Rows with a missing value were dropped: {dropped}; {used} were used. Missing: {parts}{rest}."
+
+
+def filled_in_words(counts: Mapping[str, RowCount], fills: Mapping[str, float | str]) -> tuple[str, ...]:
+    """Sentences on the values that were filled in, by column and site; none if none was."""
+    columns = dict.fromkeys(name for each in counts.values() for name in each.filled)
+    if not columns:
+        return ()
+    parts = []
+    for name in columns:
+        rows = {site: each.filled[name] for site, each in counts.items() if name in each.filled}
+        sites = ", ".join(f"{site} {shown(count)}" for site, count in list(rows.items())[:5])
+        more = f", {len(rows) - 5} more sites" if len(rows) > 5 else ""
+        fill = fills.get(name, 0.0)
+        value = f"{fill:.6g}" if isinstance(fill, float) else repr(fill)
+        parts.append(f"{name} in {total(rows.values())} rows ({sites}{more}) with {value}")
+    listed = "; ".join(parts[:5]) + (f"; and {len(parts) - 5} other columns" if len(parts) > 5 else "")
+    caution = "One value stands for each missing one, as if it were known: standard errors are too small."
+    return f"Missing values were filled in: {listed}.", caution

@@ -7,8 +7,9 @@ import numpy as np
 from fedshed._utils.errors import DataError, QuotingError
 from fedshed.objectives.families import family_of
 from fedshed.preparation import formulas
+from fedshed.preparation.filling import rows_kept
 from fedshed.preparation.messages import Field, Schema
-from fedshed.preparation.plan import Label, complete_rows
+from fedshed.preparation.plan import Label
 from fedshed.preparation.responses import event, labels, positive_rows
 from fedshed.preparation.study import MOST_COLUMNS, Study
 from fedshed.tables.frames import LONGEST, Column, Frame, Kind, in_order
@@ -55,14 +56,15 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     fewest = {name: _fewest(used[name]) for name in used if name in named}
     counts = _positive_rows(study, frame, read)
     if schema.positive:
-        fewest[study.target] = min(fewest[study.target], *(counts.get(j, 0) for j in schema.positive))
+        rows = [counts.get(j, 0) for j in schema.positive]
+        fewest[study.marked] = min([*rows, fewest.get(study.marked, rows[0])])
     return fewest
 
 
 def _positive_rows(study: Study, frame: Frame, read: dict[str, Column]) -> dict[int, int]:
     """In how many of the rows that will be used each positive value of the target occurs."""
-    target = frame.column(study.target)
-    return positive_rows(study, target.take(complete_rows(read)) if study.missing == "drop" else target)
+    target = frame.column(study.marked)
+    return positive_rows(study, target if study.missing == "refuse" else target.take(rows_kept(study, read)))
 
 
 def _fewest(column: Column) -> int:
@@ -77,8 +79,8 @@ def read_columns(study: Study, frame: Frame) -> dict[str, Column]:
 
 def rows_to_use(study: Study, read: dict[str, Column]) -> tuple[dict[str, Column], int]:
     """The columns in the rows that will be used, and how many rows are complete."""
-    kept = complete_rows(read)
-    drop = study.missing == "drop"
+    kept = rows_kept(study, read)
+    drop = study.missing != "refuse"
     return {name: column.take(kept) for name, column in read.items()} if drop else read, int(kept.sum())
 
 
@@ -102,7 +104,7 @@ def categories(study: Study, frame: Frame, columns: tuple[str, ...]) -> set[str]
 
 def _typed(study: Study, name: str, frame: Frame) -> Column:
     column = frame.column(name)
-    if name == study.target:
+    if name == study.marked:
         return event(study, column)
     if is_category(study, name):
         return column.as_category()
@@ -157,7 +159,8 @@ def _is_number(level: str) -> bool:
 
 
 def _field(study: Study, name: str, column: Column, used: Column) -> Field:
-    missing = int(column.missing.sum())
+    filled = study.fills_in and name not in study.beside
+    missing = int((used if filled else column).missing.sum())
     try:
         levels = _levels(study, name, used)
         return Field(name, column.kind, missing, levels, "", column.ordered, column.from_numbers)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import UnsetType
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, QuotingError
 from fedshed.preparation import formulas
+from fedshed.preparation.filling import indicator
 from fedshed.preparation.transforms import completed
 from fedshed.tables.frames import Column
 
@@ -33,6 +35,7 @@ def build(plan: DesignPlan, read: Mapping[str, Column], rows: int, *, stand_in: 
         design = _by_formula(plan, read, rows, stand_in)
     else:
         design = _by_column(plan, read, rows)
+    design = _with_indicators(plan, read, design)
     if plan.names and design.names != plan.names:
         raise DataError("the columns of the design are not those that were agreed on; prepare again")
     finite = np.isfinite(design.X)
@@ -43,6 +46,17 @@ def build(plan: DesignPlan, read: Mapping[str, Column], rows: int, *, stand_in: 
             "; correct or drop those rows"
         )
     return design
+
+
+def _with_indicators(plan: DesignPlan, read: Mapping[str, Column], design: Design) -> Design:
+    """The design with a column for each predictor of numbers whose missing values are marked, at its end."""
+    marked = () if isinstance(plan.indicators, UnsetType) else plan.indicators
+    names = [name for name in marked if name not in plan.levels]
+    if not names:
+        return design
+    X = np.column_stack([design.X, *(numbers(name, read[indicator(name)]) for name in names)])
+    terms = tuple(name if name in design.terms else indicator(name) for name in names)
+    return Design(X, (*design.names, *map(indicator, names)), (*design.terms, *terms))
 
 
 def _by_formula(plan: DesignPlan, read: Mapping[str, Column], rows: int, stand_in: bool) -> Design:

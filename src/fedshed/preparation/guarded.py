@@ -141,7 +141,7 @@ class GuardedPreparer:
         if isinstance(answer, Refused):
             return []
         if isinstance(answer, Schema):
-            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
+            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.marked)
         plan, tallied = asked.plan, isinstance(answer, Tallies)
         table, design = self._preparer.stand_in(plan) if tallied else self._preparer.built(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)

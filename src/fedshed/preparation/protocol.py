@@ -17,7 +17,7 @@ from fedshed._utils.names import printable
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic, Wire
-from fedshed.preparation import answer_checks, formulas, scaling, tallies
+from fedshed.preparation import answer_checks, filling, formulas, scaling, tallies
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
 from fedshed.preparation.approved import check_protected
 from fedshed.preparation.messages import (
@@ -94,6 +94,9 @@ class Preparation(Conversation, frozen=True):
                 f"term {waiting[0][0].term!r} needs moments of the rows, which a private study does not "
                 "release; use public numbers instead, such as I((age - 60) / 15)"
             )
+        if filling.pending(plan):
+            sums = yield from self._answers(Tally(plan), Tallies, problem)
+            plan = filling.with_fills(plan, {site: each.sums for site, each in sums.items()})
         while tallies.pending(plan):
             found = yield from self._answers(Tally(plan), Tallies, problem)
             plan = tallies.with_tallies(plan, found, rows)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, ProtocolError, QuotingError
-from fedshed.preparation import formulas, scaling, tallies, units
+from fedshed.preparation import filling, formulas, scaling, tallies, units
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.derived import check_plan
 from fedshed.preparation.design import Design, numbers
@@ -110,6 +110,9 @@ class Preparer:
     def tally(self, plan: DesignPlan) -> Tallies:
         """Sums and histograms over the rows that are used, before a design can be built."""
         self.select(plan.study)
+        if filling.pending(plan):
+            sums = filling.tally(plan, plan.read(self.frame))
+            return Tallies(sums, np.zeros(0), ())
         read = plan.used(self.frame)
         computed = formulas.formula_of(plan.study).numbers if plan.study.formula is not None else ()
         return tallies.tally(plan, {name: numbers(name, read[name]) for name in computed}, self.least)
@@ -179,7 +182,7 @@ class Preparer:
             design.terms,
             () if protected else scaling.constant(table),
             scaling.sums(table) if first and plan.study.needs_moments else None,
-            self._missing(plan) if protected or self.frame.rows > rows else (),
+            self._missing(plan) if protected or plan.study.fills_in or self.frame.rows > rows else (),
             "" if protected else self._digest(plan, table),
             *measured,
         )
@@ -193,7 +196,11 @@ class Preparer:
 
     def _missing(self, plan: DesignPlan) -> tuple[tuple[str, int], ...]:
         """In how many rows each column is missing, where it is in some; all columns of a protected study."""
-        counts = [(c, int(self.frame.column(c).missing.sum())) for c in (*plan.study.beside, *plan.columns)]
+        read = {name: self.frame.column(name) for name in (*plan.study.beside, *plan.columns)}
+        found = {name: int(column.missing.sum()) for name, column in read.items()}
+        if plan.study.fills_in:  # of predictors those that are filled in, in rows that are used
+            found |= filling.counts_of(plan.study, plan.columns, read)
+        counts = list(found.items())
         return tuple((column, count) for column, count in counts if count or plan.study.protected)
 
     def _values(self, part: Constants) -> Values:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.messages import Ready
-from fedshed.preparation.plan import DesignPlan, complete
+from fedshed.preparation.plan import DesignPlan
 from fedshed.tables.frames import Frame
 
 APART = 3.0  # pooled standard deviations between means that have the same unit
@@ -34,8 +34,7 @@ def moments(
     plan: DesignPlan, frame: Frame, weights: NDArray[np.float64] | None
 ) -> tuple[tuple[int, ...], Scalars, Scalars]:
     """The columns of numbers with three values or more, their weighted means, and variances about them."""
-    beside = {name: frame.column(name) for name in plan.study.beside}
-    read = complete(plan.study, {**beside, **{name: frame.column(name) for name in plan.columns}})
+    read = plan.used(frame)
     found = []
     for j, name in enumerate(plan.columns):
         values = read[name].values

@@ -16,6 +16,7 @@ from fedshed.privacy.policy import Objection, Policy
 DIFFERENT = {
     "Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Inspect": 12, "Scatter": 2,
     "Evaluate": 20,  # two evaluations, each with its recalibration
+    "AskCounts": 1,
 }  # fmt: skip
 MOST_ANSWERS = 5000  # to one approved study, over all its runs
 SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...

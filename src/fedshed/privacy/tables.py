@@ -73,7 +73,7 @@ def _found(policy: Policy, model: LinearModel, columns: Sequence[str]) -> list[O
     if model.dim > policy.max_parameters_per_row * rows:
         most = f"at most {policy.max_parameters_per_row:g} parameters a row (max_parameters_per_row)"
         found.append(Objection(most, f"{model.dim} parameters for {rows} rows"))
-    found += target_objections(policy, model.y, model.labelled, model.weights)
+    found += target_objections(policy, model.outcomes, model.labelled, model.weights)
     found += column_objections(policy, model.X, columns)
     return found + policy.outweighed(model.weights)
 

@@ -1,0 +1,73 @@
+"""`fedshed meta`: each site's own estimate, and what they make together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedshed._utils.errors import ConfigError
+from fedshed.cli.app import app
+from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
+from fedshed.cli.table_options import TableOptions, with_options
+
+if TYPE_CHECKING:
+    from fedshed.inference.meta import MetaAnalysis
+    from fedshed.preparation import Study
+
+
+@app.command(epilog="Example: fedshed meta north.csv south.csv west.csv --target malignant --exp")
+@with_options(TableOptions)
+def meta(
+    context: typer.Context,
+    tables: list[Path],
+    intercept: Annotated[bool, option("Fit an intercept.")] = True,
+    method: Annotated[str, option("fixed, dl, pm or reml: the variance between sites.")] = "reml",
+    interval: Annotated[str, option("Of random effects: hk (Hartung-Knapp) or normal.")] = "hk",
+    level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
+    exp: Annotated[bool, typer.Option("--exp", help="Odds ratios, rate ratios: exp(coef).")] = False,
+    out: Annotated[Path, option("Folder for meta.csv and the forest plot.")] = Path("results/meta"),
+    as_json: Json = False,
+    *,
+    given: TableOptions,
+) -> None:
+    """Combine the estimates of single sites: fixed and random effects, heterogeneity, a forest plot.
+
+    TABLES are CSV or Parquet files, one with --site or one for each site; or one model.json of a study whose
+    sites were asked for their own estimates (site_estimates = true).
+    """
+    from fedshed.fitting.model import Model
+
+    check_folder(out)
+    if [path.suffix for path in tables] == [".json"]:
+        found = Model.load(tables[0]).meta()
+    else:
+        found = _of_tables(tables, given.asked(context, 0.0, intercept), given)
+    chosen: Any = {"method": method, "interval": interval, "level": level}
+    text = found.to_text(**chosen, exp=exp)
+    if as_json:
+        facts = {"lines": {n: found.lines(n, **chosen) for n in found.coefficients}}
+        combined = {"combined": {n: found.combined(n, **chosen) for n in found.coefficients}}
+        told_as_json(facts | combined | {"left_out": found.left_out}, _files(out, found, chosen, exp))
+    else:
+        say(text)
+        told(_files(out, found, chosen, exp))
+
+
+def _of_tables(paths: list[Path], study: Study, given: TableOptions) -> MetaAnalysis:
+    from fedshed.fitting.meta_analysis import meta_analysis
+
+    frames = given.tables(paths, study)
+    if len(frames) < 2:
+        raise ConfigError("a meta-analysis needs at least two sites; name the column of sites (--site)")
+    return meta_analysis(frames, study)
+
+
+def _files(out: Path, found: MetaAnalysis, chosen: Any, exp: bool) -> Iterator[Path]:
+    from fedshed._utils.files import write_atomically
+    from fedshed.experiments.figure import save
+
+    yield write_atomically(out / "meta.csv", found.to_csv(**chosen).encode())
+    yield from save(found.plot(**chosen, exp=exp), out, "forest")

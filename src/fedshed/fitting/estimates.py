@@ -1,0 +1,38 @@
+"""Each site's own estimate, in a study that asks for it, in the units of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedshed.exchange.sites import Sites
+from fedshed.exchange.wire import Traffic
+from fedshed.inference.meta import SiteResult
+from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
+from fedshed.objectives import family_of
+from fedshed.preparation import DesignPlan
+from fedshed.protocol.conversation import Problem
+from fedshed.solve.site_estimates import REASONS, AskEstimate, NoEstimate, SiteEstimate
+from fedshed.solve.stages import site_estimates
+
+
+def own_estimates(
+    plan: DesignPlan, problem: Problem, sites: Sites, theta: Vector, patience: int
+) -> tuple[dict[str, SiteResult], Traffic]:
+    """What each site estimates from its own rows, for one exchange; nothing where the study asks for none."""
+    study = plan.study
+    if not study.site_estimates:
+        return {}, Traffic()
+    precise = None if study.weight_type == "auto" else study.weight_type == "precision"
+    asked = AskEstimate(theta, family_of(study.loss).dispersed, study.trials is not None or precise)
+    answers, traffic = site_estimates(sites, problem, asked, patience)
+    A = plan.to_original()[0]
+    return {site: _result(A, answer) for site, answer in answers.items()}, traffic
+
+
+def _result(A: Matrix, answer: SiteEstimate | NoEstimate) -> SiteResult:
+    """A theta and A V A', or the reason."""
+    if isinstance(answer, NoEstimate):
+        return SiteResult(left_out=REASONS[answer.why])
+    V = A @ unpack(answer.covariance, len(A)) @ A.T
+    moved = np.asarray(A @ answer.estimate)
+    return SiteResult(tuple(moved.tolist()), tuple(pack((V + V.T) / 2).tolist()))
