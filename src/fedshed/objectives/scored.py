@@ -34,14 +34,18 @@ def family_for(model: LinearModel) -> Family:
 class Scored:
     """The rows of a model at one theta; no method returns a number of a single row."""
 
-    def __init__(self, model: LinearModel, z: NDArray[np.float64]) -> None:
+    def __init__(
+        self, model: LinearModel, z: NDArray[np.float64], probabilities: Matrix | None = None
+    ) -> None:
+        """Rows with these margins; probabilities of several classes, where margins do not tell them."""
         self._model, self._z, self._family = model, z, family_for(model)
+        self._probabilities = probabilities
         self._w = np.ones(len(model.y)) if model.weights is None else model.weights
 
     @property
     def kind(self) -> Kind:
         """Two classes, several, or numbers."""
-        kinds: dict[str, Kind] = {"two": "two", "many": "many", "none": "number"}
+        kinds: dict[str, Kind] = {"two": "two", "many": "many", "ordered": "many", "none": "number"}
         return kinds[self._family.classes]
 
     @property
@@ -68,7 +72,8 @@ class Scored:
     def _mean(self) -> NDArray[np.float64]:
         """The mean of each row; of several classes their probabilities."""
         if self.kind == "many":
-            return self._model.probabilities(self._z)
+            given = self._probabilities
+            return self._model.probabilities(self._z) if given is None else given
         return np.asarray(self._family.mean(self._z))
 
     @cached_property

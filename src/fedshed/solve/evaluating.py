@@ -195,7 +195,7 @@ class Evaluating(Conversation, frozen=True, tag=True):
 
 def _no_sums(answer: Evaluated, classes: str) -> bool:
     """Whether no rows can have these sums."""
-    count, moments = (2 if classes == "many" else 5), len(answer.moments)
+    count, moments = (2 if classes in ("many", "ordered") else 5), len(answer.moments)
     cells = answer.confusion is not None and len(answer.confusion) != moments**2
     shapes = len(answer.sums) == len(answer.squares) == count and moments >= 1 and not cells
     if not shapes or (answer.line is not None and len(answer.line) != 5):
