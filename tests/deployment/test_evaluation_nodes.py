@@ -99,3 +99,21 @@ def test_a_steward_is_shown_that_rows_are_held_out_and_what_leaves_of_them(tmp_p
     assert "40% of the rows held out, and the model evaluated on them" in shown.model
     assert any("counts of rows held out" in item.what for item in shown.items)
     assert "Of the 80 rows held out" in shown.exposure.sentence
+
+
+def test_a_cell_of_a_confusion_matrix_with_few_rows_is_withheld(tmp_path) -> None:
+    rng = np.random.default_rng(4)
+    for site, rows in zip(SITES, (120, 300, 500), strict=True):
+        u = rng.normal(size=rows)
+        scores = rng.gumbel(size=(rows, 3)) + np.column_stack([2 * u, -2 * u, np.full(rows, 1.0)])
+        frame = pd.DataFrame(
+            {"u": u, "v": rng.normal(size=rows), "y": np.array(list("klm"))[scores.argmax(axis=1)]}
+        )
+        frame.to_csv(tmp_path / f"{site}.csv", index=False)
+    study = replace(MODEL, family="multinomial")
+    found = conduct_study(replace(STUDY, study=study), InProcess(nodes(tmp_path)))[0].evaluation
+    assert found.confusion is None
+    assert "withholds its confusion matrix" in found.notes[0]
+    here = fedshed.fit({site: pd.read_csv(tmp_path / f"{site}.csv") for site in SITES}, study).evaluation
+    assert here.confusion is not None
+    assert found.pooled["log_loss"].value == pytest.approx(here.pooled["log_loss"].value, rel=1e-6)

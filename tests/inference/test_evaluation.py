@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from sklearn import metrics
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
 import fedshed
-from fedshed.exchange.sites import LocalSites
+from fedshed.exchange.sites import LocalSites, Stage
+from fedshed.exchange.wire import Traffic
 from fedshed.inference.evaluation import Evaluation, evaluation_of
 from fedshed.objectives.build import held_objective
 from fedshed.objectives.ranking import edges_of
 from fedshed.protocol.conversation import Problem
+from fedshed.solve.evaluating import Evaluating
+from fedshed.solve.run import play
 from fedshed.solve.stages import evaluate
 from fedshed.tables.stored import Table
 
@@ -195,7 +199,7 @@ def sites(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     return scores, labels
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(sites(), st.sampled_from([2, 7, 1000]), st.integers(1, 6))
 def test_auc_is_exact_or_within_its_bound_whatever_ties_and_tiny_sites_there_are(
     drawn: tuple[dict[str, Any], dict[str, Any]], bins: int, least: int
@@ -260,3 +264,33 @@ def test_what_cannot_be_evaluated_is_refused_with_a_sentence(cancer) -> None:
         fedshed.evaluate(model, {"here": {"y": [0, 1]}})
     with pytest.raises(fedshed.DataError, match=r"site 'here'.*class"):
         fedshed.evaluate(model, {"here": {**{c: [1.0, 2.0] for c in COLUMNS}, "y": [0, 7]}})
+
+
+def test_answers_that_no_rows_can_have_are_refused() -> None:
+    class Lying(Evaluating, frozen=True, tag=True):
+        """A site that changes one of its answers."""
+
+        kind: str = ""
+
+        def respond(self, agent: Any, cache: Any, part: Any, own_part: Any) -> tuple[None, Any]:
+            _, answer = super().respond(agent, cache, part, own_part)
+            if type(answer).__name__ != self.kind:
+                return None, answer
+            return None, replace(answer, **LIES[self.kind])
+
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=40), np.arange(40) % 2
+    model = held_objective("a", Table(z[:, None], y), "logistic", (0, 1), False)
+    problem = Problem(np.zeros(1), {"a": 40.0}, "logistic", ("z",), False, {})
+    for kind in LIES:
+        stage = Stage(30, Lying(kind=kind), held=True)
+        flow = Evaluating().flow(problem, np.ones(1), 20)
+        with pytest.raises(fedshed.Error):
+            play(LocalSites({}, held={"a": model}), stage, problem, flow, Traffic(), 1)
+
+
+LIES = {
+    "Evaluated": {"sums": np.zeros(3)},
+    "Tabulated": {"pairs": 1e9},
+    "Recalibrated": {"sums": np.zeros(4)},
+}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.exchange.sites import LocalSites
 from fedshed.fitting.fit import fit
-from fedshed.fitting.held_out import EXACT, KINDS
+from fedshed.fitting.held_out import EXACT, KINDS, cut_of
 from fedshed.fitting.model import Model
 from fedshed.inference.evaluation import Evaluation, evaluation_of
 from fedshed.linalg.arrays import Vector
@@ -68,7 +68,7 @@ def evaluate(
     family = family_of(model.plan.study.loss)
     _check(model.plan, tables, threshold, bins, least)
     plan = on_original_scale(model.plan)
-    cut = float(np.log(threshold / (1 - threshold)))
+    cut = cut_of(family, threshold)
     with one_thread():
         told, exchanges = _told(model, plan, tables, bins, cut, least)
     names = ", ".join(sorted(map(str, tables)))
@@ -115,7 +115,7 @@ def _told(
     objectives = {site: objectives[site] for site in sorted(objectives)}
     theta = theta_of(model)
     weights = {site: one.weight for site, one in objectives.items()}
-    problem = Problem(np.zeros(len(theta)), weights, plan.study.loss, tuple(model.inference.names), False, {})
+    problem = Problem(np.zeros(len(theta)), weights, plan.loss, tuple(model.inference.names), False, {})
     told, traffic = ask(LocalSites({}, held=objectives), problem, theta, bins, cut)
     return told, traffic.exchanges
 
@@ -123,7 +123,7 @@ def _told(
 def _objective(plan: DesignPlan, site: str, table: Any, least: int) -> LinearModel:
     try:
         rows = plan.table(table)
-        return held_objective(site, rows, plan.study.loss, plan.classes, plan.intercept, least)
+        return held_objective(site, rows, plan.loss, plan.classes, plan.intercept, least)
     except DataError as error:
         raise DataError(f"site {site!r}: {error}") from error
 
@@ -137,6 +137,14 @@ class LeaveOneSiteOut(Struct, frozen=True):
         The measures of each site by the model that has not seen it, and pooled.
     models : dict
         The model without each site.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> rows = {"x": [0.1, 0.9, 1.7], "y": [1.0, 1.9, 3.2]}
+    >>> tables, study = {"a": rows, "b": rows, "c": rows}, fedshed.Study(family="linear", target="y")
+    >>> fedshed.leave_one_site_out(tables, study).evaluation.sites["b"].rows
+    3
     """
 
     evaluation: Evaluation
@@ -159,7 +167,7 @@ def leave_one_site_out(
         Which model of which columns, without `holdout`.
     threshold : float
         As in `fedshed.evaluate`.
-    **options
+    options
         Passed on to `fedshed.fit`, such as `algorithm` or `over`.
 
     Returns
@@ -182,7 +190,7 @@ def leave_one_site_out(
     (['a', 'b', 'c'], 9)
     """
     _check_left_out(tables, study)
-    cut = float(np.log(threshold / (1 - threshold)))
+    cut = cut_of(family_of(study.loss), threshold)
     models, said = {}, {}
     for left in sorted(map(str, tables)):
         others = {str(site): table for site, table in tables.items() if str(site) != left}

@@ -278,7 +278,7 @@ class Host:
             return None
         least = 1 if policy is None else max(policy.min_rows_per_class, policy.min_rows_per_level)
         table = held_table(plan, frame, self.name)
-        return held_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept, least)
+        return held_objective(self.name, table, plan.loss, plan.classes, plan.intercept, least)
 
     def _site(self, envelope: Envelope, stage: Play, built: Built) -> Site:
         part = _part(envelope.part, stage, built.objective.dim)

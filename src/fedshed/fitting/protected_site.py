@@ -91,7 +91,7 @@ class TableRows(ObjectiveRows):
         if plan is None or plan.study.holdout is None:
             return super().held(playing)
         table = self._preparer.held(plan)
-        return held_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
+        return held_objective(self.name, table, plan.loss, plan.classes, plan.intercept)
 
 
 ALONE = 1e-12  # of a site's sum: less is rounding

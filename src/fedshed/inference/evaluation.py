@@ -79,7 +79,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     >>> model = fedshed.fit(tables, fedshed.Study(family="linear", target="y"))
     >>> found = fedshed.evaluate(model, {"south": {"x": [0.4, 1.2], "y": [1.2, 2.5]}})
     >>> found.rows, round(found.pooled["rmse"].value, 2)
-    (2, 0.12)
+    (2, 0.11)
     """
 
     about: str
@@ -173,9 +173,10 @@ def _added(sums: Mapping[str, Evaluated]) -> Evaluated:
     def add(name: str) -> Any:
         return np.sum([getattr(one, name) for one in each], axis=0)
 
-    return Evaluated(
-        sum(one.rows for one in each), float(add("weight")), add("sums"), add("squares"), add("moments")
-    )
+    hits = [one.hits for one in each]
+    total = None if None in hits else float(sum(hit or 0.0 for hit in hits))
+    rows = sum(one.rows for one in each)
+    return Evaluated(rows, float(add("weight")), add("sums"), add("squares"), add("moments"), hits=total)
 
 
 def _mean(it: Evaluated, k: int, factor: float = 1.0) -> Measure:
@@ -189,7 +190,8 @@ def _mean(it: Evaluated, k: int, factor: float = 1.0) -> Measure:
 def _means(it: Evaluated, kind: str) -> Measures:
     """The measures that are means over rows."""
     if kind == "many":
-        return {"log_loss": _mean(it, 0), "brier": _mean(it, 1), "accuracy": _mean(it, 2)}
+        right = Measure(None) if it.hits is None else share(it.hits, it.weight, 0.0)
+        return {"log_loss": _mean(it, 0), "brier": _mean(it, 1), "accuracy": right}
     if kind == "two":
         found = {"log_loss": _mean(it, 0), "brier": _mean(it, 1), "observed_minus_expected": _mean(it, 3)}
         return {**found, **_recalibration(None if it.line is None else it.line.tolist())}

@@ -25,6 +25,7 @@ from fedshed.linalg.rows import Rows, chosen_columns, gram
 from fedshed.linalg.tall import Tall
 from fedshed.objectives.base import LinearModel
 from fedshed.objectives.family import Family
+from fedshed.objectives.scored import Scored
 
 
 class Ordinal(LinearModel):
@@ -69,6 +70,14 @@ class Ordinal(LinearModel):
         thresholds = np.concatenate([[0.0], direction[n:], [0.0]])
         both = np.column_stack([thresholds[self.y + 1], thresholds[self.y]]) - x[:, None]
         return np.asarray(both * self._ends)
+
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with the probabilities of all classes, F(a_k - x'b) - F(a_{k-1} - x'b)."""
+        n = self.dim - self.classes + 1
+        x = np.asarray(self.X @ theta[:n]) if n else np.zeros(len(self.y))
+        below = expit(theta[n:] - x[:, None])
+        p = np.diff(below, axis=1, prepend=0.0, append=1.0)
+        return Scored(self, self.margins(theta), np.maximum(p, 0.0))
 
     def null_moments(self) -> Scalars:
         """The weight of each class."""

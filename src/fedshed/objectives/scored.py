@@ -34,14 +34,18 @@ def family_for(model: LinearModel) -> Family:
 class Scored:
     """The rows of a model at one theta; no method returns a number of a single row."""
 
-    def __init__(self, model: LinearModel, z: NDArray[np.float64]) -> None:
+    def __init__(
+        self, model: LinearModel, z: NDArray[np.float64], probabilities: Matrix | None = None
+    ) -> None:
+        """Rows with these margins; probabilities of several classes, where margins do not tell them."""
         self._model, self._z, self._family = model, z, family_for(model)
+        self._probabilities = probabilities
         self._w = np.ones(len(model.y)) if model.weights is None else model.weights
 
     @property
     def kind(self) -> Kind:
         """Two classes, several, or numbers."""
-        kinds: dict[str, Kind] = {"two": "two", "many": "many", "none": "number"}
+        kinds: dict[str, Kind] = {"two": "two", "many": "many", "ordered": "many", "none": "number"}
         return kinds[self._family.classes]
 
     @property
@@ -68,7 +72,8 @@ class Scored:
     def _mean(self) -> NDArray[np.float64]:
         """The mean of each row; of several classes their probabilities."""
         if self.kind == "many":
-            return self._model.probabilities(self._z)
+            given = self._probabilities
+            return self._model.probabilities(self._z) if given is None else given
         return np.asarray(self._family.mean(self._z))
 
     @cached_property
@@ -84,13 +89,13 @@ class Scored:
     def _values(self) -> Matrix:
         """What is averaged over rows: loss, squared error, |error|, error and score.
 
-        The loss of a number is half its deviance.  Of several classes: loss, Brier score and hit.
+        The loss of a number is half its deviance.  Of several classes: loss and Brier score.
         """
         model, z = self._model, self._z
         if self.kind == "many":
             p, rows = self._mean, np.arange(self.rows)
             brier = np.square(p).sum(axis=1) - 2 * p[rows, model.y] + 1
-            return np.stack([model.losses(z), brier, (p.argmax(axis=1) == model.y).astype(np.float64)])
+            return np.stack([model.losses(z), brier])
         losses = model.losses(z) if self.kind == "two" else model.excess(z)
         return np.stack([losses, np.square(self._errors), np.abs(self._errors), self._errors, z])
 
@@ -111,6 +116,12 @@ class Scored:
         if self.kind != "number":
             return null.total(null.losses(z)), 0.0
         return null.total(null.excess(z)), null.total(np.square(self._model.y - mean))
+
+    def hits(self) -> float | None:
+        """The weight of rows whose class was predicted; None if too few rows were, or were not."""
+        hit = self._mean.argmax(axis=1) == self._model.y
+        few = any(0 < count < self.least for count in (int(hit.sum()), int((~hit).sum())))
+        return None if few else float(self._w[hit].sum())
 
     def confusion(self) -> Scalars | None:
         """The weight of each actual and predicted class, row after row; None if a cell has too few rows."""

@@ -14,7 +14,7 @@ from fedshed.tables.frames import Column, Frame
 if TYPE_CHECKING:
     from fedshed.preparation.study import Study
 
-NOT_EVALUATED = ("cox",)  # whose concordance belongs to its own conversation
+NOT_EVALUATED = ("cox", "cox-breslow")  # whose concordance belongs to its own conversation
 
 
 def check_holdout(study: Study) -> None:

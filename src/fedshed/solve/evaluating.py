@@ -21,7 +21,7 @@ from fedshed.objectives.scored import LARGEST, Scored, covariance_of, newton
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
-from fedshed.protocol.sums import FINE, NOTHING, TOTAL, Rule
+from fedshed.protocol.sums import FINE, MAYBE, NOTHING, TOTAL, Rule
 
 BINS = 1000  # of the scores
 GROUPS = 10  # of a calibration curve
@@ -48,10 +48,11 @@ class Evaluated(Message, frozen=True):
     moments: Scalars
     confusion: Scalars | None = None  # of several classes
     line: Scalars | None = None  # a, b, Vaa, Vab and Vbb of this site
+    hits: float | None = None  # of several classes: the weight of rows whose class was predicted
 
     adds: ClassVar[Mapping[str, Rule] | None] = {
         "rows": TOTAL, "weight": FINE, "sums": FINE, "squares": FINE, "moments": FINE, "confusion": FINE,
-        "line": NOTHING,
+        "line": NOTHING, "hits": MAYBE,
     }  # fmt: skip
 
 
@@ -140,14 +141,21 @@ class Evaluating(Conversation, frozen=True, tag=True):
         replies = yield from everyone([Evaluate(theta, alone)], problem)
         sums = answers_of(replies, Evaluated, Evaluate)
         two = family_of(problem.loss).classes == "two"
+        lengths = {len(answer.moments) for answer in sums.values()}
         for site, answer in sums.items():
-            if len(answer.sums) != len(answer.squares) or answer.rows < 1 or answer.weight <= 0:
+            if len(lengths) > 1 or _no_sums(answer, family_of(problem.loss).classes):
                 raise ProtocolError(f"site {site!r} sent sums of an evaluation that no rows have")
         if not alone:
             bins = min(bins, max(2 * GROUPS, sum(one.rows for one in sums.values()) // ROWS_A_BIN))
         asked = _tabulate(problem, theta, sums, bins, cut, alone)
         replies = yield from everyone([asked], problem)
         tables = answers_of(replies, Tabulated, Tabulate)
+        for site, table in tables.items() if two else ():
+            counted = sum(
+                float(np.sum(part)) for part in (table.positive, table.negative) if part is not None
+            )
+            if abs(counted - sums[site].weight) > 1e-6 * sums[site].weight:
+                raise ProtocolError(f"site {site!r} counted other rows than it summed up; check its software")
         line = (yield from self._line(problem, theta)) if two else None
         grid = None if asked.grid is None else (float(asked.grid[0]), float(asked.grid[1]), cut)
         return Told(sums, tables, grid, bins, line)
@@ -185,12 +193,23 @@ class Evaluating(Conversation, frozen=True, tag=True):
         return _impossible(part, part.grid, answer)
 
 
+def _no_sums(answer: Evaluated, classes: str) -> bool:
+    """Whether no rows can have these sums."""
+    count, moments = (2 if classes in ("many", "ordered") else 5), len(answer.moments)
+    cells = answer.confusion is not None and len(answer.confusion) != moments**2
+    shapes = len(answer.sums) == len(answer.squares) == count and moments >= 1 and not cells
+    if not shapes or (answer.line is not None and len(answer.line) != 5):
+        return True
+    hits = 0.0 if answer.hits is None else answer.hits
+    possible = answer.rows >= 1 and answer.weight > 0 and 0 <= hits <= answer.weight * (1 + 1e-9)
+    return not possible or bool(answer.squares.min() < 0)
+
+
 def _tabulate(
     problem: Problem, theta: Vector, sums: Mapping[AgentId, Evaluated], bins: int, cut: float, alone: bool
 ) -> Tabulate:
     """What is asked next: the grid around the mean score of all rows, and the model without columns."""
-    family, first = family_of(problem.loss), next(iter(sums.values()))
-    agents = sorted(sums)
+    family, agents = family_of(problem.loss), sorted(sums)
     weight = sum(sums[i].weight for i in agents)
     moments = np.sum([sums[i].moments for i in agents], axis=0)
     number = family.classes == "none"
@@ -200,16 +219,17 @@ def _tabulate(
         return Tabulate(theta, None, 0, levels, mean, alone)
     centre = sum(float(sums[i].sums[-1]) for i in agents) / weight
     second = sum(float(sums[i].squares[-1]) for i in agents) / weight
-    assert len(first.sums) == len(first.squares)
     scale = float(np.sqrt(max(0.0, second - centre * centre)))
     return Tabulate(theta, np.array([centre, scale, cut]), bins, levels, mean, alone)
 
 
 def _evaluated(rows: Scored, alone: bool) -> Evaluated:
     sums, squares = rows.sums()
-    confusion = rows.confusion() if rows.kind == "many" else None
+    if rows.kind == "many":
+        cells = rows.confusion()
+        return Evaluated(rows.rows, rows.weight, sums, squares, rows.moments(), cells, None, rows.hits())
     line = rows.line() if alone and rows.kind == "two" else None
-    return Evaluated(rows.rows, rows.weight, sums, squares, rows.moments(), confusion, line)
+    return Evaluated(rows.rows, rows.weight, sums, squares, rows.moments(), None, line)
 
 
 def _tabulated(rows: Scored, asked: Tabulate) -> Tabulated:
@@ -249,6 +269,8 @@ def _impossible(asked: Tabulate, grid: Scalars, answer: Tabulated) -> str | None
             return f"{len(counts)} counts for {bins} bins"
         elif ends is not None and not _are_ends(ends, len(counts), bins):
             return "the ends of blocks are not those of a grid"
+    if answer.variance is not None and (len(answer.variance) != 1 or answer.variance[0] < 0):
+        return "a variance is one number of at least 0"
     if not 0 <= answer.pairs <= answer.products * (1 + 1e-9):
         return "more concordant pairs than pairs"
     if answer.groups is None:
