@@ -198,8 +198,8 @@ def test_the_command_line_and_the_estimator_fit_what_a_study_fits(tmp_path):
     assert ours.inference_.nuisance.value == pytest.approx(model.inference.nuisance.value, rel=1e-7)
 
 
-# New cases of contagious bovine pleuropneumonia and sizes of 15 herds by period (Lesnoff et al. 2004, Preventive
-# Veterinary Medicine 64:27; data set cbpp of R's lme4); a herd that was not seen in a period has None there.
+# New cases of contagious bovine pleuropneumonia and sizes of 15 herds in four periods (Lesnoff et al. 2004,
+# Preventive Veterinary Medicine 64:27; data set cbpp of R's lme4); "-" for a herd that was not seen in a period.
 HERDS = (
     "2/14 3/12 4/9 0/5, 3/22 1/18 1/21 -, 8/22 2/16 0/16 2/20, 2/10 0/10 2/9 0/6, 5/18 0/25 0/24 1/4,"
     "3/17 0/17 0/18 1/20, 8/16 1/10 3/9 0/5, 12/34 - - -, 2/9 0/6 0/8 0/6, 1/22 1/22 0/18 2/22,"
@@ -210,14 +210,16 @@ HERDS = (
 def herds():
     tables = {}
     for k, herd in enumerate(HERDS.split(","), 1):
-        seen = [(f"p{p}", *map(int, cell.split("/"))) for p, cell in enumerate(herd.split(), 1) if cell != "-"]
+        seen = [
+            (f"p{p}", *map(int, cell.split("/"))) for p, cell in enumerate(herd.split(), 1) if cell != "-"
+        ]
         tables[f"herd {k:02d}"] = pd.DataFrame(seen, columns=["period", "incidence", "size"])
     return tables
 
 
 def test_herds_of_cattle_give_what_glmer_gives_with_25_nodes():
-    """glmer(cbind(incidence, size - incidence) ~ period + (1 | herd), cbpp, binomial, nAGQ = 25), from lme4's own
-    tests (tests/lmer-1.R: coefficients to 1e-5, deviance)."""
+    """Coefficients and deviance of lme4's own tests (tests/lmer-1.R), there to 1e-5 and 1e-9:
+    glmer(cbind(incidence, size - incidence) ~ period + (1 | herd), cbpp, binomial, nAGQ = 25)."""
     study = Study(
         family="binomial", target="incidence", trials="size", columns=("period",), random_intercept=True
     )
