@@ -35,9 +35,9 @@ from fedshed.solve.inspection import Inspected
 STEP = 1e-3  # of logarithms, for second derivatives
 FARTHEST = 60.0  # of log lambda^2
 NOTE = (
-    "Estimates are by restricted maximum likelihood (REML), and so is the log-likelihood: compare only models "
-    "of the same columns by it. The table of sites and their heterogeneity is that of the model without a "
-    "random intercept."
+    "Estimates are by restricted maximum likelihood (REML), and so is the log-likelihood: compare only "
+    "models of the same columns by it. The table of sites and their heterogeneity is that of the model "
+    "without a random intercept."
 )
 
 
