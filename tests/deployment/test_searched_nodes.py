@@ -20,7 +20,6 @@ from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.fitting.fit import fit
 from fedshed.fitting.host import _part
-from fedshed.fitting.process_sites import ProcessSites
 from fedshed.fitting.stages import Play
 from fedshed.fitting.terms import MOST_NEWTON_POINTS
 from fedshed.preparation import Study
@@ -74,12 +73,6 @@ def test_a_search_over_approved_nodes_is_a_fit_here_bit_for_bit(folder, study):
     assert report.converged
     kinds = {entry.what for entry in entries(folder / "a" / "audit.jsonl")}
     assert any(what.startswith("AskProfile") for what in kinds)
-
-
-def test_site_processes_search_as_sites_here(folder):
-    study = STUDIES[0]
-    model = fit(tables(folder), study, over=ProcessSites())
-    assert model.inference.coefficients == fit(tables(folder), study).inference.coefficients
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.loss)

@@ -40,6 +40,7 @@ from fedshed.inference import Inference, gather, infer_from, per_class, robust_b
 from fedshed.inference.infer import Evidence, compared
 from fedshed.inference.influence import one_step
 from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
+from fedshed.inference.random_linear import with_random_intercept
 from fedshed.inference.result import RowRobust, WeightType, packed
 from fedshed.inference.survival import check_survival
 from fedshed.linalg.arrays import Matrix, Vector
@@ -141,6 +142,8 @@ def conduct(
             curves, counted_up = study_curves(plan, problem, sites, ready, goal.patience, tables.sites)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
             fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
+            if study.random_intercept:
+                fitted = with_linear_intercepts(fitted, problem, sites, goal)
         found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
         estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
     model = assemble_model(plan, fitted, counts, agreed, counted_up, asked, told, tables.told())
@@ -307,6 +310,20 @@ def _with_parameter(
     if few:
         nuisance = replace(nuisance, note=f"{nuisance.note} {few_sites(inference.site_count)}".strip())
     return replace(fitted, inference=replace(inference, nuisance=nuisance, traffic=spent), spent=spent)
+
+
+def with_linear_intercepts(fitted: Fitted, problem: Problem, sites: Sites, goal: Goal) -> Fitted:
+    """A linear fit with a random intercept per site, from what the sites say at the estimate."""
+    result, inference = fitted.result, fitted.inference
+    if (
+        inference is None
+        or inference.model_covariance is None
+        or not settled(result.converged, result.reason)
+    ):
+        return fitted
+    inspected, spent = inspect(sites, problem, result.theta, fitted.spent, goal.patience)
+    theta, found = with_random_intercept(inference, result.theta, inspected)
+    return Fitted(replace(result, theta=theta), replace(found, traffic=spent), spent)
 
 
 def _at_values(plan: DesignPlan, problem: Problem, tables: TableSites, algorithm: Algorithm[Any]) -> At:

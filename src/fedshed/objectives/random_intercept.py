@@ -45,9 +45,13 @@ from fedshed.objectives.parametric import Parametric
 
 AT_SITE = "@site"  # what is added to the name of a loss
 SPACING, WIDEST = 0.5, 0.3  # of nodes: posterior standard deviations, and at most
-NEGLIGIBLE, ENOUGH = 37.0, 60.0  # by how much the logarithm of the integrand falls at its ends
+NEGLIGIBLE = 37.0  # by how much the logarithm of the integrand falls at its ends
+FARTHEST, STRETCH = (
+    8.7,
+    1.35,
+)  # standard deviations where a normal one has fallen so; how much further next
 BLOCK = 1 << 21  # numbers at once: rows times nodes
-MOST_STEPS = 60
+MOST_STEPS = 100
 
 
 class Posterior(Struct, frozen=True):
@@ -138,7 +142,7 @@ class RandomIntercept(Parametric):
             return Posterior(np.zeros(1), np.ones(1), -np.inf, 0.0)
         mode, spread = self._mode(z)
         h = min(SPACING * spread, WIDEST)
-        low, high = (int(np.ceil(self._reach(z, mode, side * spread) / h)) for side in (-1.0, 1.0))
+        low, high = (int(np.ceil(far / h)) for far in self._reach(z, mode, spread))
         nodes: Vector = np.asarray(mode + h * np.arange(-low, high + 1), dtype=np.float64)
         heights = self._heights(z, nodes)
         top = float(heights.max())
@@ -157,39 +161,33 @@ class RandomIntercept(Parametric):
         return np.where(np.isnan(heights), -np.inf, heights)
 
     def _mode(self, z: NDArray[np.float64]) -> tuple[float, float]:
-        """The most probable b, by Newton's method on a concave function, and (-second derivative)^(-1/2)."""
-        b, precision = 0.0, 1.0 / self.parameter**2
-        height = float(self._heights(z, np.array([b]))[0])
+        """The most probable b and (-second derivative)^(-1/2) there: Newton's method between known signs."""
+        b, low, high, precision = 0.0, -np.inf, np.inf, 1.0 / self.parameter**2
         for _ in range(MOST_STEPS):
             slope = self.total(self._row.slopes(z + b)) + b * precision
             bend = self.total(self._row.curvatures(z + b)) + precision
-            step = float(np.clip(-slope / bend, -8 * self.parameter, 8 * self.parameter))
-            b, height, moved = self._climbed(z, b, height, step)
-            if abs(moved) * np.sqrt(bend) < 1e-3:
+            if abs(slope) < 1e-3 * np.sqrt(bend):
                 break
-        return b, 1.0 / float(np.sqrt(self.total(self._row.curvatures(z + b)) + precision))
+            low, high = (b, high) if slope < 0 else (low, b)
+            step = float(np.clip(-slope / bend, -FARTHEST * self.parameter, FARTHEST * self.parameter))
+            inside = low < b + step < high
+            b = b + step if inside else (low + high) / 2
+        return b, 1.0 / float(np.sqrt(bend))
 
-    def _climbed(self, z: Vector, b: float, height: float, step: float) -> tuple[float, float, float]:
-        """A step up, halved until it is one."""
-        for _ in range(MOST_STEPS):
-            trial = float(self._heights(z, np.array([b + step]))[0])
-            if trial >= height or not np.isfinite(height):
-                return b + step, trial, step
-            step /= 2
-        return b, height, 0.0
-
-    def _reach(self, z: NDArray[np.float64], mode: float, spread: float) -> float:
-        """How far to a side the integrand matters: its logarithm falls at least as b^2 / (2 tau^2) does."""
-        far, side, near, outer = 9.0 * abs(spread), float(np.sign(spread)), 0.0, np.inf
+    def _reach(self, z: NDArray[np.float64], mode: float, spread: float) -> tuple[float, float]:
+        """How far to each side the integrand matters: its log falls at least as b^2 / (2 tau^2) does."""
+        most = FARTHEST * self.parameter
+        far = np.minimum(FARTHEST * spread * STRETCH ** np.arange(int(np.log(most / spread) / 0.3) + 2), most)
+        ends = [most, most]
         top = float(self._heights(z, np.array([mode]))[0])
-        if not np.isfinite(top):
-            return far
-        while True:
-            fall = top - float(self._heights(z, np.array([mode + side * far]))[0])
-            near, outer = (near, far) if fall >= NEGLIGIBLE else (far, outer)
-            if NEGLIGIBLE <= fall <= ENOUGH or outer - near < 0.05 * outer:
-                return float(outer)
-            far = 2 * far if outer == np.inf else (near + outer) / 2
+        for part in (far[:2], far[2:]):
+            falls = top - self._heights(z, mode + np.concatenate([-part, part])).reshape(2, -1)
+            for side, fall in enumerate(falls):
+                enough = part[fall >= NEGLIGIBLE]
+                ends[side] = min(ends[side], float(enough.min(initial=most)))
+            if max(ends) <= part[-1]:
+                break
+        return ends[0], ends[1]
 
     def _blocks(self, nodes: Vector, rows: int) -> Iterator[Matrix]:
         """The nodes as columns, as many at once as memory allows."""
