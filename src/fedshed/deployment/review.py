@@ -26,6 +26,7 @@ from fedshed.fitting.conduct import problem_of, within_budget
 from fedshed.fitting.host import design_facts
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
+from fedshed.objectives import family_of
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
@@ -45,7 +46,8 @@ from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
+from fedshed.solve.stages import INSPECT, SCATTER, START, SURVIVAL, fit_stage
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck
 from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
@@ -143,7 +145,8 @@ def _rehearsed(
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
-        return [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
+        end = [*_squares(sites, problem, errors), *_survival(sites, problem)]
+        return [*_played(sites, problem, algorithm), *end]
 
 
 def _lenient(site: SiteFile, rules: Mapping[str, Any]) -> SiteFile:
@@ -205,6 +208,14 @@ def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[I
         return []
     asked = Scatter(np.zeros(problem.n), None, 0, True, errors == "cluster")
     return _items("at the end", _answered(sites, SCATTER, problem, RowScatter().flow(problem, asked)))
+
+
+def _survival(sites: Sites, problem: Problem) -> list[Item]:
+    """What a survival model asks for after its fit."""
+    if not family_of(problem.loss).survival:
+        return []
+    asked = SurvivalCheck().flow(problem, CheckSurvival(np.zeros(problem.n)))
+    return _items("at the end", _answered(sites, SURVIVAL, problem, asked))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:
