@@ -116,7 +116,11 @@ WORDS = {
     "observed": "the Hessian", "moments": "sums of the target", "sums": "sums of the target",
     "pearson": "Pearson's statistic", "constant": "the constant of the likelihood",
     "slope": "the slope of the likelihood by the parameter", "curvature": "its second derivative",
-    "mixed": "mixed derivatives", "squares": "the sum of squared scores", "weight": "the weight of the rows",
+    "mixed": "mixed derivatives", "concordant": "the number of concordant pairs of rows",
+    "discordant": "that of discordant pairs", "tied": "that of tied pairs",
+    "score": "sums over events by time, of the columns",
+    "cross": "sums over events by time, of their covariances", "square": "the same by squared time",
+    "squares": "the sum of squared scores", "weight": "the weight of the rows",
 }  # fmt: skip
 TIMES = {
     "before": "before the fit", "each round": "in each round", "at the end": "at the end",

@@ -51,7 +51,8 @@ from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.profile import Profile
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import CURVES, EVALUATION, INSPECT, PROFILE, SCATTER, START, fit_stage
+from fedshed.solve.stages import CURVES, EVALUATION, INSPECT, PROFILE, SCATTER, START, SURVIVAL, fit_stage
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck
 from fedshed.tables.frames import Frame
 from fedshed.tables.frozen import freeze
 
@@ -163,7 +164,7 @@ def _rehearsed(
         sites = hosted.play(plan, problem, algorithm)
         searched = _searched(sites, problem) if plan.study.searched else []
         asked = [*_played(sites, problem, algorithm), *searched, *_squares(sites, problem, errors)]
-        asked += _counts(sites, problem, plan)
+        asked += [*_counts(sites, problem, plan), *_survival(sites, problem)]
         return asked + (_evaluated(sites, problem) if plan.study.holdout is not None else [])
 
 
@@ -263,6 +264,14 @@ def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
     columns = tuple(j for j, name in enumerate(plan.names) if name.startswith(f"{study.by}["))
     flow = SurvivalCounts().flow(problem, np.asarray(study.grid, dtype=np.float64), columns)
     return _items("before", _answered(sites, CURVES, problem, flow))
+
+
+def _survival(sites: Sites, problem: Problem) -> list[Item]:
+    """What a survival model asks for after its fit."""
+    if not family_of(problem.loss).survival:
+        return []
+    asked = SurvivalCheck().flow(problem, CheckSurvival(np.zeros(problem.n)))
+    return _items("at the end", _answered(sites, SURVIVAL, problem, asked))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:

@@ -37,6 +37,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     read as such.  `site` may be named among columns or in the formula: every site then has its own intercept.
     `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
     `standardize` it applies to the standardised coefficients, and so does `l1`, the absolute penalty.
+    The cox family has `time` and `event` in place of a target, and perhaps `entry` and `strata`.
 
     Examples
     --------
