@@ -179,23 +179,20 @@ def test_the_command_writes_table_and_figure(tmp_path):
     for site, table in hospitals().items():
         table.to_csv(tmp_path / f"{site}.csv", index=False)
         paths.append(str(tmp_path / f"{site}.csv"))
-    done = CliRunner().invoke(
-        app,
-        [
-            "meta",
-            *paths,
-            "--target",
-            "malignant",
-            "--columns",
-            "radius,texture",
-            "--out",
-            str(tmp_path / "m"),
-        ],
-    )
+    said = ["--target", "malignant", "--columns", "radius,texture", "--out", str(tmp_path / "m")]
+    done = CliRunner().invoke(app, ["meta", *paths, *said])
     assert done.exit_code == 0, done.output
     assert "Meta-analysis of malignant" in done.output
     assert len(pd.read_csv(tmp_path / "m" / "meta.csv")) == 3 * (3 + 3)
     assert (tmp_path / "m" / "forest.svg").exists()
+    one = CliRunner().invoke(app, ["meta", paths[0], *said])
+    assert one.exit_code == 2
+    assert "at least two sites" in one.output
+    study = Study(family="logistic", target="malignant", columns=("radius",), site_estimates=True)
+    path = str(fedshed.fit(hospitals(), study).save(tmp_path / "model.json"))
+    again = CliRunner().invoke(app, ["meta", path, "--method", "dl", "--json", "--out", str(tmp_path / "m")])
+    assert again.exit_code == 0, again.output
+    assert set(msgspec.json.decode(again.stdout)["combined"]) == {"radius", "intercept"}
 
 
 def test_a_guarded_site_sends_its_estimate_once_it_is_on_record(tmp_path):
@@ -214,6 +211,9 @@ def test_a_guarded_site_sends_its_estimate_once_it_is_on_record(tmp_path):
     (entry,) = entries(tmp_path / "audit")
     assert entry.curvature == 6
     assert "AskEstimate -> SiteEstimate" in entry.what
+    separated = Logistic(X, np.sign(X[:, 0]))
+    (answer,) = codec.decode_reply(Guarded(Site("c", separated, conversation), gate).handle(request)).parts
+    assert answer.why in ("withheld", "separated")
     few = Guarded(Site("b", Logistic(X[:8], model.y[:8]), conversation), gate)
     with pytest.raises(DisclosureError, match="min_rows"):
         few.handle(request)
