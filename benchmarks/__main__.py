@@ -8,7 +8,8 @@ from itertools import takewhile
 
 BENCHMARKS = (
     "speed", "storage", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
-    "attacks", "honest", "seldom", "private", "masked", "rivals",
+    "attacks", "honest", "seldom", "private", "masked", "rivals", "path", "auc",
+    "cox",
 )  # fmt: skip
 
 words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])

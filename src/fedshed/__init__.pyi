@@ -46,6 +46,8 @@ from .algorithms.linesearch import TwoExchange as TwoExchange
 from .experiments.compare import compare as compare
 from .experiments.comparison import Comparison as Comparison
 from .fitting import estimators as estimators
+from .fitting.classifier import FederatedClassifier as FederatedClassifier
+from .fitting.cox_estimator import FederatedCox as FederatedCox
 from .fitting.estimators import (
     FederatedGammaRegressor as FederatedGammaRegressor,
 )
@@ -58,15 +60,26 @@ from .fitting.estimators import (
 from .fitting.estimators import (
     FederatedPoissonRegressor as FederatedPoissonRegressor,
 )
+from .fitting.evaluate import LeaveOneSiteOut as LeaveOneSiteOut
+from .fitting.evaluate import evaluate as evaluate
+from .fitting.evaluate import leave_one_site_out as leave_one_site_out
 from .fitting.fit import fit as fit
 from .fitting.influence import influence as influence
 from .fitting.meta_analysis import meta_analysis as meta_analysis
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
+from .fitting.path import Path as Path
+from .fitting.path import path as path
+from .fitting.path import select as select
 from .fitting.process_sites import ProcessSites as ProcessSites
+from .fitting.regressor import FederatedRegressor as FederatedRegressor
+from .fitting.scorers import auc_within_sites as auc_within_sites
+from .fitting.survival import survival as survival
+from .inference.evaluation import Evaluation as Evaluation
 from .inference.influence import Influence as Influence
 from .inference.meta import MetaAnalysis as MetaAnalysis
+from .inference.survival_result import SurvivalCurves as SurvivalCurves
 from .preparation import Study as Study
 from .privacy.private import Privacy as Privacy
 from .protocol.precision import Bits as Bits

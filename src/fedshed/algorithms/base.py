@@ -114,15 +114,16 @@ class Info(Struct, frozen=True):
 def cost(problem: Problem, state: State[Any]) -> float:
     """f(theta^t), from exact costs where the agent answered and from its model where not."""
     total = sum(problem.p[i] * state.known[i].cost(state.theta) for i in problem.agents)
-    return total + problem.ridge(state.theta)
+    return total + problem.penalty(state.theta) + getattr(state, "bonus", 0.0)
 
 
 def gradient(problem: Problem, state: State[Any]) -> Vector:
-    """g_t = sum_i p_i g_t^(i) + l2 theta^t."""
+    """g_t = sum_i p_i g_t^(i) + l2 theta^t, of the smooth part."""
     g: Vector = problem.l2 * state.theta
     for i in problem.agents:
         g = g + problem.p[i] * state.known[i].gradient(state.theta)
-    return g
+    pull: Vector | None = getattr(state, "pull", None)  # of a penalty that is no sum over agents
+    return g if pull is None else g + pull
 
 
 class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
@@ -131,6 +132,7 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
     partial: ClassVar[bool] = False  # can do without an agent it has a model of
     summable: ClassVar[bool] = False  # the Master needs only sums over the sites, weighted by p_i
     compare_only: ClassVar[bool] = False  # a rival for comparisons: no study at sites may have it
+    composite: ClassVar[bool] = False  # has a step for an absolute penalty (fedshed.algorithms.composite)
     state: ClassVar[Any]  # type of the Master's state
 
     @property

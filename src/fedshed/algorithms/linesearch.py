@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, Error
+from fedshed.algorithms import composite
 from fedshed.algorithms.base import State, advance, cost, step_sizes
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import LEAD, Ask, Problem, Replies
@@ -56,7 +57,8 @@ class FullStep(Struct, frozen=True, tag=True):
         self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
         """theta + direction."""
-        return Step(1.0, advance(state, state.theta + direction, g))
+        steepest = composite.steepest(problem, state.theta, g)
+        return Step(1.0, advance(state, state.theta + direction, steepest))
         yield  # a flow that asks nothing
 
 
@@ -84,7 +86,8 @@ class _Armijo(Struct, frozen=True, tag=True):
             raise Error(
                 f"the direction at iteration {state.t} is not finite; rescale the columns or raise l2"
             )
-        f0, slope, tried = cost(problem, state), float(g @ direction), 0
+        f0, slope, tried = cost(problem, state), composite.slope(problem, state.theta, g, direction), 0
+        smooth, g = float(g @ direction), composite.steepest(problem, state.theta, g)
         while self.beta**tried >= SMALLEST_STEP:
             etas = step_sizes(self.beta, tried, self.candidates)
             search = Search(
@@ -93,7 +96,7 @@ class _Armijo(Struct, frozen=True, tag=True):
             trial = advance(state, state.theta + direction, g) if self.fused and tried == 0 else None
             ask = self._ask(algorithm, problem, search, trial)
             replies = yield from algorithm.collect(ask, problem, state)
-            eta = self._first_accepted(problem, state, f0, slope, search, replies)
+            eta = self._first_accepted(problem, state, f0, (slope, smooth), search, replies)
             if trial is not None:
                 trial = advance(state, state.theta + direction, g)  # a replay has the Master's bits now
                 update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
@@ -119,20 +122,35 @@ class _Armijo(Struct, frozen=True, tag=True):
         return bool(self.alpha * abs(slope) <= 100 * _slack(f0))
 
     def _first_accepted(
-        self, problem: Problem, state: State[Any], f0: float, slope: float, search: Search, replies: Replies
-    ) -> float:
+        self, problem: Problem, state: State[Any], f0: float, slopes: tuple[float, float], search: Search,
+        replies: Replies,
+    ) -> float:  # fmt: skip
         """Armijo; where rounding hides the decrease, the slope decides (Hager and Zhang 2005).
 
         For a quadratic, f(eta) <= f(0) + alpha eta f'(0) is the same as f'(eta) <= (2 alpha - 1) f'(0).
         """
+        slope = slopes[0]
         for j, eta in enumerate(search.etas):
             with np.errstate(over="ignore", invalid="ignore"):  # an infinite cost is simply not accepted
                 f, rise = _along(problem, state, search, float(eta), j, replies)
             missed = [f - (f0 + self.alpha * eta * slope + _slack(f0))]
-            missed += [] if rise is None else [rise - (2 * self.alpha - 1) * slope]
+            missed += [] if rise is None else [rise - self._most(problem, state, search, float(eta), slopes)]
             if _accepted(missed, problem, state, search, float(eta), (f0, slope)):
                 return float(eta)
         return 0.0
+
+    def _most(
+        self, problem: Problem, state: State[Any], search: Search, eta: float, slopes: tuple[float, float]
+    ) -> float:
+        """The largest slope of the smooth part at eta with which a quadratic fulfils Armijo's condition.
+
+        With an absolute penalty L that is 2 alpha slope - f'(0) - 2 (L(eta) - L(0)) / eta.
+        """
+        slope, smooth = slopes
+        if problem.l1 is None:
+            return (2 * self.alpha - 1) * slope
+        rise = problem.lasso(state.theta + eta * search.direction) - problem.lasso(state.theta)
+        return 2 * self.alpha * slope - smooth - 2 * rise / eta
 
 
 def _accepted(
@@ -144,7 +162,8 @@ def _accepted(
     if (lead := LEAD.get()) is None:
         return accepted
     pull = np.linalg.norm(search.direction) * np.linalg.norm(problem.l2 * state.theta)
-    rounding = [TIE * max(1.0, abs(here[0])), TIE * (abs(here[1]) + float(pull))]
+    pulls = float(pull) + problem.lasso(state.theta)
+    rounding = [TIE * max(1.0, abs(here[0])), TIE * (abs(here[1]) + pulls)]
     near = list(zip(missed, rounding, strict=False))
     if all(by <= most for by, most in near) and any(by > -most for by, most in near):
         return lead.agrees(state.theta + eta * search.direction)
@@ -220,7 +239,7 @@ def _along(
         else:
             f += problem.p[i] * known.cost(theta)
             rise += problem.p[i] * float(known.gradient(theta) @ search.direction) if search.slopes else 0.0
-    return f + problem.ridge(theta), rise if search.slopes else None
+    return f + problem.penalty(theta), rise if search.slopes else None
 
 
 LineSearch: TypeAlias = FullStep | TwoExchange | Fused

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
+from fedshed.algorithms.composite import direction
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Packed, Vector, pack, unpack
@@ -35,6 +36,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
 
     partial: ClassVar[bool] = True
     summable: ClassVar[bool] = True
+    composite: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalHessian)
     state = State[PackedHessian]
     cache = None
@@ -54,8 +56,8 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         """The Newton step, damped by the line search."""
         g = gradient(problem, state)
         H = hessian(problem, state)
-        direction = -(made_definite(H, problem) if self.lossy else H).solve(g)
-        step = yield from self.line_search(self, problem, state, g, direction)
+        d = direction(problem, state.theta, g, made_definite(H, problem) if self.lossy else H)
+        step = yield from self.line_search(self, problem, state, g, d)
         answered = len(problem.agents) - len(state.silent(problem))
         return step.state, Info(
             step.eta, 1 + self.line_search.rounds, renewed=answered, q_max=problem.n, stopped=step.stopped

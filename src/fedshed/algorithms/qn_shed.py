@@ -67,6 +67,7 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local, LocalWhole, *LINK_MESSAGES)
     state: ClassVar[Any] = QnState
     cache: ClassVar[Any] = Held
+    composite: ClassVar[bool] = False  # secants are of the smooth part, and steps are not its steps
     linked: ClassVar[bool] = True  # in any precision: agents must know the units
 
     # --- at the Master ---------------------------------------------------------------------------

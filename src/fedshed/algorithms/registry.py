@@ -13,6 +13,7 @@ from fedshed._utils.names import closest
 from fedshed.algorithms.aggregate import ShedAggregate
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
+from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import FullStep, Fused, LineSearch, TwoExchange
 from fedshed.algorithms.newton import Newton
@@ -163,7 +164,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("fedprox", FedProx(), "fedavg with a proximal term in the local cost", "FedProx"),
 )
 ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
-BUILT_IN: Any = Union[tuple({type(entry.algorithm) for entry in ENTRIES})]  # what a file may hold
+BUILT_IN: Any = Union[tuple({*(type(entry.algorithm) for entry in ENTRIES), Firth})]  # what a file may hold
 
 
 def build(
@@ -213,6 +214,15 @@ def check_summable(algorithm: Algorithm[Any]) -> None:
     if algorithm.summable or name in allowed:  # but for its precision
         raise ConfigError("protected mode adds exact numbers, so precision must be Exact(); leave it out")
     raise ConfigError(f"{name} needs each site's own answer; protected mode allows {', '.join(allowed)}")
+
+
+def check_composite(algorithm: Algorithm[Any]) -> None:
+    """Refuse an algorithm that has no step for an absolute penalty."""
+    if not algorithm.composite:
+        allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.composite)
+        raise ConfigError(
+            f"{_called(algorithm)} has no step for an absolute penalty (l1); take one of {allowed}, or l1 = 0"
+        )
 
 
 def check_for_studies(algorithm: Algorithm[Any]) -> None:

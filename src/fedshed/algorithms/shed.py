@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
+from fedshed.algorithms.composite import direction
 from fedshed.algorithms.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.algorithms.renewal import Fibonacci, History, Renewal
 from fedshed.algorithms.shed_curvature import SharedCurvature, curvature, held_after
@@ -95,6 +96,7 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
     kernel: Kernel = Automatic()  # how an agent computes its eigenpairs
 
     partial: ClassVar[bool] = True
+    composite: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
     state = State[SharedCurvature]
     cache = Spectrum
@@ -141,8 +143,8 @@ class Shed(Algorithm[State[SharedCurvature]], frozen=True, tag=True):
     ) -> Flow[tuple[State[SharedCurvature], Info]]:
         """theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t."""
         g = gradient(problem, state)
-        direction = -self.curvature(problem, state).solve(g)
-        step = yield from self.line_search(self, problem, state, g, direction)
+        d = direction(problem, state.theta, g, self.curvature(problem, state))
+        step = yield from self.line_search(self, problem, state, g, d)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)

@@ -4,6 +4,7 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     compare,
     deploy,
     doctor,
+    evaluate,
     example,
     fit,
     join,
@@ -11,7 +12,9 @@ from fedshed.cli import (  # noqa: F401  their import registers the commands
     meta,
     plan,
     reproduce,
+    select,
     site,
+    survival,
     ui,
     watch,
 )

@@ -15,13 +15,14 @@ from fedshed.cli.app import app
 @app.command(epilog="Example: fedshed example hospitals")
 def example(
     name: Annotated[
-        str, typer.Argument(help="hospitals, claims or digits.", autocompletion=complete.examples)
+        str, typer.Argument(help="hospitals, claims, digits or survival.", autocompletion=complete.examples)
     ],
     folder: Annotated[Path | None, typer.Argument(help="Where to write it.", show_default="./NAME")] = None,
 ) -> None:
     """Write small tables to try fedshed on, and a README with their columns, source and licence.
 
-    NAME is hospitals, claims or digits; FOLDER is where to write it, by default a new one of that name.
+    NAME is hospitals, claims, digits or survival; FOLDER is where to write it, by default a new one of
+    that name.
     """
     from fedshed.datasets.examples import EXAMPLES, write_example
 

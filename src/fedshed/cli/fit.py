@@ -43,6 +43,7 @@ def fit(
     context: typer.Context,
     tables: list[Path],
     l2: Annotated[float, option("Ridge on the mean loss; the intercept is free.")] = 0.0,
+    l1: Annotated[float, option("Absolute penalty on the mean loss, which sets coefficients to 0.")] = 0.0,
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
     algorithm: Annotated[str, option("See `fedshed algorithms`.")] = "auto",
     tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
@@ -55,6 +56,13 @@ def fit(
     exp: Annotated[bool, typer.Option("--exp", help="Odds ratios, rate ratios: exp(coef).")] = False,
     protected: Annotated[
         bool, typer.Option("--protected", help="By masked sums that every site verifies; simulated here.")
+    ] = False,
+    holdout: Annotated[
+        str | None, option("Fraction of each site's rows, or column of booleans, to evaluate on.", "none")
+    ] = None,
+    holdout_seed: Annotated[int, option("By which each site draws that fraction.")] = 0,
+    leave_one_site_out: Annotated[
+        bool, typer.Option("--leave-one-site-out", help="Evaluate on each site the model of the others.")
     ] = False,
     out: Annotated[Path, option("Folder for model, plot, trace and report.")] = Path("results/fit"),
     report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
@@ -73,7 +81,7 @@ def fit(
     from fedshed.inference.result import RowRobust
     from fedshed.report import Recorder, Rerun, versions
 
-    study = given.asked(context, l2, intercept)
+    study = _with_holdout(given.asked(context, l2, intercept, l1), holdout, holdout_seed)
     check_folder(out)
     place = report or out / "report.html"
     check_file(place)
@@ -88,6 +96,11 @@ def fit(
             frames, study, algorithm=algorithm, tol=tol, max_iterations=max_iterations, errors=by_rows,
             watch=watch,
         )  # fmt: skip
+    if leave_one_site_out:
+        from fedshed.fitting.evaluate import leave_one_site_out as left_out
+
+        found = left_out(frames, study, algorithm=algorithm, tol=tol, max_iterations=max_iterations)
+        model.evaluation = found.evaluation
     hashes = {table.name: file_hash(table) for table in tables}
     again = Rerun(command_line(context), 0, hashes, versions())
     with warnings.catch_warnings():
@@ -96,13 +109,28 @@ def fit(
         page = None if no_report else (place, again)
         if as_json:
             facts = {"coefficients": summary.to_rows(), "run": model.run, **model.facts(summary)}
+            facts |= {} if model.evaluation is None else {"evaluation": model.evaluation}
             told_as_json(facts, _files(out, model, summary, recorder, page))
         else:
             say(str(summary))  # before anything is written: a disk may be full
+            if model.evaluation is not None:
+                say(f"\n{model.evaluation}")
             told(_files(out, model, summary, recorder, page))
     if not model.converged:
         typer.echo(f"not converged: {model.run.reason}", err=True)
         raise typer.Exit(1)
+
+
+def _with_holdout(study: Study, holdout: str | None, seed: int) -> Study:
+    """The study with rows held out: a fraction if it reads as a number, else a column."""
+    from msgspec.structs import replace
+
+    if holdout is None:
+        return study
+    try:
+        return replace(study, holdout=float(holdout), holdout_seed=seed)
+    except ValueError:
+        return replace(study, holdout=holdout, holdout_seed=seed)
 
 
 def _listed(study: Study, frames: Any) -> Study:
@@ -261,6 +289,10 @@ def _files(
         study = model.plan.study
         title = f"{study.target}: {study.family}, {model.inference.site_count} sites"
         yield from save(draw(model.inference, title, summary.level, summary.robust), out, "coefficients")
+    if model.evaluation is not None:
+        from fedshed.cli.evaluate import evaluation_files
+
+        yield from evaluation_files(out, model.evaluation)
     if page is not None:
         place, again = page
         yield write(place, of_model(model, recorder, again, summary))

@@ -290,6 +290,7 @@ ANSWERS = {
     "Moments": "sums of the target", "Scattered": "squared scores", "Schema": "columns and levels",
     "Ready": "rows and means", "Deviations": "sums of columns", "Values": "constant columns",
     "Tallies": "sums and histograms", "Undefined": "no answer at this point", "Scores": "comparison of sites",
+    "Leverages": "leverages times columns",
 }  # fmt: skip
 
 

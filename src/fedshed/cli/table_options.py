@@ -49,7 +49,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
 
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
     family: Annotated[
-        str, option("linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial.")
+        str, option("linear, logistic, poisson, cox, ... ('fedshed families' lists all of them).")
     ] = "logistic"
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
@@ -58,6 +58,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = ""
     reference: Annotated[list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")] = None
     positive: Annotated[str, option("Values of the target that count as yes, with commas.", _NONE)] = ""
+    classes: Annotated[
+        str, option("Classes of the target, with commas, of an ordinal one in order.", _NONE)
+    ] = ""
     weight: Annotated[str | None, option("Column with the weight of each row.", _NONE)] = None
     weight_type: Annotated[
         str, option("frequency: a row counts so often; precision: its variance is divided by it.")
@@ -70,11 +73,22 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     )
     offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None
     exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
+    time: Annotated[str | None, option("Column of times to an event or censoring, for cox.", _NONE)] = None
+    event: Annotated[
+        str | None, option("Column that is 1 where the event happened (see --positive), for cox.", _NONE)
+    ] = None
+    entry: Annotated[str | None, option("Column of times at which rows enter, for cox.", _NONE)] = None
+    strata: Annotated[str, option("Columns with a baseline hazard for each value, with commas.", _NONE)] = ""
+    ties: Annotated[str, option("Events at the same time, for cox: efron or breslow.")] = "efron"
     standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
+    firth: Annotated[
+        bool, typer.Option("--firth", help="Firth's penalty: finite where classes are separated.")
+    ] = False
     missing: Annotated[str, option("Missing values: refuse, drop, indicator or impute.")] = "refuse"
+    random_intercept: Annotated[bool, option("A random intercept per site, normal about 0.")] = False
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
-    def asked(self, context: typer.Context, l2: float, intercept: bool) -> Study:
+    def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:
         """The study that the options or their file describe."""
         from fedshed.preparation import read_study, study_of
 
@@ -88,8 +102,11 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "weight": self.weight, "weight_type": self.weight_type, "trials": self.trials,
             "cluster": self.cluster,
             "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
-            "exposure": self.exposure, "l2": l2,
+            "exposure": self.exposure, "l2": l2, "l1": l1, "time": self.time, "event": self.event,
+            "entry": self.entry, "strata": words(self.strata) or [], "ties": self.ties,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
+            "firth": self.firth, "random_intercept": self.random_intercept,
+            "classes": [_number(text) for text in words(self.classes) or []],
         }  # fmt: skip
         return study_of(said)
 

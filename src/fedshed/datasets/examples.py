@@ -1,6 +1,7 @@
 """Small tables to begin with, which come with the package: `fedshed example NAME` writes them.
 
-Nothing is downloaded.  Real rows are those inside scikit-learn; simulated ones say that they are.
+Nothing is downloaded.  Real rows are those inside scikit-learn, or in a small file of this package; simulated
+ones say that they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec import Struct
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed._utils.names import closest
+from fedshed.datasets.lung import lung_tables
 
 Rows: TypeAlias = Sequence[Sequence[Any]]
 
@@ -205,5 +207,30 @@ were cut in their published order.
 
 Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning
 Repository, 1998, doi 10.24432/C50P49, licence CC BY 4.0; the part that is shipped with scikit-learn.""",
+    ),
+    "survival": Example(
+        "Survival with lung cancer in three hospitals",
+        lung_tables,
+        ("fedshed survival north.csv south.csv west.csv --time time --event death --by sex",),
+        """228 real patients with advanced lung cancer, one table per hospital: north.csv (60 rows), south.csv
+(80) and west.csv (88); 165 of them died while they were observed. Each hospital stands for several of
+the 18 institutions of the published table, in the order of their numbers (1 to 3, 4 to 12, 13 to 33);
+the one patient whose institution is not known is in the last. Empty cells are missing values.
+
+| column | what it is |
+|---|---|
+| `time` | days until death, or until the patient was last seen alive |
+| `death` | 1 if the patient died then, 0 if the time is censored |
+| `age` | age in years |
+| `sex` | `female` or `male` |
+| `ecog` | the physician's ECOG performance score: 0 is good, 4 is bedbound |
+| `karnofsky` | the physician's Karnofsky score: 0 is bad, 100 is good |
+| `calories` | calories eaten at meals |
+| `loss` | weight lost in the last six months, in pounds |
+
+Source: C. Loprinzi, J. Laurie, S. Wieand and others, Prospective evaluation of prognostic variables from
+patient-completed questionnaires, Journal of Clinical Oncology 12 (1994) 601-607 (North Central Cancer
+Treatment Group), as tabulated in R's survival package and in lifelines. The values are facts, to which
+no licence is attached; the papers above are to be cited.""",
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import time
 import warnings
@@ -25,6 +26,7 @@ from fedshed.fitting.protected_study import MaskedTables, SumsWatch, hosted_tabl
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import RUN
 from fedshed.inference.result import FewSitesWarning, Robust
+from fedshed.inference.survival_result import SurvivalCurves
 from fedshed.protected.stores import FolderStore, MemoryStore
 from fedshed.solve.run import Watch
 from fedshed.solve.trace import Trace
@@ -51,10 +53,12 @@ class Report(Struct, frozen=True):
 def conduct_study(
     file: StudyFile, transport: Transport, *, checkpoint: Path | None = None, watch: Watch | None = None,
     save: Callable[[Model], None] = lambda model: None,
+    save_curves: Callable[[SurvivalCurves], None] = lambda curves: None,
 ) -> tuple[Model, Report]:  # fmt: skip
     """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint.
 
-    `save` is called with the model before the checkpoint is removed, so that one of both is always there.
+    `save` is called with the model before the checkpoint is removed, so that one of both is always there;
+    `save_curves` with the survival curves, of a study that declares them.
     """
     began = time.perf_counter()
     await_sites(transport, file.sites, file.deadline)
@@ -72,6 +76,8 @@ def conduct_study(
     except ProtocolError as error:
         raise _with_remedy(error, file) from error
     save(done.model)
+    if done.curves is not None:
+        save_curves(done.curves)
     if checkpoint is not None:  # the study is over: the next is a new one
         checkpoint.unlink(missing_ok=True)
         shutil.rmtree(_log_of(checkpoint), ignore_errors=True)
@@ -150,6 +156,7 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
         _, report = conduct_study(
             file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results),
             save=lambda model: _saved(model, results, file.shown_errors),
+            save_curves=lambda curves: _saved_curves(curves, results),
         )  # fmt: skip
         write_atomically(results / "report.json", msgspec.json.encode(report))
     except Exception as error:
@@ -161,6 +168,15 @@ def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
         raise
 
 
+def _saved_curves(curves: SurvivalCurves, results: Path) -> None:
+    """Write survival curves: the numbers, the text and the figure."""
+    figure = io.BytesIO()
+    curves.plot().savefig(figure, format="svg", metadata={"Date": None})
+    write_atomically(results / "curves.csv", curves.to_csv().encode())
+    write_atomically(results / "survival.txt", f"{curves.summary()}\n".encode())
+    write_atomically(results / "survival.svg", figure.getvalue())
+
+
 def _saved(model: Model, results: Path, errors: Robust) -> None:
     """Write a model and all that belongs to it."""
     model.save(results / "model.json")
@@ -169,4 +185,7 @@ def _saved(model: Model, results: Path, errors: Robust) -> None:
         warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
         write_atomically(results / "summary.txt", f"{model.summary(robust=errors)}\n".encode())
         write_atomically(results / "coefficients.csv", model.to_csv(robust=errors).encode())
+    if model.evaluation is not None:
+        write_atomically(results / "evaluation.txt", f"{model.evaluation.summary()}\n".encode())
+        write_atomically(results / "evaluation.csv", model.evaluation.to_csv().encode())
     write_atomically(results / "trace.csv", (model.trace or Trace([])).to_csv().encode())

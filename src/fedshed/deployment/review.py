@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
@@ -26,26 +27,32 @@ from fedshed.fitting.conduct import problem_of, within_budget
 from fedshed.fitting.host import design_facts
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
-from fedshed.objectives.build import local_objective
+from fedshed.objectives import family_of
+from fedshed.objectives.build import held_objective, local_objective, origin
 from fedshed.preparation import DesignPlan, Preparer, Study, filling, tallies
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import rarest, text_columns
+from fedshed.preparation.holdout import fitted_rows, held_out
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
 from fedshed.privacy.audit import Audit, set_aside
 from fedshed.privacy.gate import DesignFacts, columns_used
 from fedshed.privacy.ledger import Ledger, TableRecord
-from fedshed.privacy.tables import objections
+from fedshed.privacy.tables import held_objections, objections
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Ask, Flow, Problem
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
+from fedshed.solve.evaluating import BINS, GROUPS, MOST_STEPS, Evaluating
 from fedshed.solve.inspection import Inspection
+from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.profile import Profile
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
+from fedshed.solve.stages import CURVES, EVALUATION, INSPECT, PROFILE, SCATTER, START, fit_stage
+from fedshed.tables.frames import Frame
 from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
@@ -80,6 +87,7 @@ class Review(Struct, frozen=True):
     terms: tuple[str, ...]  # of the model
     facts: DesignFacts
     table: str  # SHA-256
+    held: int = 0  # rows that are held out and evaluated
 
 
 def review(path: Path, file: StudyFile | None = None, target: str | None = None) -> Review:
@@ -96,13 +104,15 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
-    if protected and file.algorithm == "auto":
+    if file.study.firth:
+        algorithm, why = choose_firth()
+    elif protected and file.algorithm == "auto":
         algorithm, why = choose_summable(problem.n)
     else:
         algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
     known = tables.table_hash(site, path.resolve().parent, freeze(frame))
-    facts = design_facts(plan, *plan.build(frame))
-    if file.algorithm == "auto" and not protected:
+    facts = design_facts(plan, *plan.build(fitted_rows(file.study, Frame(frame), site.name)))
+    if file.algorithm == "auto" and not protected and not file.study.firth:
         record = ledger_of(path, site).tables.get(known, TableRecord())
         cells = ready.rows * columns_used(record, facts.columns, facts.parameters)
         left = site.disclosure.max_curvature * cells - record.curvature
@@ -123,8 +133,13 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
         site.name, ready.rows, why, _pairs(site, algorithm, problem.n), items, broken,
         why.partition(":")[0], file.terms.most_points(algorithm), problem.n,
         {name: len(plan.levels.get(name, ())) for name in plan.columns}, tuple(dict.fromkeys(plan.terms)),
-        facts, known,
+        facts, known, _held(file.study, frame, site.name),
     )  # fmt: skip
+
+
+def _held(study: Study, frame: Any, site: str) -> int:
+    """How many rows are held out."""
+    return 0 if study.holdout is None else int(held_out(study, Frame(frame), site).sum())
 
 
 def ledger_of(path: Path, site: SiteFile) -> Ledger:
@@ -146,7 +161,10 @@ def _rehearsed(
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
-        return [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
+        searched = _searched(sites, problem) if plan.study.searched else []
+        asked = [*_played(sites, problem, algorithm), *searched, *_squares(sites, problem, errors)]
+        asked += _counts(sites, problem, plan)
+        return asked + (_evaluated(sites, problem) if plan.study.holdout is not None else [])
 
 
 def _lenient(site: SiteFile, rules: Mapping[str, Any]) -> SiteFile:
@@ -158,6 +176,7 @@ def _alone(
 ) -> tuple[Schema, DesignPlan, Ready, list[Tallies], list[str]]:
     """The plan as it would be if this site were the only one, and the rules of its policy that it breaks."""
     preparer = Preparer(site.name, frame, least=max(LEAST, site.disclosure.min_rows_per_level))
+    preparer.select(study)
     schema = schema_of(study, preparer.frame, site.disclosure.min_rows_per_class)
     places, labels = tuple(range(len(study.positive))), study.classes or schema.labels
     everywhere = replace(schema, positive=places, labels=labels)  # other sites may have the rest
@@ -165,9 +184,13 @@ def _alone(
     plan, told = _tallied(plan, preparer, schema.complete)
     ready = preparer.ready(plan)
     objective = local_objective(site.name, preparer.table(plan), study.loss, plan.classes, plan.intercept)
-    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.target)
+    found = site.disclosure.unnameable(rarest(study, preparer.frame, schema), study.marked)
     found += objections(site.disclosure, objective, ready.names)
-    found += design_objections(site.disclosure, plan, frame, preparer.built(plan)[1])
+    found += design_objections(site.disclosure, plan, preparer.frame, preparer.built(plan)[1])
+    if study.holdout is not None:
+        held = preparer.held(plan)
+        rows = held_objective(site.name, held, study.loss, plan.classes, plan.intercept)
+        found += held_objections(site.disclosure, rows)
     found += [each for answer in told for each in site.disclosure.too_small(tallies.smallest_block(answer))]
     broken = [f"{one.rule}: {one.detail}" for one in found]
     return schema, replace(plan, names=ready.names, terms=ready.terms), ready, told, broken
@@ -190,7 +213,7 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
 
 def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[Item]:
     """The answers to one exchange of each part, field by field."""
-    theta = np.zeros(problem.n)
+    theta = origin(problem.loss, problem.columns, problem.n)
     update = algorithm.observe(problem, algorithm.start(problem, theta))
     start = _answered(sites, START, problem, NullStart().flow(problem))
     *first, fit = _answers(sites, fit_stage(algorithm), problem, update)
@@ -205,12 +228,41 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
     ]
 
 
+def _searched(sites: Sites, problem: Problem) -> list[Item]:
+    """What the search for a parameter needs of a site, for each value that is tried."""
+    flow = Profile().flow(problem, np.zeros(problem.n))
+    return _items("each value", _answered(sites, PROFILE, problem, flow))
+
+
 def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[Item]:
     """What errors that are robust by rows need of a site."""
     if errors is None:
         return []
     asked = Scatter(np.zeros(problem.n), None, 0, True, errors == "cluster")
     return _items("at the end", _answered(sites, SCATTER, problem, RowScatter().flow(problem, asked)))
+
+
+def _evaluated(sites: Sites, problem: Problem) -> list[Item]:
+    """What an evaluation of the rows held out takes at most."""
+    first = _answered(sites, EVALUATION, problem, Evaluating().flow(problem, np.zeros(problem.n)))
+    items = _items("at the end", first)
+    if family_of(problem.loss).classes == "two":
+        rows = int(getattr(first, "rows", 0))
+        counts = min(4 * (BINS + 1), 4 * rows) + 4 * GROUPS
+        items.append(Item("at the end", "counts of rows held out, by score and class", counts, 8 * counts))
+        sums = 5 * MOST_STEPS
+        items.append(Item("at the end", "sums that recalibrate the model", sums, 8 * sums))
+    return items
+
+
+def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
+    """What survival curves need of a site."""
+    study = plan.study
+    if not study.grid:
+        return []
+    columns = tuple(j for j, name in enumerate(plan.names) if name.startswith(f"{study.by}["))
+    flow = SurvivalCounts().flow(problem, np.asarray(study.grid, dtype=np.float64), columns)
+    return _items("before", _answered(sites, CURVES, problem, flow))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:

@@ -21,7 +21,8 @@ from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import Reply, Request, codec_of, encode
 from fedshed.protocol.messages import Declined, Message, Search
 
-FREE = ("theta", "anchor", "inverse", "g")  # what a Master chooses, of all that a request holds
+# what a Master chooses, of all that a request holds
+FREE = ("theta", "anchor", "inverse", "g", "grid", "line")
 UNANSWERABLE = "an answer that can be computed at this point"
 
 log = logging.getLogger("fedshed")
@@ -163,9 +164,11 @@ def _points(asked: Sequence[Any], digest: str) -> tuple[str, ...]:
 
 
 def _kind(request: Request) -> str:
-    """How a record calls a request of a fit: whole Hessians and squared scores are told apart."""
+    """How a record calls a request of a fit: Hessians, squared scores and evaluations are told apart."""
     names = {type(part).__name__ for part in request.parts}
-    return next((kind for kind in ("Inspect", "Scatter") if kind in names), "Play")
+    if names & {"Evaluate", "Tabulate", "Recalibrate"}:
+        return "Evaluate"
+    return next((kind for kind in ("Inspect", "Scatter", "AskCounts") if kind in names), "Play")
 
 
 def _digest(value: Any) -> str:

@@ -18,7 +18,7 @@ from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import LinearModel
-from fedshed.objectives.families import FAMILIES
+from fedshed.objectives.families import FAMILIES, family_of
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.gate import Gate
 from fedshed.privacy.policy import Policy
@@ -43,7 +43,8 @@ class SiteCard(Struct, frozen=True):
 def write_site(folder: Path, site: Site, policy: Policy | None = None, study: str = "") -> None:
     """A site's card and rows."""
     model: Any = site.objective
-    loss = next((name for name, family in FAMILIES.items() if family.objective is type(model)), None)
+    named = (name for name, family in FAMILIES.items() if family.objective is type(model))
+    loss = getattr(model, "loss", None) or next(named, None)
     if loss is None:
         raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(FAMILIES)}")
     kind = (type(site.conversation).__module__, type(site.conversation).__qualname__)
@@ -63,7 +64,7 @@ def read_site(folder: Path) -> Site | Guarded:
     """The site of a folder."""
     card = msgspec.msgpack.decode((folder / "card").read_bytes(), type=SiteCard)
     with np.load(folder / "rows.npz", allow_pickle=False) as arrays:
-        model = _from_arrays(FAMILIES[card.loss].objective, {**_read_tall(folder / TALL), **arrays})
+        model = _from_arrays(family_of(card.loss).objective, {**_read_tall(folder / TALL), **arrays})
     site = Site(card.name, model, Decoder(_kind(*card.kind), model.dim)(bytes(card.conversation)))
     if card.policy is None:
         return site

@@ -26,6 +26,7 @@ class Stage(Struct, frozen=True):
     number: int
     conversation: Conversation
     null: bool = False  # about the model without columns
+    held: bool = False  # about the rows that were held out
 
 
 class Sites(Protocol):
@@ -44,8 +45,11 @@ class Sites(Protocol):
 class LocalSites:
     """Sites whose objectives are in this process; `connect` makes a transport from what answers for them."""
 
-    def __init__(self, objectives: Mapping[str, LinearModel], connect: Connect = InProcess) -> None:
-        self.objectives, self._connect = objectives, connect
+    def __init__(
+        self, objectives: Mapping[str, LinearModel], connect: Connect = InProcess,
+        held: Mapping[str, LinearModel] | None = None,
+    ) -> None:  # fmt: skip
+        self.objectives, self._connect, self._held = objectives, connect, held or {}
         self._open: dict[str, Site] = {}
 
     @property
@@ -57,8 +61,9 @@ class LocalSites:
         return bool(getattr(made, "stateless", False))
 
     def open(self, stage: Stage) -> AbstractContextManager[Transport]:
-        """One site for each objective, or for its null model."""
-        models = {i: model.null() if stage.null else model for i, model in self.objectives.items()}
+        """One site for each objective, for its null model, or for its rows that were held out."""
+        objectives = self._held if stage.held else self.objectives
+        models = {i: model.null() if stage.null else model for i, model in objectives.items()}
         codec = codec_of(stage.conversation, next(iter(models.values())).dim)
         self._open = {i: Site(i, model, stage.conversation, codec) for i, model in models.items()}
         return opened(self._connect(self._open))

@@ -103,6 +103,8 @@ def column_sizes(problem: Problem) -> Vector:
     roots = np.sqrt(np.where(np.isfinite(squares) & (squares > 0), squares, 1.0))
     if problem.columns and plain_name(problem.columns[-1]) == "intercept":
         roots = np.append(roots, 1.0)
+    if family_of(problem.loss).classes == "ordered":
+        return np.append(roots, np.ones(problem.n - len(roots)))
     return np.tile(roots, problem.n // len(roots))
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
-from fedshed.objectives.base import LinearPoint
+from fedshed.objectives.base import LinearPoint, Sensitivity
+from fedshed.objectives.folds import WithoutRows
+from fedshed.objectives.life_table import LifeTable, small_count
+from fedshed.objectives.scored import Scored
+from fedshed.objectives.scores import leverages
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -122,15 +127,72 @@ class WatchedModel:
         """Sums from which a start at the model without columns follows."""
         return self._model.null_moments()
 
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, where a gradient and a curvature may leave."""
+        self.curvature_at(theta, self._model.at(theta))
+        return self._model.sensitivity(theta)
+
     def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
         """A matrix F with F'F the sum of squared scores of the rows, if many count in it."""
         self._squared(theta)
         return self._model.scatter(theta, inverse, power, counts)
 
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        """None: no rule looks at points of a path, so a site behind a gate answers none of them."""
+        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """None, for the same reason."""
+        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
+
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         self._squared(theta)
         return self._model.cluster_scores(theta, inverse)
+
+    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
+        """Counts by group and cell of a grid, none of them too small: cells are merged until they are not."""
+        least = max(least, self._rules.least_count)
+        table = self._model.life_table(times, columns, least)
+        if (small := small_count(table, least)) is not None:
+            self._refuse(
+                f"at least {least} rows, or none, in each count of a life table (min_rows_per_level, "
+                "min_rows_per_class); group the levels, or leave the groups out",
+                f"a count of one group is {small} over all times",
+            )
+        return table
+
+    def event_times(self) -> tuple[Scalars, float]:
+        """No time of a row leaves."""
+        self._refuse("that times of rows stay at the site: give a grid of times", "times were asked for")
+
+    def _refuse(self, rule: str, detail: str) -> NoReturn:
+        raise ForbiddenPointError(np.zeros(self.dim), Objection(rule, detail), fits=True)
+
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with their scores at theta, where a gradient might leave too."""
+        self.at(theta)
+        return self._model.scored(theta)
+
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty, if many of them have a leverage."""
+        point, h = self.at(theta), leverages(self._model, theta, inverse)
+        if objection := self._rules.of_squares(point.value, h):
+            self.withheld += 1
+            raise ForbiddenPointError(theta, objection, fits=True)
+        self._weigh(theta, slope_vectors(h))
+        return self._model.leverage_pull(theta, inverse)
+
+    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
+        """The weight of concordant, discordant and tied pairs of rows, where a gradient may leave."""
+        self.at(theta)
+        return self._model.pair_counts(theta)
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        """The sums of a test of proportional hazards, where a gradient and a curvature may leave."""
+        self.gradient_at(theta, self.at(theta).slopes)
+        self.curvature_at(theta, self._model.at(theta))
+        return self._model.proportionality(theta, transform)
 
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""

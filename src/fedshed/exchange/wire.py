@@ -79,7 +79,8 @@ class Wire:
         self._conversation, self._problem = conversation, problem
         self._transport, self._quorum, self._patience = transport, quorum, patience
         self._codec, self._run = codec_of(conversation, problem.n), token_bytes(4)
-        self._quadratic = family_of(problem.loss).quadratic
+        family = family_of(problem.loss)
+        self._quadratic, self._convex = family.quadratic, family.convex
         self._heard: set[tuple[AgentId, int]] = set()
         # the largest cost of each site, which rounding is relative to
         self._scale = dict.fromkeys(problem.agents, scale)
@@ -161,7 +162,8 @@ class Wire:
         if self._quadratic:
             for i in answers.keys() & self._known.keys():
                 self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
-        false = contradictions(self._known, ask.parts, answers, self._scale, self._conversation.lossy)
+        known = self._known if self._convex else NOBODY  # another cost may lie below its tangents
+        false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy)
         for i, why in false.items():
             self._refuse(number, i, why)
         for i in answers.keys() - false.keys():

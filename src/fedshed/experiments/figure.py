@@ -140,9 +140,12 @@ def _at(x: NDArray[np.float64], cost: NDArray[np.float64], gap: NDArray[np.float
     return gap[np.maximum(place, 0)]
 
 
+_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
 def rendered(figure: Figure, kind: str) -> bytes:
     """The figure as bytes of a file, the same for the same data."""
     out = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "fedshed"}):
-        figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else {})
+        figure.savefig(out, format=kind, metadata=_UNDATED.get(kind, {}))
     return out.getvalue()

@@ -96,7 +96,8 @@ def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -
         for column, (estimate, error, _, p, low, high) in zip(inference.names, table, strict=True)
     )
     fit = Fit(coefficients, str(replace(summary, influence=True)), summary.level)
-    return Report(title, (Problem(title, (run,), max(1, len(agents)), agents),), rerun, fit)
+    problem = Problem(title, (run,), max(1, len(agents)), agents)
+    return Report(title, (problem,), rerun, fit, evaluation=model.evaluation)
 
 
 def agents_of(federation: Federation) -> tuple[Agent, ...]:

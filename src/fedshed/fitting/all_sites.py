@@ -97,7 +97,7 @@ class AllTables:
 
     def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
         """The fit, whose algorithm must need no more than sums."""
-        contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
+        contrasts = family_of(plan.study.loss).levels(len(plan.classes or ()))
         return self.start(Playing(problem, algorithm, plan, contrasts))
 
     def play_private(self, plan: DesignPlan, problem: Problem, private: PrivateFit) -> Sites:

@@ -11,29 +11,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, Error, ProtocolError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import Firth, choose_firth
 from fedshed.algorithms.lbfgs import Lbfgs
-from fedshed.algorithms.registry import build, check_for_studies, check_summable, with_one_exchange
+from fedshed.algorithms.registry import (
+    build,
+    check_composite,
+    check_for_studies,
+    check_summable,
+    with_one_exchange,
+)
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
+from fedshed.fitting.curves import study_curves
 from fedshed.fitting.estimates import own_estimates
+from fedshed.fitting.held_out import evaluate_held
 from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.private import conduct_private
+from fedshed.fitting.search import At, Found, find
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
 from fedshed.inference.influence import one_step
-from fedshed.inference.result import RowRobust, WeightType
+from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
+from fedshed.inference.result import RowRobust, WeightType, packed
+from fedshed.inference.survival import check_survival
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
+from fedshed.objectives.build import origin
+from fedshed.objectives.family import Parameter
 from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.counts import RowCount, counted
 from fedshed.preparation.messages import Ready
@@ -49,7 +63,7 @@ from fedshed.solve.inspection import newton_step
 from fedshed.solve.inspection_checks import contradiction
 from fedshed.solve.run import Result, Watch, conclude, run
 from fedshed.solve.separation import along, flat_part, separated, separating
-from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start
+from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start, profile
 
 NEAR = 5e-7  # standard errors from the optimum: nearer is as good as there
 NEWTON_REACH = 0.5  # standard errors within which a Newton step without a search can be trusted
@@ -65,6 +79,7 @@ class Fitted(Struct, frozen=True):
     result: Result
     inference: Inference | None  # None if it was not asked for
     spent: Traffic
+    parameter: float | UnsetType = UNSET  # of the family, if it was searched for
 
 
 def conduct(
@@ -84,6 +99,10 @@ def conduct(
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
         problem = problem_of(plan, ready, stateless)
+        if not problem.n:
+            raise ConfigError(
+                "a model without columns has no coefficients; name a column, or ask for survival curves"
+            )
         filled = plan.columns if study.fills_in else ()
         counts = {
             site: counted(each.rows, each.dropped, each.missing, each.digest, filled)
@@ -92,29 +111,41 @@ def conduct(
         if study.privacy is not None:
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
-        if study.protected and algorithm == "auto":
+        if study.firth:
+            chosen, why = choose_firth()
+        elif study.protected and algorithm == "auto" and problem.l1 is None:
             chosen, why = choose_summable(problem.n)
         else:
             chosen, why = checks.choose_algorithm(
                 algorithm, links, None, seed, problem, stateless, tables.one_process
             )
-        if algorithm == "auto":
+        if algorithm == "auto" and problem.l1 is None and not study.firth:
             cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
             chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
         most = min(goal.max_iterations, tables.most_iterations(chosen) or goal.max_iterations)
         goal = replace(goal, max_iterations=most)
-        sites = tables.play(plan, problem, chosen)
-        saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
-        fitted = fit_problem(
-            problem, chosen, sites, goal, why=why, intercept=plan.intercept,
-            weight_type=weight_type_of(study), errors=errors, count=tables.sites, progress=progress,
-            saver=saver, watch=watch,
-        )  # fmt: skip
-        estimates, asked = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
-    model = assemble_model(plan, fitted, counts, agreed, tables.told(), asked)
-    model.estimates = estimates
-    return Conducted(model, fitted.result)
+        settings: dict[str, Any] = {
+            "why": why, "intercept": plan.intercept, "weight_type": weight_type_of(study), "errors": errors,
+            "count": tables.sites, "watch": watch,
+        }  # fmt: skip
+        if study.searched:
+            curves, counted_up = None, Traffic()
+            at = _at_values(plan, problem, tables, chosen)
+            fitted = fit_searched(at, study.loss, chosen, goal, **settings)
+            plan = replace(plan, parameter=fitted.parameter)
+            assert isinstance(fitted.parameter, float)
+            problem, sites = at(fitted.parameter)
+        else:
+            sites = tables.play(plan, problem, chosen)
+            curves, counted_up = study_curves(plan, problem, sites, ready, goal.patience)
+            saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
+            fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
+        found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
+        estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
+    model = assemble_model(plan, fitted, counts, agreed, counted_up, asked, told, tables.told())
+    model.evaluation, model.estimates = found, estimates
+    return Conducted(model, fitted.result, curves)
 
 
 def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:
@@ -133,9 +164,23 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
             f"a private study has no errors by rows or clusters ({errors}), which would be released without "
             "noise; leave errors out"
         )
+    if errors is not None and study.selects:
+        raise ConfigError(
+            f"a fit with an absolute penalty has no errors by rows or clusters ({errors}); leave errors out, "
+            "or set l1 = 0 and name the columns that were selected"
+        )
     if errors == "cluster" and study.cluster is None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
-    if errors is not None and family_of(study.loss).classes == "many":
+    if errors in ("HC2", "HC3") and family_of(study.loss).survival:
+        raise ConfigError(f"rows of a Cox model have no leverage, which {errors} needs; use HC0 or HC1")
+    if errors is not None and study.random_intercept:
+        raise ConfigError("rows that share a random intercept are not independent; leave errors out")
+    if errors is not None and study.firth:
+        raise ConfigError(
+            f"Firth's estimates have errors from the information, not by rows or clusters ({errors}); leave "
+            "errors out"
+        )
+    if errors is not None and family_of(study.loss).classes in ("many", "ordered"):
         raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
 
 
@@ -145,10 +190,17 @@ def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
         raise ConfigError("a private study has a fit of its own; leave algorithm out")
     if algorithm == "auto":
         return
+    if study.firth and algorithm != "newton":
+        raise ConfigError(
+            f"Firth's penalty has an algorithm for it ('auto' or 'newton'), and {algorithm!r} is another; "
+            "leave algorithm out"
+        )
     chosen = build(algorithm) if isinstance(algorithm, str) else algorithm
     check_for_studies(chosen)
     if study.protected:
         check_summable(chosen)
+    if study.selects:
+        check_composite(chosen)
 
 
 def fit_problem(
@@ -162,34 +214,110 @@ def fit_problem(
         result = _run(problem, algorithm, sites, goal, intercept, progress, saver, watch)
         result = replace(result, algorithm=why)
         silent = any(contact.silent >= goal.patience for contact in result.sites.values())
-        if silent and not _separating(problem, result, sites):
+        firth = isinstance(algorithm, Firth)
+        if (silent and firth) or (silent and not _separating(problem, result, sites)):
             conclude(result, watch)
             raise SilenceError(result.reason)  # a checkpoint stays: the study can be started again
         try:
             evidence = gather(sites, problem, result.theta, goal.patience) if inference else None
             _same_answers(result, evidence)
             found = infer_from(problem, result.theta, evidence, weight_type) if evidence else None
-            if evidence and found and settled(result.converged, result.reason):
+            if found and firth:
+                found = replace(found, firth=True, certificate=result.certificate)
+            if evidence and found and settled(result.converged, result.reason) and not firth:
                 result, evidence, found = _polished(
                     problem, result, evidence, found, sites, goal, weight_type
                 )
             if evidence and found and count:
-                evidence = compared(sites, problem, result.theta, evidence, count, goal.patience)
-                found = infer_from(problem, result.theta, evidence, weight_type)
-                found = replace(found, protected=count)
+                if problem.l1 is None:
+                    evidence = compared(sites, problem, result.theta, evidence, count, goal.patience)
+                    found = infer_from(problem, result.theta, evidence, weight_type)
+                kept = {"firth": True, "certificate": result.certificate} if firth else {}
+                found = replace(found, protected=count, **kept)
             if evidence and found and errors:
                 found, traffic = robust_by_rows(
                     sites, problem, result.theta, evidence, found, errors, goal.patience
                 )
                 evidence = replace(evidence, traffic=traffic)
-            if evidence and found:
-                found = replace(found, influence=one_step(problem, result.theta, evidence.sites))
-            result, spent = _checked(problem, result, evidence, found, sites, goal)
+            if evidence and found and found.model_covariance and family_of(problem.loss).survival:
+                found, traffic = check_survival(
+                    sites, problem, result.theta, evidence, found, patience=goal.patience
+                )
+                evidence = replace(evidence, traffic=traffic)
+            if firth:
+                result, spent = _penalised(result, evidence, found)
+            else:
+                if evidence and found and problem.l1 is None:
+                    found = replace(found, influence=one_step(problem, result.theta, evidence.sites))
+                result, spent = _checked(problem, result, evidence, found, sites, goal)
         except Error as error:
             conclude(replace(result, converged=False, reason=str(error)), watch)
             raise
         conclude(result, watch)
     return Fitted(result, replace(found, traffic=spent) if found else None, spent)
+
+
+def fit_searched(
+    at: At, loss: str, algorithm: Algorithm[Any], goal: Goal, *, intercept: bool, **settings: Any
+) -> Fitted:
+    """The fit with the best value of the family's parameter; a search that is cut off begins again.
+
+    Errors of a random intercept's model are those of the joint Hessian of all parameters.  Those of other
+    families take the parameter as known, as R's MASS::glm.nb does: it is orthogonal to theta.
+    """
+
+    def fit(problem: Problem, sites: Sites, theta: Vector | None, spent: Traffic) -> Result:
+        start = None if theta is None else Progress(algorithm.start(problem, theta), spent, rows=[])
+        return _run(problem, algorithm, sites, goal, intercept, start, None, None)
+
+    parameter = family_of(loss).parameter
+    assert parameter is not None
+    with one_thread():
+        found = find(parameter, at, fit, goal.patience)
+        problem, sites = at(found.value)
+        theta = np.zeros(problem.n) if found.theta is None else found.theta
+        progress = Progress(algorithm.start(problem, theta), found.traffic, rows=[])
+        fitted = fit_problem(
+            problem, algorithm, sites, goal, intercept=intercept, progress=progress, **settings
+        )
+        if found.trouble and settled(fitted.result.converged, fitted.result.reason):
+            result = replace(fitted.result, converged=False, reason=found.trouble)
+            fitted = replace(fitted, result=result)
+        fitted = replace(fitted, parameter=found.value)
+        return _with_parameter(parameter, found, fitted, problem, sites, goal)
+
+
+def _with_parameter(
+    parameter: Parameter, found: Found, fitted: Fitted, problem: Problem, sites: Sites, goal: Goal
+) -> Fitted:
+    """The fit with the parameter and its error, for one more exchange."""
+    if fitted.inference is None:
+        return fitted
+    few = parameter.squared and fitted.inference.site_count < FEW_SITES
+    nuisance = Nuisance(parameter.name, found.value, found=True)
+    inference, spent = fitted.inference, fitted.spent
+    if found.value == 0.0:
+        nuisance = replace(nuisance, note=parameter.none)
+    else:
+        point, spent = profile(sites, problem, fitted.result.theta, spent, goal.patience)
+        nuisance = replace(nuisance, log_error=log_error(inference.weight, point.profile_curvature))
+        if parameter.squared:
+            covariance = joint_covariance(point, inference.weight)
+            inference = replace(inference, model_covariance=packed(covariance))
+    if few:
+        nuisance = replace(nuisance, note=f"{nuisance.note} {few_sites(inference.site_count)}".strip())
+    return replace(fitted, inference=replace(inference, nuisance=nuisance, traffic=spent), spent=spent)
+
+
+def _at_values(plan: DesignPlan, problem: Problem, tables: TableSites, algorithm: Algorithm[Any]) -> At:
+    """The problem and the sites at a value of the family's parameter."""
+
+    def at(value: float) -> tuple[Problem, Sites]:
+        there = replace(plan, parameter=value)
+        own = replace(problem, loss=there.loss)
+        return own, tables.play(there, own, algorithm)
+
+    return at
 
 
 def _same_answers(result: Result, evidence: Evidence | None) -> None:
@@ -211,9 +339,14 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
     """The problem as the Master sees it."""
     contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
     columns = coefficient_names(plan.names, plan.intercept, contrasts)
+    if family_of(plan.study.loss).classes == "ordered":
+        if not plan.intercept:
+            raise ConfigError("an ordinal model has thresholds in place of an intercept; leave out '- 1'")
+        columns = plan.coefficients
     weights = {site: each.weight for site, each in ready.items()}
     sizes = {site: Size(each.rows, mean_squares(plan, each)) for site, each in ready.items()}
-    return Problem(np.tile(plan.l2(), contrasts), weights, plan.study.loss, columns, stateless, sizes)
+    l2 = np.tile(plan.l2(), contrasts)
+    return Problem(l2, weights, plan.loss, columns, stateless, sizes, plan.l1())
 
 
 def weight_type_of(study: Study) -> WeightType:
@@ -228,7 +361,7 @@ def _checkpoint(
     if path is None:
         return None, None
     data = blake2b(encode((study, replace(problem, sizes={}))), digest_size=16).hexdigest()
-    saver = Checkpoint(path, algorithm, Settings(problem.loss, problem.l2, False, goal), data)
+    saver = Checkpoint(path, algorithm, Settings(problem.loss, problem.l2, False, goal, problem.l1), data)
     if not path.exists():
         return saver, None
     _, _, progress = checkpoints.load(path, data, algorithm)
@@ -283,21 +416,32 @@ def _checked(
     spent, why = evidence.traffic if evidence else Traffic(), None
     names = _separating(problem, result, sites)
     ended = settled(result.converged, result.reason)
-    if not problem.l2.all() and not isinstance(sites, LocalSites) and ended and evidence:
+    if not problem.penalised.all() and not isinstance(sites, LocalSites) and ended and evidence:
         H, step = newton_step(problem, result.theta, evidence.sites)
         separable = family_of(problem.loss).objective.can_recede
         if separable:
             names, spent = _separated(problem, result, step, H, inference, sites, spent, goal)
-        why = checks.collinear_columns(H, problem.columns, separable=separable)
+        free = np.arange(problem.n) if problem.l1 is None else np.flatnonzero(problem.l1 == 0)
+        names_of = [problem.columns[j] for j in free]
+        why = checks.collinear_columns(H[np.ix_(free, free)], names_of, separable=separable)
     if evidence and not ended and not names:
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:
-        why = separated(names)
+        why = separated(names, problem.loss)
     elif why is None and inference and result.converged:
         why = inference.shortfall
     elif why is None and evidence and inference and not (ended and inference.near):
         far = off_centre(newton_step(problem, result.theta, evidence.sites)[0], problem.columns)
         why = f"{result.reason}; {far}" if far else None
+    return (replace(result, converged=False, reason=why) if why else result), spent
+
+
+def _penalised(
+    result: Result, evidence: Evidence | None, inference: Inference | None
+) -> tuple[Result, Traffic]:
+    """Firth's estimates are finite, so a run that has ended need only be near enough."""
+    spent = evidence.traffic if evidence else Traffic()
+    why = inference.shortfall if inference and result.converged else None
     return (replace(result, converged=False, reason=why) if why else result), spent
 
 
@@ -313,8 +457,9 @@ def _separated(
     patience, theta = goal.patience, result.theta
     found, spent = decreases_without_bound(sites, problem, theta, step, H, spent, patience)
     if not found and inference is not None and bool((np.abs(inference.z()) < DOUBTFUL).any()):
-        start, spent = inspect(sites, problem, np.zeros(problem.n), spent, patience)
-        H_0 = newton_step(problem, np.zeros(problem.n), start)[0]
+        zero = origin(problem.loss, problem.columns, problem.n)
+        start, spent = inspect(sites, problem, zero, spent, patience)
+        H_0 = newton_step(problem, zero, start)[0]
         step, found = flat_part(step, H, H_0)
         if not found:
             found, spent = decreases_without_bound(sites, problem, theta, step, H, spent, patience)
@@ -324,7 +469,7 @@ def _separated(
 
 def _separating(problem: Problem, result: Result, sites: Sites) -> tuple[str, ...]:
     """The coefficients along which the data are separated, as a linear program of rows at hand decides."""
-    if problem.l2.all() or not isinstance(sites, LocalSites):
+    if problem.penalised.all() or not isinstance(sites, LocalSites):
         return ()
     return separating(sites.objectives, problem, result.theta)
 
@@ -338,7 +483,7 @@ def _hint(problem: Problem, result: Result, evidence: Evidence) -> str:
     if sizes.max() > UNEVEN * sizes.min():
         small, large = (problem.columns[j] for j in (int(sizes.argmin()), int(sizes.argmax())))
         return f"the units of {small} and {large} differ too much: standardise, or use algorithm = newton"
-    separable = family_of(problem.loss).objective.can_recede and not problem.l2.all()
+    separable = family_of(problem.loss).objective.can_recede and not problem.penalised.all()
     more = ", or set l2 > 0 if the data are separated" if separable else ""
     return f"allow more iterations, or use algorithm = newton{more}"
 
@@ -353,7 +498,7 @@ def assemble_model(plan: DesignPlan, fitted: Fitted, counts: dict[str, RowCount]
 def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
     """The estimates as the reader knows them: in the units of the table, and of each class."""
     A, names = plan.to_original()
-    if plan.classes is None or family_of(plan.study.loss).classes == "two":
+    if plan.classes is None or family_of(plan.study.loss).classes in ("two", "ordered"):
         return inference.transformed(A, names)
     several = per_class(inference, plan.classes, names)
     return several.transformed(

@@ -17,19 +17,26 @@ from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
 from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
-from fedshed.exchange.sites import LocalSites
+from fedshed.algorithms.firth import choose_firth
+from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
-from fedshed.fitting.conduct import Fitted, fit_problem
+from fedshed.fitting.conduct import Fitted, fit_problem, fit_searched
 from fedshed.fitting.protected_study import fit_problem_protected
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
+from fedshed.objectives.families import with_value
+from fedshed.objectives.random_intercept import AT_SITE
+from fedshed.preparation.study import Study
+from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
 from fedshed.solve.engine import settled
 from fedshed.solve.optimize import build_problem
 from fedshed.solve.run import Result
+from fedshed.solve.separation import WITH_FIRTH
 from fedshed.tables import Federation
 
+DEFAULT_L2 = 1e-4
 MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
 
 
@@ -38,7 +45,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        l2: float | Vector = 1e-4,
+        l2: float | Vector = DEFAULT_L2,
         *,
         fit_intercept: bool = True,
         algorithm: str | Algorithm[Any] = "auto",
@@ -49,6 +56,9 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         inference: bool | Literal["auto"] = "auto",
         weight_type: WeightType = "auto",
         protected: bool = False,
+        l1: float | Vector = 0.0,
+        random_intercept: bool = False,
+        firth: bool = False,
     ) -> None:
         self.l2 = l2
         self.fit_intercept = fit_intercept
@@ -60,6 +70,9 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.inference = inference
         self.weight_type = weight_type
         self.protected = protected
+        self.l1 = l1
+        self.random_intercept = random_intercept
+        self.firth = firth
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -72,7 +85,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         A sample weight is how often its row counts, or how precise it is, as `weight_type` says; an offset is
         added to the row's linear part, and a model fitted with one needs one to predict and to score.
         """
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
+        X, y = self._validated(X, y)
         loss, y = self._target(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -113,22 +126,58 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
-        objectives, problem = build_problem(federation, loss, self.l2, self.fit_intercept)
+        searched = self._searched(loss)
+        loss = loss + AT_SITE * self.random_intercept
+        first = with_value(loss, 0.0) if searched else loss
+        objectives, problem = build_problem(
+            federation, first, self._ridge(loss), self.fit_intercept, l1=self.l1
+        )
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        if self.protected and self.algorithm == "auto":
+        if self.firth:
+            chosen, why = choose_firth()
+        elif self.protected and self.algorithm == "auto" and problem.l1 is None:
             chosen, why = choose_summable(problem.n)
         else:
             chosen, why = checks.choose_algorithm(
                 self.algorithm, self.budget, None, self.seed, problem, one_process=True
             )
-        checks.unique_optimum(objectives, problem.l2, problem.columns)
+        checks.unique_optimum(objectives, problem.penalised, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
         settings: dict[str, Any] = {
             "why": why, "intercept": self.fit_intercept, "weight_type": self.weight_type, "inference": asked,
         }  # fmt: skip
         if self.protected:
             return fit_problem_protected(problem, objectives, chosen, goal, **settings)
-        return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+        if not searched:
+            return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+
+        def at(value: float) -> tuple[Problem, Sites]:
+            own, there = build_problem(federation, with_value(loss, value), self.l2, self.fit_intercept)
+            return there, LocalSites(own)
+
+        return fit_searched(at, loss, chosen, goal, **settings)
+
+    def _searched(self, loss: str) -> bool:
+        """Whether the family has a parameter that is to be found; ConfigError where that is not possible."""
+        study = Study(
+            family=loss, target="y", intercept=bool(self.fit_intercept), protected=bool(self.protected),
+            random_intercept=bool(self.random_intercept),
+        )  # fmt: skip
+        return study.searched
+
+    def _ridge(self, loss: str) -> float | Vector:
+        """l2; Firth's penalty takes its place, where there is one."""
+        if not self.firth:
+            return self.l2
+        allowed = self.algorithm in ("auto", "newton") and not self.random_intercept
+        if loss not in WITH_FIRTH or not allowed:
+            raise ConfigError(
+                "Firth's penalty is for logistic regression of two classes, with algorithm 'auto' or "
+                "'newton' and without a random intercept; leave firth out"
+            )
+        if np.ndim(self.l2) or float(np.asarray(self.l2)) not in (0.0, DEFAULT_L2):
+            raise ConfigError("give firth or l2, not both: each is a penalty")
+        return 0.0
 
     def _about(self) -> tuple[str, ...]:
         """What is modelled, in words."""
@@ -137,6 +186,11 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
     def _named(self, inference: Inference) -> Inference:
         """The coefficients as the reader knows them."""
         return inference
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """X and y as scikit-learn has them."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
+        return X, y
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         """The loss, and y checked for it."""

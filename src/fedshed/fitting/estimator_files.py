@@ -36,6 +36,12 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     offset: bool = False  # whether it was fitted with one
 
     def __post_init__(self) -> None:
+        if self.parameters.get("family") == "ordinal" and self.classes is not None:
+            if np.shape(self.coef) != (1, self.features) or np.shape(self.intercept) != (
+                len(self.classes) - 1,
+            ):
+                raise ValueError(f"coef has another shape than that of {self.features} features")
+            return
         lines = () if self.classes is None else (1 if len(self.classes) == 2 else len(self.classes),)
         if np.shape(self.coef) != (*lines, self.features) or np.shape(self.intercept) != lines:
             raise ValueError(f"coef has another shape than that of {self.features} features")

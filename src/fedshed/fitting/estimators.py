@@ -1,10 +1,11 @@
 """scikit-learn estimators of the pooled model: `fit(X, y, sites=...)`, one site for each value of `sites`.
 
-All minimise the mean loss plus l2 |coef|^2 / 2; the intercept is not penalised.  With W the sum of the sample
-weights (the number of rows without them) that is scikit-learn's
+All minimise the mean loss plus l2 |coef|^2 / 2 + l1 |coef|_1; the intercept is not penalised.  With W the sum
+of the sample weights (the number of rows without them) that is scikit-learn's
 
     LogisticRegression(C = 1 / (l2 W))    Ridge(alpha = l2 W)
     PoissonRegressor(alpha = l2)          GammaRegressor(alpha = l2)
+    ElasticNet(alpha = l1 + l2, l1_ratio = l1 / (l1 + l2))
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
@@ -22,10 +23,12 @@ from sklearn.utils.validation import column_or_1d
 
 from fedshed._utils.errors import ConfigError
 from fedshed.fitting import estimator_files as saved
+from fedshed.fitting.cox_estimator import FederatedCox
 from fedshed.fitting.estimator_base import FederatedModel
+from fedshed.fitting.regressor import FederatedRegressor
 from fedshed.inference import Inference, per_class
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.objectives import contrasts
+from fedshed.objectives import contrasts, family_of
 
 
 class _FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
@@ -52,7 +55,7 @@ class FederatedLinearRegression(_FederatedRegressor):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -102,7 +105,7 @@ class FederatedPoissonRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -125,7 +128,7 @@ class FederatedGammaRegressor(_LogLinear):
 
     Parameters
     ----------
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
 
     Examples
@@ -169,6 +172,12 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     protected : bool
         Fit by masked sums that every site verifies (docs/protected.md), simulated in this process: the same
         model from three sites or more, with algorithms that need no more than sums.
+    l1 : float or array
+        The absolute penalty on the mean loss, l1 |coef| (lasso; with l2 the elastic net, docs/selection.md);
+        the intercept is not penalised, and there are no standard errors.
+    firth : bool
+        Firth's penalised likelihood for two classes in place of the ridge (docs/firth.md): the estimates are
+        finite where the classes are separated. The default l2 then counts as 0; another is refused.
 
     Attributes
     ----------
@@ -190,6 +199,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     >>> model.classes_.tolist(), model.predict_proba(X).shape
     (['ill', 'well'], (60, 2))
     """
+
+    _link = "logistic"  # the loss of two classes
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         check_classification_targets(y)
@@ -229,7 +240,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     def predict_proba(self, X: Any, offset: Any = None) -> Matrix:
         """The probability of each class."""
         z = self.decision_function(X, offset)
-        p: Matrix = np.column_stack([expit(-z), expit(z)]) if z.ndim == 1 else softmax(z, axis=1)
+        if z.ndim == 1:
+            return family_of(self._link).of_two(z)
+        p: Matrix = softmax(z, axis=1)
         return p
 
     def predict_log_proba(self, X: Any, offset: Any = None) -> Matrix:
@@ -249,13 +262,17 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
 
 
 KINDS = (
+    FederatedCox,
     FederatedGammaRegressor,
     FederatedLinearRegression,
     FederatedLogisticRegression,
     FederatedPoissonRegressor,
+    FederatedRegressor,
 )
 
 
 def load(path: str | Path) -> Any:
     """An estimator that was saved, ready to predict and to print its summary."""
-    return saved.decode(path, {kind.__name__: kind for kind in KINDS})
+    from fedshed.fitting.classifier import FederatedClassifier  # which is one of these with a family
+
+    return saved.decode(path, {kind.__name__: kind for kind in (*KINDS, FederatedClassifier)})

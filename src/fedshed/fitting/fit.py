@@ -86,20 +86,28 @@ def fit(
     if transport is not None:
         warnings.warn("transport= of fit is now called over=", DeprecationWarning, stacklevel=2)
         over = transport if over is None else over
+    if study.grid:
+        raise ConfigError(
+            "grid is for deployed studies; here fedshed.survival gives the curves: leave it out"
+        )
     goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
     if study.protected:
         if over is not None or budget is not None:
             raise ConfigError("a protected study has no budget, and runs in this process; leave out both")
         return fit_protected(tables, study, goal, algorithm=algorithm, errors=errors, watch=watch).model
-    where: AbstractContextManager[TableSites]
-    if isinstance(over, ProcessSites):
-        where = over.start(tables)
-    elif not callable(over or InProcess) or over in (ProcessSites, ProcessGroup, Processes):
-        raise ConfigError("over is ProcessSites(), or what makes a transport from sites, such as Stateless")
-    else:
-        where = nullcontext(LocalTables(tables, over or InProcess))
-    with where as sites:
+    with where_tables_are(tables, over) as sites:
         done = conduct(
             study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, errors=errors, watch=watch
         )
     return done.model
+
+
+def where_tables_are(
+    tables: Mapping[str, Any], over: Connect | ProcessSites | None
+) -> AbstractContextManager[TableSites]:
+    """The sites of tables: in this process, in processes of their own, or over a transport."""
+    if isinstance(over, ProcessSites):
+        return over.start(tables)
+    if not callable(over or InProcess) or over in (ProcessSites, ProcessGroup, Processes):
+        raise ConfigError("over is ProcessSites(), or what makes a transport from sites, such as Stateless")
+    return nullcontext(LocalTables(tables, over or InProcess))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed._utils.files import user_secret
@@ -39,22 +40,37 @@ from fedshed.fitting.stages import (
 )
 from fedshed.fitting.terms import Terms
 from fedshed.objectives import LinearModel, family_of
-from fedshed.objectives.build import local_objective
+from fedshed.objectives.build import held_objective, local_objective
 from fedshed.preparation import DesignPlan, scaling
 from fedshed.preparation.cells import design_objections
 from fedshed.preparation.derived import check_plan
 from fedshed.preparation.describe import text_columns
 from fedshed.preparation.design import Design
 from fedshed.preparation.guarded import GuardedPreparer
-from fedshed.preparation.site import Preparer, asked_study
+from fedshed.preparation.holdout import fitted_rows
+from fedshed.preparation.site import Preparer, asked_study, held_table
 from fedshed.privacy.gate import DesignFacts, Gate
 from fedshed.privacy.leverage import Leverage
-from fedshed.privacy.policy import Objection
+from fedshed.privacy.policy import Objection, Policy
+from fedshed.privacy.tables import held_objections
 from fedshed.protected.journal import Store, Witness
 from fedshed.protected.member import Member
 from fedshed.protocol.codec import Decoder, encode
 from fedshed.protocol.limits import check_items
-from fedshed.solve.stages import BESIDE_THE_FIT, ESTIMATES, FIT, SCATTER, SCORES, fit_stage
+from fedshed.solve.life_counts import SurvivalCounts
+from fedshed.solve.stages import (
+    BESIDE_THE_FIT,
+    CURVES,
+    ESTIMATES,
+    EVALUATION,
+    FIT,
+    FOLDS,
+    PROFILE,
+    SCATTER,
+    SCORES,
+    SURVIVAL,
+    fit_stage,
+)
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
@@ -79,6 +95,7 @@ class Built(Struct, frozen=True):
     gate: Gate | None
     found: list[Objection]  # what the policy has against the plan
     ledger: Leverage
+    held: LinearModel | None = None  # the rows that the study holds out
 
 
 class Host:
@@ -206,10 +223,10 @@ class Host:
         if envelope.key not in self._built:
             self._built[envelope.key] = self._build(envelope, stage)
         built = self._built[envelope.key]
-        site = self._site(envelope, stage, built.objective)
+        site = self._site(envelope, stage, built)
         if built.gate is None:
             return site, site, None
-        alike = site.objective is built.objective  # not the model without columns
+        alike = site.objective is built.objective  # not the model without columns, nor rows held out
         ledger = built.ledger if alike else None
         return Guarded(site, built.gate, built.facts, built.found, ledger), site, built.gate
 
@@ -241,18 +258,31 @@ class Host:
         plan, frame = stage.plan, self.frame(envelope.run, text_columns(stage.plan.study))
         if stage.terms is not None:
             check_plan(stage.terms.study, Frame(frame), plan)
+        whole = Frame(frame)
+        frame = fitted_rows(plan.study, whole, self.name)
         table, design = plan.build(frame)
-        objective = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
+        objective = local_objective(self.name, table, plan.loss, plan.classes, plan.intercept)
         gate = self.gate(envelope.run, stage, len(table.y))
         found = design_objections(gate.policy, plan, frame, design) if gate else []
+        held = self._held(plan, whole, gate.policy if gate else None)
+        found += [] if held is None or gate is None else held_objections(gate.policy, held)
         ledger = Leverage(len(table.y))
         if saved := self.kept(envelope.run, f"{envelope.stage.hex()}.leverage"):
             with suppress(CodecError):
                 ledger.load(saved)
-        return Built(objective, design_facts(plan, table, design), gate, found, ledger)
+        return Built(objective, design_facts(plan, table, design), gate, found, ledger, held)
 
-    def _site(self, envelope: Envelope, stage: Play, objective: LinearModel) -> Site:
-        part = _part(envelope.part, stage, objective.dim)
+    def _held(self, plan: DesignPlan, frame: Frame, policy: Policy | None) -> LinearModel | None:
+        """The rows that the study holds out, if it does."""
+        if plan.study.holdout is None:
+            return None
+        least = 1 if policy is None else max(policy.min_rows_per_class, policy.min_rows_per_level)
+        table = held_table(plan, frame, self.name)
+        return held_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept, least)
+
+    def _site(self, envelope: Envelope, stage: Play, built: Built) -> Site:
+        part = _part(envelope.part, stage, built.objective.dim)
+        objective = built.held if part.held and built.held is not None else built.objective
         site = Site(self.name, objective.null() if part.null else objective, part.conversation)
         saved = self.kept(envelope.run, f"{envelope.stage.hex()}.{envelope.part}")
         if saved is not None:
@@ -297,7 +327,7 @@ def _stage(opening: bytes, envelope: Envelope) -> Stage:
 def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
     """What a site's record says of a plan and its design, of which columns that do not vary tell nothing."""
     family = family_of(plan.study.loss)
-    classes = len(plan.classes or ()) - 1 if family.classes == "many" else 0
+    classes = len(plan.classes or ()) - 1 if family.classes in ("many", "ordered") else 0
     constant = set(scaling.constant(table))
     varying = tuple(name for j, name in enumerate(design.names) if j not in constant)
     return DesignFacts(
@@ -320,10 +350,25 @@ def _part(number: int, stage: Play, n: int) -> Part:
         return fit_stage(algorithm_of(stage, n))
     if number == SCATTER.number and stage.terms is not None and stage.terms.errors is None:
         raise ProtocolError("the study that was approved asks for no errors by rows")
+    if number == CURVES.number and stage.terms is not None:
+        if not stage.terms.study.grid:
+            raise ProtocolError("the study that was approved asks for no survival curves")
+        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid))
+    if number == EVALUATION.number and stage.plan.study.holdout is None:
+        raise ProtocolError("the study holds no rows out, so there is nothing to evaluate")
     if number == SCORES.number and not stage.plan.study.protected:
         raise ProtocolError("sites compare their scores themselves in a protected study only")
+    if number == PROFILE.number and not stage.plan.study.searched:
+        raise ProtocolError("the study has no parameter that is searched for")
     if number == ESTIMATES.number and not stage.plan.study.site_estimates:
         raise ProtocolError("the study does not ask for each site's own estimate (site_estimates)")
+    if number == SURVIVAL.number and not family_of(stage.plan.study.loss).survival:
+        raise ProtocolError("only a survival model has concordant pairs and proportional hazards")
+    if number == FOLDS.number and stage.terms is not None:
+        raise ProtocolError(
+            "a path asks about hundreds of points, which no approved study allows; run the path on tables in "
+            "one place, and approve a study with the chosen penalty (l1, l2)"
+        )
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

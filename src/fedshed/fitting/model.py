@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words, write_atomically
@@ -22,11 +22,14 @@ from fedshed._utils.version import __version__
 from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
 from fedshed.inference.combinations import Estimate, contrast
+from fedshed.inference.evaluation import Evaluation
 from fedshed.inference.influence import Influence, influence_of
 from fedshed.inference.meta import MetaAnalysis, SiteResult
 from fedshed.inference.result import Distribution, Robust, student
+from fedshed.inference.survival_result import SurvivalCurves
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import family_of
+from fedshed.objectives.ordinal import class_probabilities
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.counts import RowCount, filled_in_words
 from fedshed.preparation.filling import MISSING
@@ -65,6 +68,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     inference: Inference
     run: Run
     rows: dict[str, RowCount] = {}
+    evaluation: Evaluation | UnsetType | None = UNSET
     estimates: dict[str, SiteResult] = {}
 
     def __post_init__(self) -> None:
@@ -72,7 +76,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
         width = len(self.plan.coefficients) * (
             classes if family_of(self.plan.study.loss).classes == "many" else 1
         )
-        if self.plan.study.loss != self.inference.loss or len(self.inference.names) != width:
+        if self.plan.loss != self.inference.loss or len(self.inference.names) != width:
             raise ValueError(f"the plan is of {width} coefficients, the inference of others")
         if (classes > 1) != self.plan.study.classified:
             raise ValueError(f"{classes} classes for the {self.plan.study.family} family")
@@ -101,9 +105,10 @@ class Model:
 
     def __init__(
         self, plan: DesignPlan, inference: Inference, run: Run, trace: Trace | None = None,
-        rows: dict[str, RowCount] | None = None,
+        rows: dict[str, RowCount] | None = None, evaluation: Evaluation | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.inference, self.run, self.trace = plan, inference, run, trace
+        self.evaluation = evaluation  # on rows that the study held out
         self.rows = rows or {}  # of each site: used, dropped, and by which column
         self.estimates: dict[str, SiteResult] = {}  # each site's own, where the study asks for them
 
@@ -232,8 +237,8 @@ class Model:
         it stays within what a mean can be.  It is about the mean, not about one more response.
         """
         family = family_of(self.plan.study.loss)
-        if family.classes == "many":
-            raise ConfigError("the multinomial family has no interval of one mean; use predict_proba")
+        if family.classes in ("many", "ordered"):
+            raise ConfigError(f"the {family.name} family has no interval of one mean; use predict_proba")
         if not 0 < level < 1:
             raise ConfigError(f"level must lie between 0 and 1, not {level!r}")
         X, offset = self._rows(frame)
@@ -250,13 +255,21 @@ class Model:
         """The probability of each class, a column each."""
         if self.plan.classes is None:
             raise ConfigError(f"the {self.plan.study.family} family has no classes; use predict")
+        if family_of(self.plan.study.loss).classes == "ordered":
+            n, coef = len(self.plan.names), self.inference.coef
+            return class_probabilities(self._rows(frame)[0][:, :n] @ coef[:n], coef[n:])
         z = self._linear(frame)
-        p: Matrix = np.column_stack([expit(-z), expit(z)]) if z.shape[1] == 1 else softmax(z, axis=1)
+        if z.shape[1] == 1:
+            return family_of(self.plan.study.loss).of_two(z)
+        p: Matrix = softmax(z, axis=1)
         return p
 
     def save(self, path: str | Path) -> Path:
         """Write the model as JSON."""
-        content = _File(SCHEMA, __version__, self.plan, self.inference, self.run, self.rows, self.estimates)
+        content = _File(
+            SCHEMA, __version__, self.plan, self.inference, self.run, self.rows, self.evaluation or UNSET,
+            self.estimates,
+        )  # fmt: skip
         return write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
     @classmethod
@@ -273,7 +286,7 @@ class Model:
             raise ConfigError(in_words(error)) from error
         except (msgspec.MsgspecError, AttributeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not a model that fedshed wrote: {error}; save it again") from error
-        model = cls(file.plan, file.inference, file.run, rows=file.rows)
+        model = cls(file.plan, file.inference, file.run, rows=file.rows, evaluation=file.evaluation or None)
         model.estimates = file.estimates
         return model
 
@@ -291,7 +304,8 @@ class Model:
 
 
 class Conducted(Struct, frozen=True):
-    """The model of a study, and the run it comes from."""
+    """The model of a study, the run it comes from, and the survival curves that the study declares."""
 
     model: Model
     result: Result
+    curves: SurvivalCurves | None = None

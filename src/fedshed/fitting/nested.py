@@ -71,8 +71,13 @@ def _comparable(small: Model, large: Model) -> None:
         extra = sorted(set(a.names) - set(b.names))
         why = f"{extra[0]!r} is in the smaller model only" if extra else "they have the same coefficients"
         raise ConfigError(f"the models are not nested: {why}")
-    if any(a.l2) or any(b.l2):
-        raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0")
+    if a.firth or b.firth:
+        raise ConfigError(
+            "two Firth fits have different penalties, so their likelihoods do not compare; use Wald tests "
+            "(summary, anova)"
+        )
+    if any((*a.l2, *b.l2, *a.l1, *b.l1)):
+        raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0 and l1 = 0")
     if not small.converged or not large.converged:
         raise ConfigError("a likelihood-ratio test needs fits that have converged")
     for site in sorted({*small.rows, *large.rows}):

@@ -15,7 +15,7 @@ from fedshed.exchange.site import Site
 from fedshed.fitting.all_sites import PREPARATION, AllTables, Playing
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LinearModel
-from fedshed.objectives.build import local_objective
+from fedshed.objectives.build import held_objective, local_objective
 from fedshed.preparation.messages import Ready, Refused
 from fedshed.preparation.site import Preparer
 from fedshed.privacy.addends import Addends, Totals
@@ -50,7 +50,7 @@ class ObjectiveRows:
         if playing is None:
             raise ProtocolError("the fit was asked for before the preparation has ended")
         stage = playing.stage(label)
-        model = self.objective(playing)
+        model = self.held(playing) if stage.held else self.objective(playing)
         return Site(self.name, model.null() if stage.null else model, stage.conversation)
 
     def weight(self, playing: Playing | None) -> float:
@@ -60,6 +60,10 @@ class ObjectiveRows:
     def objective(self, playing: Playing) -> LinearModel:
         """The local cost of a fit."""
         return self._objective
+
+    def held(self, playing: Playing) -> LinearModel:
+        """The rows that were held out."""
+        raise ProtocolError("no rows are held out, so there is nothing to evaluate")
 
 
 class TableRows(ObjectiveRows):
@@ -80,6 +84,14 @@ class TableRows(ObjectiveRows):
             plan, table = playing.plan, self._preparer.table(playing.plan)
             self._built = local_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
         return self._built
+
+    def held(self, playing: Playing) -> LinearModel:
+        """The rows that the study holds out, of which only sums over all sites leave."""
+        plan = playing.plan
+        if plan is None or plan.study.holdout is None:
+            return super().held(playing)
+        table = self._preparer.held(plan)
+        return held_objective(self.name, table, plan.study.loss, plan.classes, plan.intercept)
 
 
 ALONE = 1e-12  # of a site's sum: less is rounding

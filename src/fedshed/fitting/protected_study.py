@@ -178,14 +178,14 @@ def fit_problem_protected(
     `settings` are those of `fit_problem`.
     """
     together = _together(problem, objectives)
-    contrasts = problem.n // next(iter(objectives.values())).X.shape[1]
+    contrasts = next(iter(objectives.values())).null().dim
 
     def play(tables: AllTables) -> Fitted:
         sites = tables.start(Playing(together, algorithm, None, contrasts))
         return fit_problem(together, algorithm, sites, goal, count=len(objectives), **settings)
 
     rows = {name: ObjectiveRows(name, model) for name, model in objectives.items()}
-    with simulated(play, rows, encode((problem.l2, problem.loss, problem.columns))) as masked:
+    with simulated(play, rows, encode((problem.l2, problem.loss, problem.columns, problem.l1))) as masked:
         return play(masked)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
@@ -26,7 +26,8 @@ from fedshed.fitting.stages import (
     same_protocol,
 )
 from fedshed.fitting.terms import Terms
-from fedshed.objectives import local_objectives, stacked
+from fedshed.objectives import LinearModel, local_objectives, stacked
+from fedshed.objectives.build import held_objective
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.protocol import preparers_of
 from fedshed.protocol.codec import raw
@@ -106,9 +107,23 @@ class LocalTables:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         federation = Federation(rows, plan.names)
-        objectives = stacked(local_objectives(federation, plan.study.loss, plan.intercept))
-        checks.unique_optimum(objectives, problem.l2, problem.columns)
-        return LocalSites(objectives, self._connect)
+        objectives = stacked(local_objectives(federation, plan.loss, plan.intercept, plan.classes))
+        checks.unique_optimum(objectives, problem.penalised, problem.columns)
+        return LocalSites(objectives, self._connect, self._held(plan))
+
+    def _held(self, plan: DesignPlan) -> dict[str, LinearModel]:
+        """The rows that the study holds out."""
+        if plan.study.holdout is None:
+            return {}
+        loss, classes, intercept = plan.loss, plan.classes, plan.intercept
+        made = {}
+        for site in sorted(self._preparers):
+            try:
+                table = self._preparers[site].held(plan)
+            except DataError as error:
+                raise DataError(f"site {site!r}: {error}") from error
+            made[site] = held_objective(site, table, loss, classes, intercept)
+        return made
 
     def budget(self) -> None:
         """Nothing limits a link within a process."""

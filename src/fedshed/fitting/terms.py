@@ -13,22 +13,27 @@ from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.algorithms.auto import MANY_SECANTS
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Constant
+from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import build, check_for_studies, with_one_exchange
+from fedshed.algorithms.shed import Shed
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
+from fedshed.solve.evaluating import POINTS as EVALUATION_POINTS
 from fedshed.solve.goal import Goal
 
 MOST_POINTS = 400  # that an algorithm may ask about, where the study does not say
 MOST_NEWTON_POINTS = 60  # of one that asks for a whole Hessian at each; separated data take over 30
 MOST_SELDOM_POINTS = 120  # of one that asks for a Hessian at a third of twice as many points
+SEARCHES = 3  # times as many where a parameter is searched for: a dozen fits from near their optima
+MOST_FIRTH_POINTS = 150  # of Firth's penalty: a Hessian, and the inverse of the sum of all, at each iteration
 SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
 # what "auto" may choose
-AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen())
+AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen(), Shed())
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,19 +79,26 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         study = self.study
         terms = "all other columns" if study.columns is None else " + ".join(study.columns) or "1"
         masked = " (masked: only sums over all sites are seen)" * study.protected
-        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
+        random = " with a random intercept per site" * study.random_intercept
+        firth = " with Firth's penalty" * study.firth
+        what = f"{study.family}{random}{firth}"
+        return f"{what}: {study.formula or f'{study.target} ~ {terms}'}{masked}{_held(study)}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""
         if self.points is not None:
             return self.points
-        if isinstance(algorithm, NewtonSeldom):
-            return MOST_SELDOM_POINTS
-        return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+        return self._evaluation_points + _points_of(algorithm) * (SEARCHES if self.study.searched else 1)
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> int:
         """The iterations that those points allow, beside what comes before and after them."""
-        return max(1, self.most_points(algorithm) - SPARE_POINTS)
+        each = 2 if isinstance(algorithm, Firth) else 1
+        left = self.most_points(algorithm) - SPARE_POINTS - self._evaluation_points
+        return max(1, left // each)
+
+    @property
+    def _evaluation_points(self) -> int:
+        return 0 if self.study.holdout is None else EVALUATION_POINTS
 
     def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
         """Refuse a fit by another algorithm, or with other settings of it; any that is for comparisons."""
@@ -101,14 +113,34 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _algorithms(self) -> list[Algorithm[Any]]:
         """The algorithms that these terms allow, whatever the links carry."""
+        if self.study.firth:
+            return [Firth()]
         named = AUTO if self.algorithm == "auto" else (build(self.algorithm),)
         return [_plain(algorithm) for algorithm in named]
 
 
+def _points_of(algorithm: Algorithm[Any]) -> int:
+    """The points that one fit by an algorithm may take."""
+    if isinstance(algorithm, Firth):
+        return MOST_FIRTH_POINTS
+    if isinstance(algorithm, NewtonSeldom):
+        return MOST_SELDOM_POINTS
+    return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
+
+
 def _plain(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """An algorithm without what depends on the links: its channel, and how many exchanges a search takes."""
-    algorithm = with_one_exchange(algorithm)
+    algorithm = replace(algorithm, fixed=()) if isinstance(algorithm, Firth) else with_one_exchange(algorithm)
     return replace(algorithm, channel=Constant(1)) if hasattr(algorithm, "channel") else algorithm
+
+
+def _held(study: Study) -> str:
+    """The rows that the model is evaluated on, in words."""
+    if study.holdout is None:
+        return ""
+    marked = isinstance(study.holdout, str)
+    rows = f"rows with {study.holdout}" if marked else f"{study.holdout:.0%} of the rows"
+    return f" ({rows} held out, and the model evaluated on them)"
 
 
 def check_points(points: int | None) -> None:

@@ -77,17 +77,23 @@ def cluster_covariance(
 
 
 def row_covariance(
-    sites: Mapping[str, Scattered], curvatures: Curvatures, kind: str, k: float, observations: float
+    sites: Mapping[str, Scattered],
+    curvatures: Curvatures,
+    kind: str,
+    k: float,
+    observations: float,
+    plain: bool = False,
 ) -> Matrix:
     """H^-1 (sum_j u_j u_j') H^-1 over rows j with the Hessian H: HC0, and HC1 times N / (N - k).
 
     HC2 and HC3 divide u_j u_j' by 1 - h_j and (1 - h_j)^2 (MacKinnon and White 1985, Journal of Econometrics
-    29, 305); the sites have done so.  Over G clusters within the sites: times G/(G - 1) (N - 1)/(N - k).
+    29, 305); the sites have done so.  Over G clusters within the sites: times G/(G - 1) (N - 1)/(N - k),
+    unless `plain`, as Lin and Wei (1989, JASA 84, 1074) have it for a Cox model.
     """
     squares = np.sum([site.squares for site in sites.values()], axis=0)
     N, G = observations, sum(site.clusters for site in sites.values())
     scale = N / (N - k) if kind == "HC1" and k < N else 1.0
-    if kind == "cluster":
+    if kind == "cluster" and not plain:
         scale = G / (G - 1) * (N - 1) / (N - k) if G > 1 and k < N else np.nan
     return _sandwich(curvatures, squares) * scale
 

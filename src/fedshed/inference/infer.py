@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed._utils.errors import SingularError
+from fedshed.algorithms.composite import steepest
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance, effective_clusters, row_covariance
 from fedshed.inference.heterogeneity import excess, score_test, site_tests
+from fedshed.inference.nuisance import Nuisance
 from fedshed.inference.result import (
     ENOUGH_CLUSTERS,
     Inference,
@@ -29,6 +31,7 @@ from fedshed.inference.result import (
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import family_of
+from fedshed.objectives.build import threshold_count
 from fedshed.objectives.family import Totals
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.certificate import certificate
@@ -68,6 +71,11 @@ def gather(sites: Sites, problem: Problem, theta: Vector, patience: int = 20) ->
     """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
     inspected, traffic = inspect(sites, problem, theta, patience=patience)
     start = levels_of(problem, {i: site.moments for i, site in inspected.items()})
+    sums = np.asarray(sum(site.moments for site in inspected.values()))
+    known = family_of(problem.loss).objective.null_cost(sums)
+    if known is not None:
+        weight = sum(site.weight for site in inspected.values())
+        return Evidence(inspected, known / weight, traffic)
     least, traffic = null_loss(sites, problem, start, traffic, patience)
     return Evidence(inspected, least, traffic)
 
@@ -84,7 +92,8 @@ def robust_by_rows(
     asked = Scatter(theta, inverse, POWERS.get(kind, 0), found.weight_type != "precision", kind == "cluster")
     answers, traffic = scatter(sites, problem, asked, evidence.traffic, patience)
     groups = sum(answer.clusters for answer in answers.values())
-    covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations)
+    plain = family_of(problem.loss).survival
+    covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations, plain)
     return replace(
         found,
         row_covariance=packed(covariance),
@@ -111,6 +120,8 @@ def infer_from(
     curvatures = Curvatures(problem, sites)
     g = _gradient(problem, theta, sites)
     bare = _bare(problem, theta, g, evidence, fit)
+    if problem.l1 is not None:
+        return selected(problem, theta, bare, curvatures, fit)
     try:
         bread = curvatures.bread(curvatures.information)
     except SingularError as error:
@@ -138,6 +149,33 @@ def infer_from(
         protected=None if evidence.scores is None else evidence.scores.sites,
         notes=tuple(note for note in (curvatures.caveat(), _no_freedom(fit.observations, k)) if note),
     )
+
+
+def selected(
+    problem: Problem, theta: Vector, bare: Inference, curvatures: Curvatures, fit: Totals
+) -> Inference:
+    """What is known of a fit with an absolute penalty: measures of fit, and no errors.
+
+    The degrees of freedom are the number of coefficients that are not 0, and with a ridge besides the trace
+    of (H + W l2)^-1 H over these (Zou, Hastie and Tibshirani 2007, Annals of Statistics 35, 2173).
+    """
+    kept = (theta != 0) | (problem.penalised == 0)
+    H, ridge = curvatures.information[np.ix_(kept, kept)], curvatures.ridge[kept]
+    k = float(kept.sum())
+    if ridge.any():
+        k = float(np.trace(np.linalg.lstsq(H + np.diag(ridge), H, rcond=None)[0]))
+    family = family_of(problem.loss)
+    phi = _dispersion(fit, fit.observations - k) if family.dispersed else 1.0
+    return replace(
+        bare, parameters=k, dispersion=phi, log_likelihood=family.log_likelihood(fit, phi), notes=(NO_ERRORS,)
+    )
+
+
+NO_ERRORS = (
+    "No standard errors: the absolute penalty (l1) shrinks estimates and chooses columns, which the usual "
+    "errors do not know, so they would be wrong. Fit the selected columns again with l1 = 0 for errors; they "
+    "too are too small, unless that fit has other rows than those that chose the columns."
+)
 
 
 def compared(
@@ -222,9 +260,20 @@ def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: T
         cluster_covariance=None, dispersion=None, l2=numbers(problem.l2), rows=fit.rows, weight=fit.weight,
         parameters=float(problem.n), deviance=fit.deviance, null_deviance=evidence.null_deviance,
         pearson=fit.pearson, log_likelihood=family_of(problem.loss).log_likelihood(fit, None),
-        certificate=certificate(problem, g, None), heterogeneity=nothing, sites=sites,
+        certificate=certificate(problem, steepest(problem, theta, g), None),
+        heterogeneity=nothing, sites=sites,
         traffic=evidence.traffic, weight_type=fit.weight_type, intercepts=_intercepts(problem),
+        l1=() if problem.l1 is None else numbers(problem.l1),
+        nuisance=_given(problem.loss),
     )  # fmt: skip
+
+
+def _given(loss: str) -> Nuisance | None:
+    """The parameter of the family, as the loss has it."""
+    family = family_of(loss)
+    if family.parameter is None:
+        return None
+    return Nuisance(family.parameter.name, float(getattr(family.objective, "parameter")), found=False)  # noqa: B009
 
 
 def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -> Vector:
@@ -237,7 +286,9 @@ def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -
 
 
 def _intercepts(problem: Problem) -> int:
-    return sum(name.partition(" [contrast")[0] == "intercept" for name in problem.columns)
+    ordered = family_of(problem.loss).classes == "ordered"
+    intercepts = sum(name.partition(" [contrast")[0] == "intercept" for name in problem.columns)
+    return threshold_count(problem.columns) if ordered else intercepts
 
 
 def _names(problem: Problem) -> tuple[str, ...]:

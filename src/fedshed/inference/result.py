@@ -14,8 +14,10 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
+from fedshed.inference.nuisance import Nuisance
 from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
-from fedshed.objectives import FAMILIES, family_of
+from fedshed.objectives import family_of
+from fedshed.objectives.families import is_known
 from fedshed.preparation.study import WeightType as WeightType
 from fedshed.solve.certificate import Certificate
 
@@ -63,6 +65,28 @@ class Promise(Struct, frozen=True):
     noise: Numbers
 
 
+class PhTest(Struct, frozen=True):
+    """A score test of proportional hazards, chi2 on df; without freedom there is nothing to test."""
+
+    statistic: float
+    df: int
+    p_value: float | None
+
+
+class SurvivalFacts(Struct, frozen=True):
+    """Of a survival model: the weight of its events, Harrell's C, and whether hazards are proportional.
+
+    C is over pairs of rows of the same site and stratum; `proportional` has a test of each coefficient.
+    """
+
+    events: float
+    concordance: float | None
+    pairs: float
+    transform: str
+    proportional: tuple[PhTest, ...]
+    proportional_global: PhTest
+
+
 class Inference(Struct, frozen=True):
     """Estimates with their covariances, measures of fit, and reports of the sites.
 
@@ -101,12 +125,16 @@ class Inference(Struct, frozen=True):
     intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
     protected: int | None = None  # how many sites, of which only sums are known
     promise: Promise | None = None  # differential privacy, if the study has it
+    l1: Numbers = ()  # the absolute penalty of each coefficient, if there is one
+    nuisance: Nuisance | None = None  # the parameter of the family beside the coefficients, if it has one
+    firth: bool = False  # the estimates are of Firth's penalised likelihood
     influence: dict[str, Numbers] = {}  # what each site adds to the estimate, in one Newton step
+    survival: SurvivalFacts | None = None  # of a survival model
 
     def __post_init__(self) -> None:
         n = len(self.names)
         covariances = (self.model_covariance, self.cluster_covariance, self.row_covariance)
-        if self.loss not in FAMILIES or len(self.coefficients) != n:
+        if not is_known(self.loss) or len(self.coefficients) != n:
             raise ValueError(f"{len(self.coefficients)} coefficients of {n} names, loss {self.loss!r}")
         if any(given is not None and len(given) != n * (n + 1) // 2 for given in covariances):
             raise ValueError(f"a covariance of {n} coefficients has {n * (n + 1) // 2} entries")
@@ -115,6 +143,12 @@ class Inference(Struct, frozen=True):
     def site_count(self) -> int:
         """How many sites there are, whether each is known or only their sums."""
         return len(self.sites) if self.protected is None else self.protected
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The coefficients that are not 0."""
+        pairs = zip(self.names, self.coefficients, strict=True)
+        return tuple(name for name, value in pairs if value != 0)
 
     @property
     def observations(self) -> float:
@@ -198,16 +232,28 @@ class Inference(Struct, frozen=True):
         return np.column_stack([coef, error, z, 2 * tail, coef - quantile * error, coef + quantile * error])
 
     @property
+    def penalised_log_likelihood(self) -> float | None:
+        """log L + log det I / 2 at Firth's estimates, I being the inverse of their covariance; else None."""
+        if not self.firth or self.log_likelihood is None or self.model_covariance is None:
+            return None
+        return float(self.log_likelihood - np.linalg.slogdet(self.covariance())[1] / 2)
+
+    @property
     def aic(self) -> float | None:
-        """-2 log L + 2 k; the dispersion is not counted, as in statsmodels."""
-        return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self.parameters
+        """-2 log L + 2 k; the dispersion is not counted, as in statsmodels, but a parameter found is."""
+        return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self._counted
 
     @property
     def bic(self) -> float | None:
-        """-2 log L + k log N; the dispersion is not counted."""
+        """-2 log L + k log N; the dispersion is not counted, but a parameter of the family that was found."""
         if self.log_likelihood is None or self.observations <= 0:
             return None
-        return -2 * self.log_likelihood + self.parameters * log(self.observations)
+        return -2 * self.log_likelihood + self._counted * log(self.observations)
+
+    @property
+    def _counted(self) -> float:
+        """The parameters, and that of the family where it was found."""
+        return self.parameters + (self.nuisance is not None and self.nuisance.found)
 
     @property
     def deviance_explained(self) -> float | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from scipy.special import chdtrc
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import printable
@@ -24,6 +25,7 @@ from fedshed.inference.result import (
     Inference,
     Promise,
     Robust,
+    SurvivalFacts,
     by_site,
     few_sites,
 )
@@ -39,6 +41,7 @@ MOST_SITES = 20
 WIDTH = 78
 OVERDISPERSED = 1.5
 ENOUGH = 5
+DOUBTFUL = 0.05  # P of a test of proportional hazards
 
 
 class Summary(Struct, frozen=True):
@@ -137,16 +140,50 @@ class Summary(Struct, frozen=True):
             ("Family", family.title), ("Link", family.link),
             ("No. sites", it.site_count), ("No. rows", it.rows),
             *self._weights(), ("Df residuals", _plain(it.df_resid)),
-            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)),
+            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)), *self._lasso(), *self._nuisance(),
         ]  # fmt: skip
+        if family.survival:
+            left = [each for each in left if each[0] != "Df residuals"]
+            return _two_columns([*left, *self._events()], [*self._survival(), *self._run()], width)
         right = [
             ("Log-likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)), ("BIC", _plain(it.bic)),
             ("Deviance", _plain(it.deviance)), ("Null deviance", _plain(it.null_deviance)),
             ("Pearson chi2", _plain(it.pearson)), ("Dispersion", _plain(it.dispersion)), self._r2(),
-            ("Covariance", _covariance(self.robust)),
+            ("Covariance", "none" if any(it.l1) else _covariance(self.robust)),
             *self._run(),
         ]  # fmt: skip
         return _two_columns(left, right, width)
+
+    def _lasso(self) -> Iterable[tuple[str, Any]]:
+        """The absolute penalty, and how many of the penalised coefficients it left."""
+        it = self.inference
+        if any(it.l1):
+            yield "l1", _ridge(it.l1)
+            yield "Not zero", f"{len(it.selected)} of {len(it.names)}"
+
+    def _nuisance(self) -> Iterable[tuple[str, Any]]:
+        if (own := self.inference.nuisance) is not None:
+            yield own.name, f"{own.value:.6g} ({'found' if own.found else 'given'})"
+
+    def _events(self) -> Iterable[tuple[str, Any]]:
+        if self.inference.survival is not None:
+            yield "No. events", _plain(self.inference.survival.events)
+
+    def _survival(self) -> Iterable[tuple[str, Any]]:
+        """How well a survival model fits: there is no dispersion, and no Pearson's chi2."""
+        it, facts = self.inference, self.inference.survival
+        yield from (("Log partial likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)))
+        if it.deviance is not None and it.null_deviance is not None and not any(it.l2):
+            chi2 = max(0.0, it.null_deviance - it.deviance)
+            yield f"LR chi2({_plain(it.df_model)})", _plain(chi2)
+            yield "P (LR test)", f"{chdtrc(it.df_model, chi2):.3g}"
+        if facts is not None:
+            yield "Concordance in sites", _plain(facts.concordance)
+            test = facts.proportional_global
+            if test.p_value is not None:
+                yield f"Proportional chi2({test.df})", _plain(test.statistic)
+                yield "P (proportional)", f"{test.p_value:.3g}"
+        yield "Covariance", _covariance(self.robust)
 
     def _weights(self) -> Iterable[tuple[str, Any]]:
         if self.inference.weight_type != "none":
@@ -273,7 +310,15 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
         )
         yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
-    if any(it.l2):
+    if it.nuisance is not None:
+        yield from it.nuisance.in_words()
+    if it.firth and it.penalised_log_likelihood is not None:
+        yield (
+            "Firth's penalised likelihood, whose logarithm is "
+            f"{it.penalised_log_likelihood:.8g} here: log-likelihood, deviance and AIC are without the "
+            "penalty. Errors are from the information at the estimates."
+        )
+    if any(it.l2) and not any(it.l1):
         yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
     if by_site(robust):
         yield from _robust_caveats(it)
@@ -292,6 +337,8 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         yield "A weight divides the variance of its row (precision); the row is one observation."
     if it.weight_type == "frequency":
         yield "A weight is how often its row counts (frequency); if it is a precision, say so (weight_type)."
+    if it.survival is not None:
+        yield from _doubtful_hazards(it.names, it.survival)
     if _overdispersed(it):
         yield (
             f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, and a "
@@ -301,6 +348,20 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
     if few:
         yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows per degree of freedom."
+
+
+def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[str]:
+    """The coefficients whose hazard ratio seems to change with time."""
+    found = [
+        f"{name} (P = {test.p_value:.2g})"
+        for name, test in zip(names, facts.proportional, strict=True)
+        if test.p_value is not None and test.p_value < DOUBTFUL
+    ]
+    if found:
+        yield (
+            f"The hazard ratio of {_listed(found)} seems to change with time (score test of proportional "
+            "hazards): the estimate is an average over time; consider strata, or an interaction with time."
+        )
 
 
 def _robust_caveats(it: Inference) -> Iterable[str]:

@@ -101,6 +101,10 @@ class DensePlusRidge:
         product: Vector = self.dense @ s + self._ridge * s
         return product
 
+    def matrix(self) -> Matrix:
+        """H + diag(ridge)."""
+        return self.dense + np.diag(self._ridge)
+
     def solve(self, g: Vector) -> Vector:
         """(H + diag(ridge))^-1 g by Cholesky, scaled to a unit diagonal: units of columns do not matter."""
         scale, factor = self._factored()
@@ -188,6 +192,10 @@ class LowRankPlusDiagonal:
     def dense(self) -> DensePlusRidge:
         """The same, as a dense matrix."""
         return DensePlusRidge(self._U.T @ self._U, self._diagonal, self._columns)
+
+    def matrix(self) -> Matrix:
+        """U'U + diag(d)."""
+        return self.dense().matrix()
 
     def _refined(self, g: Vector) -> Vector:
         """Woodbury's formula, improved by its own residual until that is rounding; dense if it is not."""

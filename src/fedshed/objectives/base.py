@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
-from fedshed.linalg.rows import Rows
+from fedshed.linalg.rows import Rows, chosen_columns, gram
 from fedshed.linalg.tall import Tall
-from fedshed.objectives import scores
+from fedshed.objectives import folds, scores
+from fedshed.objectives.folds import WithoutRows
+from fedshed.objectives.life_table import LifeTable, table_of, times_of, told_by
+from fedshed.objectives.scored import Scored
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
@@ -32,6 +35,18 @@ class Fit(Struct, frozen=True):
     constant: float  # what of the log-likelihood depends on y alone
     precise: float | None  # the same where weights are precisions; None where it depends on the dispersion
     weighing: Literal["", "counts", "fractions"]  # whether rows have weights, and all of them whole numbers
+
+
+class Sensitivity(Struct, frozen=True):
+    """How the mean cost f(theta, v), constants of y included, depends on a family's parameter v at one point.
+
+    Derivatives are by log v, where v > 0; at v = 0, an end of the range, by v itself (or its square, as the
+    family says), and `curvature` is their expected information.
+    """
+
+    slope: float  # df / d log v
+    curvature: float  # d2f / (d log v)2
+    mixed: Vector  # d2f / (d theta d log v)
 
 
 class Point(Protocol):
@@ -105,6 +120,42 @@ class Objective(Protocol):
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""
         ...
 
+    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
+        """Counts of a survival model's rows by group and cell of a grid, none but 0 below `least`."""
+        ...
+
+    def event_times(self) -> tuple[Scalars, float]:
+        """The distinct event times of a survival model's rows, and their largest time."""
+        ...
+
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with their scores at theta, for an evaluation."""
+        ...
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, if it has one."""
+        ...
+
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty, by their leverages."""
+        ...
+
+    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
+        """Of a survival model, the weight of concordant, discordant and tied pairs of rows."""
+        ...
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        """Of a survival model, sums over events of g (x - m), g V and g^2 V, g being a function of time."""
+        ...
+
+    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
+        """The fold of each row, from 1 on; all 0 where there are none."""
+        ...
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """What the rows but some say at theta, and how well these are predicted."""
+        ...
+
 
 class LinearModel:
     """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
@@ -118,6 +169,8 @@ class LinearModel:
     can_recede: ClassVar[bool] = False  # the loss of a row may fall for ever, as its margin grows
     rowwise: ClassVar[bool] = False  # losses and derivatives act on each margin alone, whatever their shape
     clusters: NDArray[np.intp] | None = None  # rows with the same number are not independent
+    least: int = 1  # rows in each cell of an evaluation that leaves the site
+    held: bool = False  # rows that were held out: they are evaluated, and nothing else is asked about them
     slot: StackSlot | None = None  # its place among models that are evaluated together
 
     def __init__(
@@ -136,6 +189,16 @@ class LinearModel:
     def __getstate__(self) -> dict[str, Any]:
         """A copy is evaluated alone."""
         return {name: value for name, value in self.__dict__.items() if name != "slot"}
+
+    @property
+    def varied(self) -> Rows:
+        """The table in which collinear columns are looked for."""
+        return self.X
+
+    @property
+    def outcomes(self) -> NDArray[Any]:
+        """The responses as a disclosure policy counts them."""
+        return self.y
 
     def null(self) -> Self:
         """The same responses, weights and offsets with an intercept as the only column."""
@@ -232,6 +295,42 @@ class LinearModel:
         """The score of each cluster of rows (`scores.cluster_scores`)."""
         return scores.cluster_scores(self, theta, inverse)
 
+    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
+        """Counts by group and cell of a grid (`life_table.told_by`)."""
+        return told_by(table_of(self, times, columns), least)
+
+    def event_times(self) -> tuple[Scalars, float]:
+        """Distinct event times, and the largest time (`life_table.times_of`)."""
+        return times_of(self)
+
+    def scored(self, theta: Vector) -> Scored:
+        """The rows with their scores at theta, for an evaluation."""
+        return Scored(self, self.margins(theta))
+
+    def sensitivity(self, theta: Vector) -> Sensitivity:
+        """How the cost depends on the parameter of the family, if it has one."""
+        raise ValueError(f"{type(self).__name__} has no parameter beside theta")
+
+    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
+        """What the rows add to the slope of Firth's penalty (`scores.leverage_pull`)."""
+        return scores.leverage_pull(self, theta, inverse)
+
+    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
+        """The weight of concordant, discordant and tied pairs of rows."""
+        raise ValueError("only a survival model has pairs of rows in time")
+
+    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+        """The sums of a test of proportional hazards."""
+        raise ValueError("only a survival model has hazards")
+
+    def fold_of_each(self, site: str, count: int, seed: int) -> NDArray[np.intp]:
+        """The fold of each row (`folds.fold_of_each`)."""
+        return folds.fold_of_each(self, site, count, seed)
+
+    def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
+        """What the rows but some say at theta, and how well these are predicted (`folds.without`)."""
+        return folds.without(self, theta, left_out)
+
     def null_moments(self) -> Scalars:
         """Sums over rows, to be added over sites, from which `null_levels` follows."""
         raise NotImplementedError
@@ -240,6 +339,11 @@ class LinearModel:
     def null_levels(sums: Scalars) -> Vector:
         """The intercept of the model without columns: exact but for logistic offsets, and only a start."""
         raise NotImplementedError
+
+    @staticmethod
+    def null_cost(sums: Scalars) -> float | None:
+        """The total loss of the model without columns, where the sums tell it: else it has to be fitted."""
+        return None
 
     @staticmethod
     def possible_moments(sums: Scalars, weight: float) -> bool:
@@ -269,6 +373,31 @@ class LinearModel:
         Where `can_recede`, a cost rises nowhere along a direction exactly if no gain is negative.
         """
         raise NotImplementedError
+
+    def probabilities(self, z: NDArray[np.float64]) -> Matrix:
+        """The probability of each of several classes, in an evaluation."""
+        raise ValueError("this family of classes says no probabilities, by which it could be evaluated")
+
+    def origin(self) -> Vector:
+        """A point at which the cost is finite, from which a run may start."""
+        return np.zeros(self.dim)
+
+    def squares(self, free: NDArray[np.intp]) -> Matrix:
+        """The sum of squared margins over rows, as a quadratic form of some coefficients."""
+        contrast, column = np.divmod(free, self.X.shape[1])
+        return np.asarray(gram(chosen_columns(self.varied, column)) * (contrast[:, None] == contrast))
+
+    def row_slopes(self, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights of rows in a gradient, one or more columns."""
+        return slopes
+
+    def row_curvatures(self, curvatures: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights of rows in a curvature: of classes with probabilities p, p (1 - p)."""
+        return curvatures * (1.0 - curvatures) if curvatures.ndim > 1 else curvatures
+
+    def moves(self, theta: Vector, step: Vector) -> NDArray[np.float64]:
+        """How much a step from theta changes each slope, relative to it: at most |u| where l'' <= |l'|."""
+        return np.abs(self.linear(step))
 
     def losses(self, z: NDArray[np.float64]) -> Vector:
         """l(z_j, y_j)."""

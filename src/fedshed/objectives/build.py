@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedshed._utils.errors import ConfigError
+from fedshed.linalg.arrays import Vector
 from fedshed.linalg.rows import Rows
 from fedshed.linalg.tall import Tall
 from fedshed.objectives.base import LinearModel
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 INTERCEPT = "intercept"
 
 
-def local_objectives(federation: Federation, loss: str, intercept: bool = False) -> dict[str, LinearModel]:
-    """f^(i) of each site; an intercept is a last column of ones."""
-    classes = common_classes(family_of(loss), [federation.tables[site].y for site in federation.sites])
+def local_objectives(
+    federation: Federation, loss: str, intercept: bool = False, classes: tuple[Any, ...] | None = None
+) -> dict[str, LinearModel]:
+    """f^(i) of each site; an intercept is a last column of ones.  Classes in another order may be given."""
+    if classes is None:
+        classes = common_classes(family_of(loss), [federation.tables[site].y for site in federation.sites])
     return {
         site: local_objective(site, table, loss, classes, intercept)
         for site, table in federation.tables.items()
@@ -45,13 +49,24 @@ def local_objective(
         offset = None if offset is None else offset[kept]
         clusters = None if clusters is None else clusters[kept]
     check_offset(family, site, offset)
-    X = _with_intercept(X) if intercept else X
-    if family.classes == "many" and classes is not None:
+    if intercept and not family.intercept:
+        raise ConfigError(f"the {loss} loss has no intercept but a baseline hazard; set intercept=False")
+    X = _with_intercept(X) if intercept and family.classes != "ordered" else X
+    if family.classes in ("many", "ordered") and classes is not None:
         if offset is not None:
             raise ConfigError(f"the {loss} loss has no offset: one number would shift every class alike")
         return family.objective(X, y, weights, classes=len(classes))  # type: ignore[call-arg]
     objective = family.objective(X, y, weights, offset)
     objective.clusters = clusters
+    return objective
+
+
+def held_objective(
+    site: str, table: Table, loss: str, classes: tuple[Any, ...] | None, intercept: bool, least: int = 1
+) -> LinearModel:
+    """The rows of a site that are predicted; each cell that leaves it has at least so many."""
+    objective = local_objective(site, table, loss, classes, intercept)
+    objective.held, objective.least = True, least
     return objective
 
 
@@ -63,6 +78,20 @@ def coefficient_names(columns: tuple[str, ...], intercept: bool, contrasts: int)
     if contrasts == 1:
         return names
     return tuple(f"{name} [contrast {k + 1}]" for k in range(contrasts) for name in names)
+
+
+def threshold_count(columns: Iterable[str]) -> int:
+    """How many of the coefficients are thresholds between ordered classes, which come last."""
+    return sum(name.startswith("threshold [") for name in columns)
+
+
+def origin(loss: str, columns: tuple[str, ...], n: int) -> Vector:
+    """Where the cost is finite: 0, and for ordered classes thresholds in their order."""
+    theta = np.zeros(n)
+    if family_of(loss).classes == "ordered":
+        count = threshold_count(columns)
+        theta[n - count :] = family_of(loss).objective.null_levels(np.ones(count + 1))
+    return theta
 
 
 def check_no_intercept(columns: Iterable[str]) -> None:

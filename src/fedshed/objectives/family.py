@@ -37,6 +37,22 @@ def no_likelihood(fit: Totals, phi: float | None) -> None:
     """A quasi-family has a mean and a variance, but no likelihood."""
 
 
+class Parameter(Struct, frozen=True):
+    """A number of a family beside theta, which is fixed while theta is fitted."""
+
+    name: str
+    least: float
+    most: float
+    start: float  # what it is where it is neither given nor searched for, or where a search begins
+    searched: bool = False  # whether the Master searches for it where it is not given; 0 is then possible too
+    none: str = ""  # what it means that it is 0, in a sentence
+    squared: bool = False  # whether derivatives at 0 are by its square
+
+    def possible(self, value: float) -> bool:
+        """Whether it is within its range."""
+        return self.least <= value <= self.most or (self.searched and value == 0.0)
+
+
 class Family(Struct, frozen=True):
     """A response and its link; `FAMILIES` has all of them, by the name of their loss."""
 
@@ -46,7 +62,7 @@ class Family(Struct, frozen=True):
     title: str  # as a summary calls it
     link: str
     mean: Callable[[Vector], Vector] = np.exp  # of the linear predictor
-    classes: Literal["none", "two", "many"] = "none"
+    classes: Literal["none", "two", "many", "ordered"] = "none"
     dispersed: bool = False  # its dispersion is estimated, as Pearson's chi2 / residual degrees of freedom
     log_likelihood: LogLikelihood = saturated_less_half_the_deviance
     least: float | None = None  # what the response must be: at least this,
@@ -62,6 +78,11 @@ class Family(Struct, frozen=True):
     )
     ratio: str = "exp(coef)"  # what the exponential of a coefficient is
     quadratic: bool = False  # the cost is, so that its digits cancel near the optimum
+    survival: bool = False  # the response is a time to an event (`fedshed.tables.survival`)
+    intercept: bool = True  # whether the model can have one
+    parameter: Parameter | None = None  # a number beside theta, such as the power of a variance
+    convex: bool = True  # the cost is; if not, curvature is the expected information, and an optimum local
+    slope: Callable[[Vector], Vector] | None = None  # of the mean, where the link is none of the usual
 
     @property
     def classified(self) -> bool:
@@ -75,11 +96,19 @@ class Family(Struct, frozen=True):
 
     def mean_slope(self, z: Vector) -> Vector:
         """The derivative of the mean by the linear predictor."""
+        if self.slope is not None:
+            return self.slope(z)
         mean = self.mean(z)
         slopes: dict[str, Vector] = {
             "identity": np.ones_like(z), "log": mean, "logit": mean * (1.0 - mean)
         }  # fmt: skip
         return slopes[self.link]
+
+    def of_two(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The probabilities of two classes, a column each, from linear predictors in one column or none."""
+        p = self.mean(z)
+        q = self.mean(-z) if self.link in ("logit", "probit") else 1.0 - p  # a symmetric one keeps its digits
+        return np.column_stack([q, p])
 
     def unsuited(self, y: NDArray[np.float64]) -> NDArray[np.bool_]:
         """The rows whose response the family does not know."""
@@ -91,3 +120,7 @@ class Family(Struct, frozen=True):
     def contrasts(self, classes: int) -> int:
         """Linear predictors of a model of so many classes: K - 1 where there may be many, else 1."""
         return classes - 1 if self.classes == "many" else 1
+
+    def levels(self, classes: int) -> int:
+        """Parameters of the model without columns: an intercept each, or the thresholds between classes."""
+        return classes - 1 if self.classes in ("many", "ordered") else 1

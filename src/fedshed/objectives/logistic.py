@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from math import isclose
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit
 
-from fedshed.linalg.arrays import Matrix, Scalars, Vector, namespace
-from fedshed.objectives.base import LinearModel
+from fedshed.linalg.arrays import Scalars, Vector, namespace
 from fedshed.objectives.family import Family
+from fedshed.objectives.two_classes import TwoClasses
 
 
-class Logistic(LinearModel):
+class Logistic(TwoClasses):
     """Binary logistic regression, safe for margins of any size."""
 
-    can_recede: ClassVar[bool] = True
     rowwise: ClassVar[bool] = True
-
-    def gains(self, direction: Vector) -> Matrix:
-        """How far each row moves to its own side."""
-        return np.asarray(self.y * self.linear(direction))[:, None]
-
-    def null_moments(self) -> Scalars:
-        """The weights of both classes, and the sum of offsets."""
-        positive = self.total((self.y > 0).astype(np.float64))
-        shift = 0.0 if self.offset is None else self.total(self.offset)
-        return np.array([self.weight - positive, positive, shift])
 
     @staticmethod
     def null_levels(sums: Scalars) -> Vector:
@@ -35,11 +23,6 @@ class Logistic(LinearModel):
         if not sums[:2].all():
             return np.zeros(1)
         return np.asarray(np.log(sums[1:2] / sums[:1]) - sums[2] / sums[:2].sum())
-
-    @staticmethod
-    def possible_moments(sums: Scalars, weight: float) -> bool:
-        """Two weights that add up to the site's, and the sum of offsets."""
-        return len(sums) == 3 and sums[:2].min() >= -1e-9 * weight and isclose(sums[:2].sum(), weight)
 
     def losses(self, z: Vector) -> Vector:
         """log(1 + exp(-yz)), without overflow."""

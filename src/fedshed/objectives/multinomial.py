@@ -91,10 +91,14 @@ class Multinomial(LinearModel):
         slopes[self._mine] -= 1.0
         return slopes
 
-    def curvatures(self, z: Matrix) -> Matrix:
-        """The probabilities p, from which diag(p) - pp' follows."""
+    def probabilities(self, z: Matrix) -> Matrix:
+        """The probability of each class, in an evaluation."""
         probabilities: Matrix = softmax(z, axis=1)
         return probabilities
+
+    def curvatures(self, z: Matrix) -> Matrix:
+        """The probabilities p, from which diag(p) - pp' follows."""
+        return self.probabilities(z)
 
     def pearson(self, z: Matrix) -> Vector:
         """sum_k (e_yk - p_k)^2 / p_k = 1 / p_y - 1."""

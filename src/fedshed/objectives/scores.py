@@ -53,6 +53,27 @@ def cluster_scores(model: LinearModel, theta: Vector, inverse: Matrix | None) ->
     return scores, np.asarray(_by_code(codes, w * model.information(z)) @ squares)
 
 
+def leverages(model: LinearModel, theta: Vector, inverse: Matrix) -> Vector:
+    """h_j = w_j E[l''_j] x_j'A x_j, of a row of weight w_j, by the inverse A of the information of all rows.
+
+    They are from 0 to 1, as a row adds to the information no more than all do.
+    """
+    z = _margins(model, theta)
+    w = 1.0 if model.weights is None else model.weights
+    h: Vector = w * model.information(z) * np.asarray((model.X @ inverse * model.X).sum(axis=1)).ravel()
+    if not (h.min(initial=0.0) >= -ROUNDING and h.max(initial=0.0) <= 1.0 + ROUNDING):
+        raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
+    return h
+
+
+def leverage_pull(model: LinearModel, theta: Vector, inverse: Matrix) -> Vector:
+    """sum_j h_j (1/2 - pi_j) x_j / W: the slope of log det I / 2, of a logit link (Firth 1993, Section 4)."""
+    if not model.canonical or not hasattr(model, "gains") or not model.can_recede:
+        raise ValueError("Firth's penalty is for a logit link")
+    tilt = -np.tanh(_margins(model, theta) / 2) / 2  # 1/2 - pi
+    return np.asarray(model.slope_product(leverages(model, theta, inverse) * tilt / model.weight))
+
+
 def _margins(model: LinearModel, theta: Vector) -> Vector:
     z = model.margins(theta)
     if z.ndim > 1 or isinstance(model.X, Tall):

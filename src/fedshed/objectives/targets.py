@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError
+from fedshed.objectives.cox import NO_EVENT
 from fedshed.objectives.family import Family
+from fedshed.tables.survival import is_survival
 
 LARGEST_OFFSET = 500.0  # of a logarithmic link: exp(500) is 1e217
 
@@ -19,12 +21,19 @@ def common_classes(family: Family, labels: Iterable[NDArray[Any]]) -> tuple[Any,
 
     One site may hold one class only; the logistic loss needs exactly two over all, the larger is +1.
     """
+    if family.survival:
+        _some_event(family, list(labels))
     if not family.classified:
         return None
     classes = np.unique(np.concatenate([np.unique(y) for y in labels])).tolist()
     shown = _shown(classes)
     if len(classes) < 2:
         raise DataError(f"y has {len(classes)} class over all sites{shown}; check the target column")
+    if family.classes == "ordered" and any(isinstance(label, str) for label in classes):
+        raise DataError(
+            f"the order of classes that are text is not known{shown}; list them in their order "
+            "(classes = [...], --classes), or code them as numbers"
+        )
     if family.classes == "two" and len(classes) > 2:
         raise DataError(
             f"the {family.loss} loss needs exactly two classes over all sites, found {len(classes)}"
@@ -40,16 +49,36 @@ def _shown(classes: list[Any]) -> str:
     return f" ({', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})"
 
 
+def _some_event(family: Family, labels: list[NDArray[Any]]) -> None:
+    """Refuse times without an event at any site; one site may have none."""
+    if all(is_survival(y) and not y["event"].any() for y in labels):
+        raise DataError(NO_EVENT)
+
+
 def coded(family: Family, site: str, y: NDArray[Any], classes: tuple[Any, ...] | None) -> NDArray[Any]:
     """y of one site as its loss needs it: -1 and +1, the index of the class, or checked numbers."""
     if family.classes == "two" and classes is not None:
         return np.where(y == classes[1], 1.0, -1.0)
     if classes is not None:
-        return np.searchsorted(np.array(classes), y)
+        order = np.argsort(np.array(classes))  # of ordered classes, their order need not be that of words
+        return np.asarray(order[np.searchsorted(np.array(classes), y, sorter=order)])
+    if family.survival:
+        return _records(family, site, y)
     return _suited(family, site, _numbers(family.loss, site, y))
 
 
+def _records(family: Family, site: str, y: NDArray[Any]) -> NDArray[Any]:
+    if not is_survival(y):
+        raise DataError(
+            f"site {site!r}: the {family.loss} loss needs a time and an event of each row; give y as a "
+            "structured array with the fields event and time"
+        )
+    return y
+
+
 def _numbers(loss: str, site: str, y: NDArray[Any]) -> NDArray[np.float64]:
+    if is_survival(y):
+        raise DataError(f"site {site!r}: the {loss} loss needs a target, but y holds times and events")
     if y.dtype.kind in "US":
         raise DataError(f"site {site!r}: the {loss} loss needs a numeric target, found text")
     numbers: NDArray[np.float64] = y.astype(np.float64)

@@ -34,7 +34,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     columns = _common_columns(study, fields)
     _check_missing(study, schemas)
     fields = _with_values(study, columns, schemas, fields)
-    for column in (*(c for c in study.beside if c != study.cluster), *columns):
+    for column in (*(c for c in study.beside if c not in study.any_kind), *columns):
         _same_kind(study, column, {site: mine[column] for site, mine in fields.items() if column in mine})
     _check_problems(fields)
     _check_excluded(study, schemas)
@@ -51,9 +51,11 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     levels = filling.agreed_levels(study, levels, lost)
     _known_references(study, categories)
     intercept = study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    intercept = intercept and study.has_intercept
     if intercept:
         check_no_intercept(columns)
-    if not columns and not intercept:
+    curves_only = study.columns == () and study.event is not None
+    if not columns and not intercept and not curves_only:
         raise ConfigError("no column is left for the model; name at least one, or let it have an intercept")
     marked = filling.agreed_indicators(study, columns, lost)
     return DesignPlan(study, columns, levels, _classes(study, schemas), intercept, indicators=marked)
@@ -66,7 +68,7 @@ def with_names(plan: DesignPlan, ready: Mapping[str, Ready]) -> DesignPlan:
         if (ready[site].names, ready[site].terms) != (ready[first].names, ready[first].terms):
             raise ProtocolError(f"sites {first!r} and {site!r} built different columns; run the same version")
     plan = replace(plan, names=ready[first].names, terms=ready[first].terms)
-    plan.l2()  # names only what there is
+    plan.l2(), plan.l1()  # these name only what there is
     return plan
 
 
@@ -163,7 +165,7 @@ def _check_positive(study: Study, schemas: Schemas) -> None:
     found = {place for schema in schemas.values() for place in schema.positive}
     if lacks := [value for place, value in enumerate(study.positive) if place not in found]:
         raise ConfigError(
-            f"positive names {lacks[0]!r}, which no site has in column {study.target!r} (a site with a "
+            f"positive names {lacks[0]!r}, which no site has in column {study.marked!r} (a site with a "
             "disclosure policy does not name a value that too few rows have); correct it, or leave it out"
         )
 
@@ -239,9 +241,21 @@ def _known_references(study: Study, categories: list[str]) -> None:
                 )
 
 
+def _in_order(study: Study, schemas: Schemas) -> tuple[Label, ...]:
+    """The classes that a study lists, in its order; each occurs at some site."""
+    found = {label for schema in schemas.values() for label in schema.labels}
+    if lacks := [label for label in study.classes if label not in found]:
+        raise ConfigError(
+            f"classes lists {lacks[0]!r}, which no site has in column {study.target!r}; leave it out"
+        )
+    return study.classes
+
+
 def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
     if not study.classified:
         return None
+    if family_of(study.loss).classes == "ordered" and study.classes:
+        return _in_order(study, schemas)
     found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
     classes = common_classes(family_of(study.loss), found)
     if study.classes and classes is not None and len(classes) < len(study.classes):

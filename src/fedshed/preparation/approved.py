@@ -91,7 +91,7 @@ def _field(study: Study, name: str, column: Column, used: Column) -> Field:
     kind = _kind(study, name)
     filled = study.fills_in and name not in study.beside
     lost = int((used if filled else column).missing.sum())
-    if column.kind != kind and name != study.cluster and not (filled and lost == len(used.values)):
+    if column.kind != kind and name not in study.any_kind and not (filled and lost == len(used.values)):
         remedy = "convert it" if kind == "number" or name == study.target else "correct the study"
         listed = "" if name in study.beside else ", or list its levels in the study (levels = ...)"
         raise DataError(
@@ -110,7 +110,7 @@ def _kind(study: Study, name: str) -> Kind:
         if study.positive or isinstance(study.classes[0], bool):
             return "boolean"
         return "category" if isinstance(study.classes[0], str) else "number"
-    return "category" if name in study.levels or name == study.cluster else "number"
+    return "category" if name in study.levels or name in study.any_kind else "number"
 
 
 def _classes(study: Study, target: Column) -> tuple[Label, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import UnsetType
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.objectives.families import family_of
@@ -28,6 +29,7 @@ def check_plan(study: Study, frame: Frame, plan: DesignPlan) -> None:
         "scales": not _possible_scales(study, plan),
         "terms": not set(plan.transforms) <= _terms(study),
         "notes": bool(plan.warnings),
+        "parameter": not _possible_parameter(study, plan),
         "missing values": not filling.possible(plan, _read(study, frame, plan)),
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
@@ -58,7 +60,8 @@ def _same_categories(study: Study, frame: Frame, plan: DesignPlan) -> bool:
 
 
 def _intercept(study: Study) -> bool:
-    return study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    said = study.intercept if study.formula is None else formulas.formula_of(study).intercept
+    return said and study.has_intercept
 
 
 def _impossible(study: Study, name: str, levels: tuple[str, ...]) -> bool:
@@ -83,7 +86,10 @@ def _possible_classes(study: Study, plan: DesignPlan) -> bool:
         return plan.classes is None and not study.classified
     if study.classes and set(plan.classes) != set(study.classes):
         return False
-    many = family_of(study.loss).classes == "many"
+    kind = family_of(study.loss).classes
+    if kind == "ordered" and study.classes:
+        return plan.classes == study.classes
+    many = kind in ("many", "ordered")
     ordered = list(plan.classes) == sorted(plan.classes, key=lambda value: (isinstance(value, str), value))
     return ordered and len(set(plan.classes)) == len(plan.classes) and (many or len(plan.classes) == 2) and (
         len(plan.classes) <= MOST_CLASSES
@@ -101,6 +107,14 @@ def _possible_scales(study: Study, plan: DesignPlan) -> bool:
     return len(plan.centres) == len(scales) and bool(
         np.isfinite(plan.centres).all() and np.isfinite(scales).all() and (scales > 0).all()
     )
+
+
+def _possible_parameter(study: Study, plan: DesignPlan) -> bool:
+    """None, or a number within the range of a parameter that the study leaves to be found."""
+    if isinstance(plan.parameter, UnsetType):
+        return True
+    parameter = family_of(study.loss).parameter
+    return study.searched and parameter is not None and parameter.possible(plan.parameter)
 
 
 def _terms(study: Study) -> set[str]:

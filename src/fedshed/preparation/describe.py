@@ -56,13 +56,14 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     fewest = {name: _fewest(used[name]) for name in used if name in named}
     counts = _positive_rows(study, frame, read)
     if schema.positive:
-        fewest[study.target] = min(fewest[study.target], *(counts.get(j, 0) for j in schema.positive))
+        rows = [counts.get(j, 0) for j in schema.positive]
+        fewest[study.marked] = min([*rows, fewest.get(study.marked, rows[0])])
     return fewest
 
 
 def _positive_rows(study: Study, frame: Frame, read: dict[str, Column]) -> dict[int, int]:
     """In how many of the rows that will be used each positive value of the target occurs."""
-    target = frame.column(study.target)
+    target = frame.column(study.marked)
     return positive_rows(study, target if study.missing == "refuse" else target.take(rows_kept(study, read)))
 
 
@@ -89,7 +90,7 @@ def predictors(study: Study, frame: Frame) -> tuple[str, ...]:
         return study.columns
     if study.formula is not None:
         return formulas.formula_of(study).columns
-    special = {*study.beside, study.site, *study.exclude}
+    special = {*study.beside, study.site, study.holdout, *study.exclude}
     found = tuple(name for name in frame.names if name not in special)
     if len(found) > MOST_COLUMNS:
         raise DataError(f"the table has {len(found)} columns; name at most {MOST_COLUMNS} in columns")
@@ -103,7 +104,7 @@ def categories(study: Study, frame: Frame, columns: tuple[str, ...]) -> set[str]
 
 def _typed(study: Study, name: str, frame: Frame) -> Column:
     column = frame.column(name)
-    if name == study.target:
+    if name == study.marked:
         return event(study, column)
     if is_category(study, name):
         return column.as_category()

@@ -74,7 +74,7 @@ def _transforms(used: Iterable[Used], columns: tuple[str, ...], intercept: bool)
 def formula_of(study: Study) -> Parsed:
     """The formula of a study that has one; its terms may not be made of target, weight or offset."""
     parsed = parse(study.formula or "", study.intercept)
-    if both := [name for name in parsed.columns if name in study.beside]:
+    if both := [name for name in parsed.columns if name in (*study.beside, study.holdout)]:
         raise ConfigError(
             f"the formula uses {both[0]!r}, which is the study's target, weight, offset or exposure; "
             "leave it out"

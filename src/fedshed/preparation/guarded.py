@@ -23,6 +23,7 @@ from fedshed.privacy.gate import Asked, Gate
 from fedshed.privacy.policy import Objection, scalars
 from fedshed.privacy.tables import objections
 from fedshed.protocol.codec import encode
+from fedshed.tables.frames import Frame
 
 log = logging.getLogger("fedshed")
 
@@ -74,11 +75,16 @@ class GuardedPreparer:
 
     def __init__(self, preparer: Preparer, gate: Gate) -> None:
         self._preparer, self._gate = preparer, gate
-        self._name, self._frame = preparer.name, preparer.frame
+        self._name = preparer.name
         preparer.least = max(preparer.least, gate.policy.min_rows_per_level)  # rows of a histogram's block
         preparer.named = gate.policy.min_rows_per_class
-        least, rows = gate.policy.min_rows, self._frame.rows
+        least, rows = gate.policy.min_rows, preparer.frame.rows
         self._few = [Objection(f"at least {least} rows (min_rows)", f"there are {rows}")] * (rows < least)
+
+    @property
+    def _frame(self) -> Frame:
+        """The rows that the study which was asked about last is fitted to."""
+        return self._preparer.frame
 
     def handle(self, payload: bytes) -> bytes:
         """The reply, once it is on record."""
@@ -135,7 +141,7 @@ class GuardedPreparer:
         if isinstance(answer, Refused):
             return []
         if isinstance(answer, Schema):
-            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.target)
+            return policy.unnameable(rarest(asked.study, self._frame, answer), asked.study.marked)
         plan, tallied = asked.plan, isinstance(answer, Tallies)
         table, design = self._preparer.stand_in(plan) if tallied else self._preparer.built(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)

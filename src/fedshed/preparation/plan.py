@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.names import closest
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.objectives.families import family_of
+from fedshed.objectives.families import family_of, with_value
+from fedshed.objectives.ordinal import threshold_names
 from fedshed.preparation import design as designs
 from fedshed.preparation import formulas, responses
 from fedshed.preparation.design import Design
@@ -48,6 +49,7 @@ class DesignPlan(Struct, frozen=True):
     scales: tuple[float, ...] | None = None
     found: dict[str, State] | UnsetType = UNSET  # means and knots over all rows, if terms need them
     warnings: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
+    parameter: float | UnsetType = UNSET  # of the family, where the Master searches for it
     fills: dict[str, Fill] | UnsetType = UNSET  # of each predictor: what stands for a missing value
     indicators: tuple[str, ...] | UnsetType = UNSET  # predictors whose missing values have a coefficient
 
@@ -59,13 +61,27 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def coefficients(self) -> tuple[str, ...]:
-        """The names of the coefficients of one linear predictor, the intercept last."""
-        return (*self.names, "intercept") if self.intercept else self.names
+        """The names of the coefficients of one linear predictor, those without a column last."""
+        return *self.names, *self.constants
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The coefficients without a column: the intercept, or the thresholds between ordered classes."""
+        if family_of(self.study.loss).classes == "ordered":
+            return threshold_names(self.classes or ())
+        return ("intercept",) if self.intercept else ()
 
     @property
     def digest(self) -> str:
         """The SHA-256 of what the plan makes of a table, whatever its columns are called."""
-        return sha256(encode(replace(self, names=(), terms=(), warnings=()))).hexdigest()
+        bare = replace(self, names=(), terms=(), warnings=(), parameter=UNSET)
+        return sha256(encode(bare)).hexdigest()
+
+    @property
+    def loss(self) -> str:
+        """The loss of `fedshed.optimize`, with the value of its parameter where that is searched for."""
+        loss = self.study.loss
+        return loss if isinstance(self.parameter, UnsetType) else with_value(loss, self.parameter)
 
     @property
     def transforms(self) -> dict[str, State]:
@@ -120,9 +136,9 @@ class DesignPlan(Struct, frozen=True):
         formula = None if self.study.formula is None else formulas.formula_of(self.study)
         if formula is not None and set(formula.columns) != set(self.columns):
             raise DataError("the plan's columns are not those of its formula; prepare again")
-        target = self.study.target
+        marked = self.study.marked
         read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
-        return complete(self.study, {**read, target: responses.event(self.study, read[target])})
+        return complete(self.study, {**read, marked: responses.event(self.study, read[marked])})
 
     def build(self, frame: Any, *, stand_in: bool = False) -> tuple[Table, Design]:
         """The table of a site, and the design it has, with its names.
@@ -134,7 +150,7 @@ class DesignPlan(Struct, frozen=True):
         design = designs.build(self, read, rows, stand_in=stand_in)
         table = Table(
             self._scaled(design.X),
-            responses.target(self.study, read[target], self.classes),
+            responses.response(self.study, read, self.classes),
             responses.weights(self.study, read),
             responses.offset(self.study, read),
             responses.clusters(self.study, read),
@@ -149,14 +165,23 @@ class DesignPlan(Struct, frozen=True):
 
     def l2(self) -> Vector:
         """The ridge of each coefficient, as `fedshed.optimize` takes it."""
-        given = self.study.l2
+        return self._penalties(self.study.l2, "l2")
+
+    def l1(self) -> Vector | None:
+        """The absolute penalty of each coefficient; None where there is none."""
+        return self._penalties(self.study.l1, "l1") if self.study.selects else None
+
+    def _penalties(self, given: float | dict[str, float], kind: str) -> Vector:
+        """The penalty of each coefficient, which a study gives once or by term or coefficient."""
         if not isinstance(given, dict):
-            return np.array([given] * len(self.names) + [0.0] * self.intercept)
+            return np.array([given] * len(self.names) + [0.0] * len(self.constants))
         unknown = sorted(set(given) - {*self.coefficients, *self.terms})
         if unknown:
             known = {*self.coefficients, *self.terms}
-            raise ConfigError(f"l2 names {unknown[0]!r}, which is no coefficient{closest(unknown[0], known)}")
-        pairs = zip(self.coefficients, (*self.terms, "intercept"), strict=False)
+            raise ConfigError(
+                f"{kind} names {unknown[0]!r}, which is no coefficient{closest(unknown[0], known)}"
+            )
+        pairs = zip(self.coefficients, (*self.terms, *self.constants), strict=False)
         return np.array([given.get(name, given.get(term, 0.0)) for name, term in pairs])
 
     def to_original(self) -> tuple[Matrix, tuple[str, ...]]:
@@ -169,8 +194,9 @@ class DesignPlan(Struct, frozen=True):
         if self.scales is not None and self.centres is not None:
             n, scales = len(self.names), np.array(self.scales)
             A[range(n), range(n)] = 1.0 / scales
-            if self.intercept:
-                A[n, :n] = -np.array(self.centres) / scales
+            sign = 1.0 if family_of(self.study.loss).classes == "ordered" else -1.0  # a threshold is less x'b
+            if self.constants:
+                A[n:, :n] = sign * np.array(self.centres) / scales
         return A, self.coefficients
 
     @property
@@ -183,6 +209,13 @@ class DesignPlan(Struct, frozen=True):
         return level_text(self.classes[1]), level_text(self.classes[0])
 
     @property
+    def shown_classes(self) -> tuple[str, ...]:
+        """The classes as text, the modelled one of two last."""
+        if self.modelled is not None:
+            return self.modelled[1], self.modelled[0]
+        return tuple(map(level_text, self.classes or ()))
+
+    @property
     def references(self) -> dict[str, str]:
         """The level of each category that the others are compared with."""
         return {column: levels[0] for column, levels in self.levels.items()}
@@ -193,6 +226,9 @@ class DesignPlan(Struct, frozen=True):
         if self.modelled is not None:
             modelled, reference = self.modelled
             lines.append(f"Modelled: the probability that {self.study.target} is {modelled}, not {reference}")
+        if self.classes is not None and family_of(self.study.loss).classes == "ordered":
+            order = " < ".join(map(level_text, self.classes))
+            lines.append(f"Modelled: the odds that {self.study.target} is above a threshold, {order}")
         if self.references:
             said = ", ".join(f"{column} = {level}" for column, level in self.references.items())
             lines.append(f"Reference levels: {said}")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import DataError
 from fedshed.objectives import family_of
 from fedshed.preparation.study import Study
+from fedshed.tables import survival
 from fedshed.tables.frames import Column, level_text
 
 Numbers = NDArray[np.float64]
@@ -51,6 +52,40 @@ def labels(column: Column) -> tuple[Any, ...]:
     if column.kind == "boolean":
         return tuple(bool(value) for value in occurring)
     return tuple(sorted(column.levels[j] for j in occurring))
+
+
+def response(study: Study, read: Mapping[str, Column], classes: Sequence[Any] | None) -> NDArray[Any]:
+    """y: the target, or records of times and events."""
+    if study.event is None or study.time is None:
+        return target(study, read[study.target], classes)
+    y = survival.survival(
+        _numbers(study.time, read[study.time]),
+        _events(study.event, read[study.event]),
+        None if study.entry is None else _numbers(study.entry, read[study.entry]),
+        _strata([read[name] for name in study.strata]),
+    )
+    for (bad, _, rule), name in zip(survival.broken(y), (study.time, study.entry or study.time), strict=True):
+        found = "is negative" if name == study.time else f"is not below {study.time!r}"
+        _refuse(name, bad, rule, found)
+    return y
+
+
+def _events(name: str, column: Column) -> NDArray[np.bool_]:
+    """Whether each row has its event: 0 and 1, or booleans."""
+    if column.kind == "category":
+        raise DataError(
+            f"column {name!r} holds text; say which of its values are events (positive = [...], --positive)"
+        )
+    _refuse(name, ~np.isin(column.values, (0, 1)), "an event is 1 and a censored row 0", "is neither 0 nor 1")
+    return np.asarray(column.values == 1)
+
+
+def _strata(columns: Sequence[Column]) -> NDArray[np.intp] | None:
+    """A number for each row, the same for rows that agree in all these columns."""
+    if not columns:
+        return None
+    codes = np.column_stack([np.unique(column.values, return_inverse=True)[1] for column in columns])
+    return np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
 def target(study: Study, column: Column, classes: Sequence[Any] | None) -> NDArray[Any]:

@@ -124,7 +124,9 @@ def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[s
 
 
 def _refuse_unpenalised(plan: DesignPlan, same: set[int]) -> None:
-    unpenalised = [plan.names[j] for j in sorted(same) if plan.l2()[j] == 0]
+    l2, l1 = plan.l2(), plan.l1()
+    penalised = l2 if l1 is None else l2 + l1
+    unpenalised = [plan.names[j] for j in sorted(same) if penalised[j] == 0]
     if plan.intercept and unpenalised:
         raise DataError(
             f"{unpenalised[0]!r} is the same in every row of every site, so collinear with the intercept; "

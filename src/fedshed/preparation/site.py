@@ -14,6 +14,7 @@ from fedshed.preparation import filling, formulas, scaling, tallies, units
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.derived import check_plan
 from fedshed.preparation.design import Design, numbers
+from fedshed.preparation.holdout import fitted_rows, held_rows
 from fedshed.preparation.messages import (
     CODEC,
     Build,
@@ -59,6 +60,15 @@ def _study(part: Any) -> Study:
     return study
 
 
+def held_table(plan: DesignPlan, frame: Any, site: str) -> Table:
+    """The rows of a site that a study holds out, but for those with a level that no fitted row has."""
+    rows = held_rows(plan.study, frame if isinstance(frame, Frame) else Frame(frame), site)
+    known = plan.complete(rows, unknown_is_missing=True) | ~plan.complete(rows)
+    if not known.any():
+        raise DataError("every row held out has a level that no fitted row has; hold out other rows")
+    return plan.table(rows if known.all() else rows.take(known))
+
+
 class Preparer:
     """One site's answers, each a function of its frame and the request alone: asked twice, it answers alike.
 
@@ -69,7 +79,9 @@ class Preparer:
     def __init__(
         self, name: str, frame: Any, study: Study | None = None, least: int = LEAST, key: bytes = b""
     ) -> None:
-        self.name, self.frame, self._study, self._key = name, Frame(frame), study, key
+        self.name, self._whole, self._study, self._key = name, Frame(frame), study, key
+        self.frame = self._whole  # but for rows that the study that is asked about holds out
+        self._held_by: tuple[Any, ...] = (None,)
         self.least = least  # rows in a block of a histogram
         self.named = 1  # rows that have a value which is named; a gate may demand more
         self._built: tuple[DesignPlan, Table, Design] | None = None
@@ -84,8 +96,20 @@ class Preparer:
         """This site's rows as the plan has them."""
         return self.built(plan)[0]
 
+    def held(self, plan: DesignPlan) -> Table:
+        """This site's rows that the study holds out."""
+        return held_table(plan, self._whole, self.name)
+
+    def select(self, study: Study) -> None:
+        """Leave the rows aside that a study holds out: nothing of the preparation is about them."""
+        by = (study.holdout, study.holdout_seed, study.cluster) if study.holdout is not None else (None,)
+        if by != self._held_by:
+            self._held_by, self._built = by, None
+            self.frame = fitted_rows(study, self._whole, self.name)
+
     def tally(self, plan: DesignPlan) -> Tallies:
         """Sums and histograms over the rows that are used, before a design can be built."""
+        self.select(plan.study)
         if filling.pending(plan):
             sums = filling.tally(plan, plan.read(self.frame))
             return Tallies(sums, np.zeros(0), ())
@@ -95,6 +119,7 @@ class Preparer:
 
     def stand_in(self, plan: DesignPlan) -> tuple[Table, Design]:
         """This site's rows before means and knots are known: its size, and the values that are summed up."""
+        self.select(plan.study)
         return plan.build(self.frame, stand_in=True)
 
     def forget(self) -> None:
@@ -103,6 +128,7 @@ class Preparer:
 
     def built(self, plan: DesignPlan) -> tuple[Table, Design]:
         """This site's rows as the plan has them, and the design with its names."""
+        self.select(plan.study)
         # Names and notes come after the design, and do not change it.
         unnamed = replace(plan, names=(), terms=(), warnings=())
         if self._built is None or self._built[0] != unnamed:
@@ -128,6 +154,7 @@ class Preparer:
             raise DataError(f"does not know how to answer {type(part).__name__}")
         if self._study is not None and _study(part) != self._study:
             raise DataError("was asked for another study than the one it was given; give all the same study")
+        self.select(_study(part))
         if isinstance(part, Describe):
             return schema_of(part.study, self.frame, self.named)
         if self._study is not None:

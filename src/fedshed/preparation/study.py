@@ -14,13 +14,17 @@ from msgspec.structs import force_setattr
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
-from fedshed.objectives.families import family_of, known_families, loss_named
+from fedshed.objectives.families import family_of, known_families, loss_named, parts_of
+from fedshed.objectives.random_intercept import AT_SITE
+from fedshed.preparation.holdout import check_holdout
 from fedshed.preparation.private import check_private
+from fedshed.preparation.timing import check_times, complete_times
 from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
 
 Missing: TypeAlias = Literal["refuse", "drop", "indicator", "impute"]  # what is done with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]
+Ties: TypeAlias = Literal["efron", "breslow"]  # how events at the same time are counted
 Level: TypeAlias = bool | int | float | str
 MOST_COLUMNS = 10_000  # of a table, and of a design
 MOST_LEVELS = 100_000  # that `max_levels` may allow
@@ -33,7 +37,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     `exclude` names.  Text and booleans are categories; `categories` names columns of numbers that are to be
     read as such.  `site` may be named among columns or in the formula: every site then has its own intercept.
     `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
-    `standardize` it applies to the standardised coefficients.
+    `standardize` it applies to the standardised coefficients, and so does `l1`, the absolute penalty.
 
     Examples
     --------
@@ -43,7 +47,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     ('ill', 'logistic')
     """
 
-    family: str  # linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial
+    family: str  # linear, logistic, poisson, ... (docs/families.md); "tweedie(1.6)" gives its parameter
     target: str = ""  # may be left to the formula
     positive: tuple[Level, ...] = ()  # values of a logistic target that count as True, all others as False
     columns: tuple[str, ...] | None = None
@@ -66,22 +70,40 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     l2: float | dict[str, float] = 0.0
     max_levels: int = 1000
     levels: dict[str, tuple[Level, ...]] = {}  # of each category: no other may occur; the reference first
-    classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; their order says nothing
+    classes: tuple[Level, ...] = ()  # of a target of classes: no other may occur; of ordinal, in order
     protected: bool = False  # only sums over all sites leave them; levels and classes are those listed here
     privacy: Privacy | None = None  # differential privacy: epsilon, delta and the norm of rows
+    time: str | None = None  # until the event or the end of observation; the target of a survival model
+    event: str | None = None  # 1 or True where the event happened at that time; `positive` says so of text
+    entry: str | None = None  # when a row came under observation, where that is later than time 0
+    strata: tuple[str, ...] = ()  # rows that differ in these columns have different baseline hazards
+    ties: Ties = "efron"
+    l1: float | dict[str, float] = 0.0  # the absolute penalty, given as l2 is: it sets coefficients to 0
+    holdout: float | str | None = None  # a fraction of rows, or a column of booleans: evaluated, not fitted
+    holdout_seed: int = 0  # by which a site draws the fraction, with its name
+    random_intercept: bool = False  # of each site, normal about 0; its standard deviation is estimated
+    firth: bool = False  # Firth's penalised likelihood, of a logit link: finite where the data are separated
     site_estimates: bool = False  # each site's own estimate and covariance leave it too, for a meta-analysis
+    grid: tuple[float, ...] = ()  # times at which sites count, for survival curves of a deployed study
+    by: str | None = None  # the category of the model whose levels these curves are of
 
     def __post_init__(self) -> None:
         if self.formula is not None and not self.target:
             force_setattr(self, "target", _left_side(self.formula))
         _known_words({name: getattr(self, name) for name in _WORDS})
+        complete_times(self)
         for check in (
             _not_too_many,
             _one_way_to_say_it,
             _no_column_twice,
             _possible_numbers,
             _possible_lists,
+            _possible_lasso,
             check_private,
+            check_times,
+            check_holdout,
+            _possible_parameter,
+            _possible_firth,
             _possible_estimates,
         ):
             check(self)
@@ -89,11 +111,22 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     @property
     def loss(self) -> str:
         """The loss of `fedshed.optimize`."""
-        return loss_named(self.family)
+        return loss_named(self.family, self.ties) + AT_SITE * self.random_intercept
+
+    @property
+    def searched(self) -> bool:
+        """Whether the family has a parameter that the study leaves to be found."""
+        parameter = family_of(self.loss).parameter
+        return parameter is not None and parameter.searched and parts_of(self.loss)[1] is None
 
     def levels_of(self, column: str) -> tuple[str, ...]:
         """The levels that the study lists for a column, as text."""
         return tuple(map(level_text, self.levels[column]))
+
+    @property
+    def selects(self) -> bool:
+        """Whether there is an absolute penalty, which sets coefficients to 0."""
+        return any(self.l1.values()) if isinstance(self.l1, dict) else self.l1 > 0
 
     @property
     def needs_moments(self) -> bool:
@@ -111,14 +144,29 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         return family_of(self.loss).classified
 
     @property
+    def has_intercept(self) -> bool:
+        """Whether its family has one: a baseline hazard takes its place."""
+        return family_of(self.loss).intercept
+
+    @property
     def beside(self) -> tuple[str, ...]:
         """The columns that are no predictors but are needed: target, weight, trials, offset, ..."""
-        return tuple(c for c in (*self.numbers, self.cluster) if c)
+        return tuple(c for c in (*self.numbers, *self.any_kind) if c)
+
+    @property
+    def any_kind(self) -> tuple[str | None, ...]:
+        """Those of them that may hold numbers at one site and text at another: each site reads its own."""
+        return self.cluster, self.event, *self.strata
+
+    @property
+    def marked(self) -> str:
+        """The column of which `positive` says which values count as yes."""
+        return self.target if self.event is None else self.event
 
     @property
     def numbers(self) -> tuple[str | None, ...]:
         """Those of them that hold numbers, but for a target of classes."""
-        return self.target, self.weight, self.trials, self.offset, self.exposure
+        return self.target, self.weight, self.trials, self.offset, self.exposure, self.entry
 
 
 def read_study(path: str | Path) -> Study:
@@ -141,7 +189,7 @@ def study_of(fields: Any) -> Study:
         raise ConfigError(f"the study is not valid: {error}") from error
 
 
-_CHOICES = (("missing", Missing), ("weight_type", WeightType))
+_CHOICES = (("missing", Missing), ("weight_type", WeightType), ("ties", Ties))
 _WORDS = ("family", *(name for name, _ in _CHOICES))
 
 
@@ -150,8 +198,26 @@ def _known_words(fields: dict[str, Any]) -> None:
     if unknown := sorted(set(map(str, fields)) - set(Study.__struct_fields__)):
         raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
     for name, words in (("family", known_families()), *((name, get_args(of)) for name, of in _CHOICES)):
-        if isinstance(said := fields.get(name, words[0]), str) and said not in words:
-            raise ConfigError(f"{name} cannot be {said!r}{closest(said, words)}")
+        if isinstance(said := fields.get(name, words[0]), str) and _plain(name, said) not in words:
+            raise ConfigError(f"{name} cannot be {said!r}{closest(_plain(name, said), words)}")
+
+
+def _plain(name: str, said: str) -> str:
+    """A word without the parameter that a family may have."""
+    return parts_of(said)[0] if name == "family" else said
+
+
+def _possible_parameter(study: Study) -> None:
+    """Refuse a parameter that a family cannot have, and a search where only foreseeable sums may leave."""
+    parameter = family_of(study.loss).parameter
+    if study.random_intercept and not study.intercept:
+        raise ConfigError("a random intercept varies about the intercept; fit with one (intercept = true)")
+    if study.searched and parameter is not None and (study.protected or study.privacy is not None):
+        other = "leave it out" if study.random_intercept else f"give it, as in '{study.family}(0.8)'"
+        raise ConfigError(
+            f"a protected study cannot search for {parameter.name}, as each site must know what is asked "
+            f"next; {other}"
+        )
 
 
 def _left_side(formula: str) -> str:
@@ -163,7 +229,8 @@ def _left_side(formula: str) -> str:
 
 def _one_way_to_say_it(study: Study) -> None:
     if not study.target:
-        raise ConfigError("the study names no target; give target = 'column' (--target)")
+        what = "time" if family_of(study.loss).survival else "target"
+        raise ConfigError(f"the study names no {what}; give {what} = 'column' (--{what})")
     if study.columns is not None and study.formula is not None:
         raise ConfigError("give columns or a formula, not both")
     if study.exclude and (study.columns is not None or study.formula is not None):
@@ -176,10 +243,14 @@ def _one_way_to_say_it(study: Study) -> None:
         )
     if study.offset is not None and study.exposure is not None:
         raise ConfigError("give offset or exposure, not both: the offset of an exposure is its logarithm")
-    if study.positive and family_of(study.loss).classes != "two":
+    if study.positive and family_of(study.loss).classes != "two" and study.event is None:
         raise ConfigError(f"positive is for a family of two classes, not for {study.family}")
     _weights_said_once(study)
-    if family_of(study.loss).classes == "many" and (study.offset or study.exposure):
+    if family_of(study.loss).classes == "ordered" and not study.intercept:
+        raise ConfigError(
+            f"the {study.family} family has thresholds in place of an intercept; leave intercept = false out"
+        )
+    if family_of(study.loss).classes in ("many", "ordered") and (study.offset or study.exposure):
         raise ConfigError(
             f"the {study.family} family has no offset: one number would shift every class alike"
         )
@@ -196,16 +267,18 @@ def _weights_said_once(study: Study) -> None:
 
 def _no_column_twice(study: Study) -> None:
     predictors = [c for c in study.columns or () if c != study.site]  # a site may have its own intercept
-    named = [*(c for c in (*study.beside, study.site) if c), *predictors, *study.exclude]
+    marks = [study.holdout] if isinstance(study.holdout, str) else []
+    named = [*(c for c in (*study.beside, study.site) if c), *marks, *predictors, *study.exclude]
     twice = sorted(c for c, count in Counter(named).items() if count > 1)
     if twice:
         raise ConfigError(f"column {twice[0]!r} has two roles; a column is target, weight, ... or predictor")
-    if study.columns is not None and not study.columns and not study.intercept:
+    curves = family_of(study.loss).survival  # which need no columns
+    if study.columns is not None and not study.columns and not (study.intercept or curves):
         raise ConfigError("a model needs columns or an intercept; name at least one column")
 
 
 def _not_too_many(study: Study) -> None:
-    for name in ("columns", "exclude", "positive", "categories", "references", "levels", "classes"):
+    for name in ("columns", "exclude", "positive", "categories", "references", "levels", "classes", "strata"):
         if len(getattr(study, name) or ()) > MOST_COLUMNS:
             raise ConfigError(f"{name} has more than {MOST_COLUMNS} entries; name fewer")
 
@@ -232,6 +305,37 @@ def _possible_lists(study: Study) -> None:
         raise ConfigError(f"the {study.family} family has two classes, not {len(study.classes)}")
 
 
+def _possible_lasso(study: Study) -> None:
+    """An absolute penalty is for one linear predictor, and for sums without noise."""
+    if study.selects and family_of(study.loss).classes == "many":
+        raise ConfigError(
+            f"l1 is for one linear predictor, not for the {study.family} family, whose zeros would depend on "
+            "which contrasts stand for the classes; fit each class against the others, or use l2"
+        )
+    for name in ("firth", "random_intercept"):
+        if study.selects and getattr(study, name, False):
+            raise ConfigError(f"a fit with {name} has a search of its own, without l1; give one of them")
+    if study.selects and study.privacy is not None:
+        raise ConfigError("a private study has a fit of its own, without an absolute penalty; use l2, not l1")
+
+
+def _possible_firth(study: Study) -> None:
+    """Firth's penalty is for two classes or shares with a logit link, and takes the place of a ridge."""
+    if not study.firth:
+        return
+    if study.random_intercept:
+        raise ConfigError("give firth or random_intercept, not both")
+    if study.loss not in ("logistic", "binomial"):
+        raise ConfigError(
+            f"Firth's penalty is for the logistic and binomial families, not for {study.family}; "
+            "leave firth out"
+        )
+    if any(study.l2.values()) if isinstance(study.l2, dict) else study.l2:
+        raise ConfigError("give firth or l2, not both: each is a penalty")
+    if study.privacy is not None:
+        raise ConfigError("a private study has no Firth penalty: leverages would need noise; leave firth out")
+
+
 def _possible_estimates(study: Study) -> None:
     """Refuse estimates of single sites where nobody may see them, or where they are not of one predictor."""
     if not study.site_estimates:
@@ -254,8 +358,9 @@ def _possible_estimates(study: Study) -> None:
 
 
 def _possible_numbers(study: Study) -> None:
-    given = study.l2.values() if isinstance(study.l2, dict) else [study.l2]
-    if not all(isfinite(value) and value >= 0 for value in given):
-        raise ConfigError(f"l2 must be finite and at least 0, not {study.l2!r}")
+    for name, penalty in (("l2", study.l2), ("l1", study.l1)):
+        given = penalty.values() if isinstance(penalty, dict) else [penalty]
+        if not all(isfinite(value) and value >= 0 for value in given):
+            raise ConfigError(f"{name} must be finite and at least 0, not {penalty!r}")
     if not 2 <= study.max_levels <= MOST_LEVELS:
         raise ConfigError(f"max_levels must be from 2 to {MOST_LEVELS}, not {study.max_levels}")

@@ -72,7 +72,7 @@ class Exposure(Struct, frozen=True):
     recommendation: str
 
 
-def exposure(rows: int, columns: int, algorithm: str) -> Exposure:
+def exposure(rows: int, columns: int, algorithm: str, held: int = 0) -> Exposure:
     """How exposed the rows of a site are to a Master that follows the protocol but is curious.
 
     Parameters
@@ -83,6 +83,8 @@ def exposure(rows: int, columns: int, algorithm: str) -> Exposure:
         Columns of the design, the intercept included.
     algorithm : str
         The name of the algorithm; one that is not known counts as one that sends whole Hessians.
+    held : int
+        Rows that are held out and evaluated.
 
     Returns
     -------
@@ -102,7 +104,18 @@ def exposure(rows: int, columns: int, algorithm: str) -> Exposure:
     sentence = (
         f"{where} {_LEARNS[level]} a fit by {algorithm}: {_measured(share)}{_reconstructed(rows, family)}"
     )
+    sentence += _evaluated(held)
     return Exposure(level, sentence, _recommendation(rows, columns, family, level))
+
+
+def _evaluated(held: int) -> str:
+    """What an evaluation tells of the rows held out."""
+    if not held:
+        return ""
+    return (
+        f" Of the {held} rows held out only sums over all of them leave, and counts by score and class that "
+        "the policy's least number of rows has; no gradient of them leaves."
+    )
 
 
 def explained(rows: int, columns: int, family: Family) -> float:

@@ -15,9 +15,12 @@ from fedshed.privacy.policy import Objection, Policy
 # Requests of a kind that a study may make, each as often as it likes: the preparation has one way to go.
 DIFFERENT = {
     "Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Inspect": 12, "Scatter": 2,
+    "Evaluate": 20,  # two evaluations, each with its recalibration
+    "AskCounts": 1,
 }  # fmt: skip
 MOST_ANSWERS = 5000  # to one approved study, over all its runs
 SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...
+APART = ("Scatter", "Evaluate")  # kinds whose answers do not follow from a cross-product
 CHARGED = "Privacy"  # the kind of an entry that charges a private study
 ENDED = "the study has ended at this site after too many refusals, and has to be approved again; the last: "
 
@@ -78,7 +81,7 @@ class DesignFacts(Struct, frozen=True):
             parameters=n,
             answer=answer,
             curvature=curvature,
-            cross_product=(entries + n + SUMS, entries) if self.quadratic and kind != "Scatter" else None,
+            cross_product=(entries + n + SUMS, entries) if self.quadratic and kind not in APART else None,
             leverage=leverage,
         )
 

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from fedshed.privacy.entry import APPROVED, REVOKED, TURNED_AWAY, WITNESSED, Entry
 
-IN_FIT = ("Play", "Inspect", "Scatter")  # kinds of requests of a design
+IN_FIT = ("Play", "Inspect", "Scatter", "Evaluate", "AskCounts")  # kinds of requests of a design
 SEARCH = "search:"  # before the digest of a search, among the points
 
 

@@ -112,6 +112,11 @@ class PointRules:
         self._policy, self._model = policy, model
         self._weights, self._saturates = model.weights, saturates(model)
 
+    @property
+    def least_count(self) -> int:
+        """The smallest count of rows that may leave, but for 0."""
+        return max(self._policy.min_rows_per_level, self._policy.min_rows_per_class)
+
     @cached_property
     def _costs(self) -> tuple[float, float]:
         """The cost at the points that every study passes, the larger; and the largest that is allowed."""
@@ -137,11 +142,14 @@ class PointRules:
         if not value <= self.largest_cost:
             rule = FITS_BADLY.format(most=self._policy.max_deviance)
             return Objection(rule, f"the mean loss is {value:.6g}, and {self.largest_cost:.6g} is allowed")
-        return self._few(value, point.slopes, "gradient")
+        return self._few(value, self._model.row_slopes(point.slopes), "gradient")
 
     def of_step(self, cost: float, z: NDArray[np.float64]) -> Objection | None:
         """What the policy has against a step of a search, by its cost and margins."""
-        return None if self._many(cost, z) else self._few(cost, self._model.slopes(z), "gradient")
+        return None if self._many(cost, z) else self._few(cost, self._slopes(z), "gradient")
+
+    def _slopes(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._model.row_slopes(self._model.slopes(z))
 
     def _many(self, cost: float, z: NDArray[np.float64]) -> bool:
         """Whether enough rows of two classes count, as a bound tells that is faster than all slopes.
@@ -157,9 +165,7 @@ class PointRules:
 
     def of_curvature(self, point: LinearPoint) -> Objection | None:
         """What the policy has against the curvature at a point."""
-        curvatures = point.curvatures
-        own = curvatures * (1.0 - curvatures) if curvatures.ndim > 1 else curvatures
-        return self._few(point.value, own, "curvature")
+        return self._few(point.value, self._model.row_curvatures(point.curvatures), "curvature")
 
     def of_squares(self, value: float, squares: NDArray[np.float64]) -> Objection | None:
         """What the policy has against a sum of squared scores."""

@@ -64,6 +64,8 @@ _KNOWN: WeakKeyDictionary[LinearModel, tuple[Policy, Sequence[str], list[Objecti
 
 def _found(policy: Policy, model: LinearModel, columns: Sequence[str]) -> list[Objection]:
     """What the policy has against the rows, the target, the columns and the weights."""
+    if model.held:
+        return held_objections(policy, model)
     rows = model.X.shape[0]
     found = []
     if rows < policy.min_rows:
@@ -71,9 +73,19 @@ def _found(policy: Policy, model: LinearModel, columns: Sequence[str]) -> list[O
     if model.dim > policy.max_parameters_per_row * rows:
         most = f"at most {policy.max_parameters_per_row:g} parameters a row (max_parameters_per_row)"
         found.append(Objection(most, f"{model.dim} parameters for {rows} rows"))
-    found += target_objections(policy, model.y, model.labelled, model.weights)
+    found += target_objections(policy, model.outcomes, model.labelled, model.weights)
     found += column_objections(policy, model.X, columns)
     return found + policy.outweighed(model.weights)
+
+
+def held_objections(policy: Policy, model: LinearModel) -> list[Objection]:
+    """What the policy has against an evaluation of rows held out: sums and counts, but no gradient."""
+    rows = model.X.shape[0]
+    few = [Objection(f"at least {policy.min_rows} rows (min_rows)", f"there are {rows}")]
+    found = few * (rows < policy.min_rows) + target_objections(policy, model.y, model.labelled, model.weights)
+    return [Objection(f"of the rows held out, {one.rule}", one.detail) for one in found] + policy.outweighed(
+        model.weights
+    )
 
 
 def target_objections(

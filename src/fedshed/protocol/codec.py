@@ -217,6 +217,8 @@ def vectors(message: Message, n: int) -> float:
             total += value.size / n
         elif isinstance(value, Message):
             total += vectors(value, n)
+        elif isinstance(value, tuple):
+            total += sum(vectors(one, n) for one in value if isinstance(one, Message))
         elif isinstance(value, bytes):
             total += len(value) / (8 * n)
     return total

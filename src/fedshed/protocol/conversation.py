@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,7 +32,10 @@ class Size(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True, dict=True):
-    """min sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2, with p_i = N_i / N (Section 2)."""
+    """min sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2, with p_i = N_i / N (Section 2).
+
+    With `l1` the cost has l1'|theta| too; gradients are then those of the smooth part.
+    """
 
     l2: Vector
     weights: dict[AgentId, float]
@@ -39,6 +43,7 @@ class Problem(Struct, frozen=True, dict=True):
     columns: tuple[str, ...] = ()
     stateless: bool = False  # agents forget everything between two exchanges
     sizes: dict[AgentId, Size] = {}  # as far as the agents were asked
+    l1: Vector | None = None
 
     @property
     def n(self) -> int:
@@ -64,6 +69,19 @@ class Problem(Struct, frozen=True, dict=True):
     def ridge(self, theta: Vector) -> float:
         """The penalty, which only the Master adds (docs/notation.md, "ridge")."""
         return float(0.5 * theta @ (self.l2 * theta))
+
+    def lasso(self, theta: Vector) -> float:
+        """l1'|theta|, which only the Master adds."""
+        return 0.0 if self.l1 is None else float(self.l1 @ np.abs(theta))
+
+    def penalty(self, theta: Vector) -> float:
+        """All that the Master adds to the mean cost."""
+        return self.ridge(theta) if self.l1 is None else self.ridge(theta) + self.lasso(theta)
+
+    @property
+    def penalised(self) -> Vector:
+        """What of each coefficient's penalty is not 0: l2, with l1 where there is one."""
+        return self.l2 if self.l1 is None else self.l2 + self.l1
 
 
 class Ask(Struct, frozen=True):

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from msgspec import Struct
 
 from fedshed._utils.version import __version__
+from fedshed.inference.evaluation import Evaluation
 from fedshed.solve.trace import Row
 
 
@@ -115,3 +116,4 @@ class Report(Struct, frozen=True):
     problems: tuple[Problem, ...]
     rerun: Rerun
     fit: Fit | None = None
+    evaluation: Evaluation | None = None

@@ -22,7 +22,16 @@ COLUMNS = (
     "iteration", "rounds", "exchanges", "uplink_bytes", "downlink_bytes", "uplink_vectors", "hessians",
     "seconds", "gap", "grad_norm", "eta", "q_max", "renewed",
 )  # fmt: skip
-SCRIPTS = ("base.js", "curves.js", "table.js", "agents.js", "spectrum.js", "fit.js", "main.js")
+SCRIPTS = (
+    "base.js",
+    "curves.js",
+    "table.js",
+    "agents.js",
+    "spectrum.js",
+    "fit.js",
+    "evaluation.js",
+    "main.js",
+)
 
 
 def write(path: str | Path, report: Report) -> Path:
@@ -55,7 +64,16 @@ def payload(report: Report) -> dict[str, Any]:
         "problems": [_problem(problem) for problem in report.problems or (Problem("", (), 1),)],
         "fit": report.fit,
         "rerun": report.rerun,
+        "evaluation": _evaluation(report),
     }
+
+
+def _evaluation(report: Report) -> dict[str, Any] | None:
+    """The curves and the text of an evaluation."""
+    found = report.evaluation
+    if found is None:
+        return None
+    return {"text": found.summary(), "roc": found.roc, "calibration": found.calibration}
 
 
 def embedded(value: Any) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from fedshed.algorithms.base import Algorithm, State
 from fedshed.linalg.arrays import Vector
+from fedshed.objectives import family_of
 from fedshed.protocol.conversation import Problem
 
 
@@ -17,6 +18,7 @@ class Certificate(Struct, frozen=True):
 
     bound = ||g||^2 / (2 min l2), where every coefficient is penalised (strong convexity);
     estimate = g'H^-1 g / 2, where the exact Hessian is at hand: not a bound.
+    With an absolute penalty g is the subgradient of least norm, for which the bound holds too; no estimate.
     """
 
     grad_norm: float
@@ -35,9 +37,10 @@ def certify(
 
 def certificate(problem: Problem, g: Vector, H: Any, bounds: bool = True) -> Certificate:
     """The certificate of a gradient of the whole cost, and of its exact Hessian if there is one."""
+    bounds = bounds and family_of(problem.loss).convex
     norm, weakest = float(np.linalg.norm(g)), float(problem.l2.min())
     return Certificate(
         grad_norm=norm,
         bound=norm**2 / (2 * weakest) if weakest > 0 and bounds else None,
-        estimate=None if H is None else float(g @ H.solve(g)) / 2,
+        estimate=None if H is None or problem.l1 is not None else float(g @ H.solve(g)) / 2,
     )

@@ -32,6 +32,7 @@ class Settings(Struct, frozen=True):
     l2: Vector
     intercept: bool
     goal: Goal
+    l1: Vector | None = None
 
 
 class Saved(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm, Info, State, cost, gradient
+from fedshed.algorithms.composite import steepest
 from fedshed.exchange import Transport
 from fedshed.exchange.sums import ALL, column_sizes
 from fedshed.exchange.wire import Contact, Refusal, SilenceError, Traffic, Wire
@@ -131,7 +132,7 @@ class _Run:
         return replace(seen, exact=False, reason=str(silence))
 
     def _seen(self, state: Any, progress: Progress, exact: bool) -> Seen:
-        g = gradient(self._problem, state)
+        g = steepest(self._problem, state.theta, gradient(self._problem, state))
         row = _row(self._problem, state, progress, g, self._goal.f_star)
         self._last = Seen(state, g, exact, row, _reason(self._problem, state, g, row, self._goal, exact))
         return self._last

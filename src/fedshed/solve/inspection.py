@@ -146,7 +146,8 @@ class Inspection(Conversation, frozen=True, tag=True):
 def newton_step(problem: Problem, theta: Vector, sites: Mapping[AgentId, Inspected]) -> tuple[Matrix, Vector]:
     """The exact Hessian H of the cost and H^-1 g, from what the sites said at theta.
 
-    In units where the diagonal of H is 1, and without directions in which H is 0 to rounding.
+    In units where the diagonal of H is 1, and without directions in which H is 0 to rounding; with an
+    absolute penalty the step is along the coefficients without one.
     """
     W, n = sum(site.weight for site in sites.values()), problem.n
     H, g = np.diag(problem.l2), problem.l2 * theta
@@ -154,5 +155,7 @@ def newton_step(problem: Problem, theta: Vector, sites: Mapping[AgentId, Inspect
         H = H + site.weight / W * unpack(site.hessian, n)
         g = g + site.weight / W * site.gradient
     scale, unit = unit_diagonal(H)
+    if problem.l1 is not None:
+        unit, g = unit * np.outer(problem.l1 == 0, problem.l1 == 0), np.where(problem.l1 == 0, g, 0.0)
     step = scale * np.linalg.lstsq(unit, scale * g, rcond=n * np.finfo(float).eps)[0]
     return H, np.asarray(step)

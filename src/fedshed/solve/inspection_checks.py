@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Vector, unpack
-from fedshed.objectives import family_of
+from fedshed.objectives import LinearModel, family_of
 from fedshed.objectives.binomial import Binomial
 from fedshed.objectives.gamma import Gamma
 from fedshed.objectives.least_squares import LeastSquares
@@ -71,7 +71,7 @@ def _other_deviance(problem: Problem, said: Inspected) -> str | None:
         return "its deviance is negative"
     objective = family_of(problem.loss).objective
     twice = 2 * said.weight * said.loss
-    if objective in (LeastSquares, Logistic, Multinomial) and not isclose(
+    if objective.excess is LinearModel.excess and not isclose(
         said.deviance, twice, rel_tol=CLOSE, abs_tol=1e-9
     ):
         return f"its deviance is {said.deviance:.6g}, but its mean loss makes it {twice:.6g}"

@@ -54,6 +54,8 @@ class NullStart(Conversation, frozen=True, tag=True):
         replies = yield from everyone([AskMoments()], problem)
         answers = answers_of(replies, Moments, AskMoments)
         levels = levels_of(problem, {i: answer.sums for i, answer in answers.items()})
+        if family_of(problem.loss).classes == "ordered":
+            return self._thresholds(problem, levels)
         if problem.n % len(levels):
             raise ProtocolError(
                 f"the sites sent sums of {len(levels) + 1} classes for {problem.n} coefficients; "
@@ -62,6 +64,13 @@ class NullStart(Conversation, frozen=True, tag=True):
         theta = np.zeros((len(levels), problem.n // len(levels)))
         theta[:, -1] = levels
         return theta.ravel()
+
+    @staticmethod
+    def _thresholds(problem: Problem, levels: Vector) -> Vector:
+        """theta with the thresholds, its last entries, at the null model."""
+        if problem.n < len(levels):
+            raise ProtocolError(f"the sites sent {len(levels) + 1} classes for {problem.n} coefficients")
+        return np.concatenate([np.zeros(problem.n - len(levels)), levels])
 
     def respond(self, agent: Agent, cache: None, part: AskMoments, own_part: Any) -> tuple[None, Moments]:
         """The site's sums."""

@@ -12,14 +12,24 @@ from threadpoolctl import threadpool_limits
 
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import Connect, LocalSites
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.device import device_named
-from fedshed.objectives import LinearModel, coefficient_names, local_objectives, stacked
+from fedshed.objectives import (
+    LinearModel,
+    coefficient_names,
+    common_classes,
+    family_of,
+    local_objectives,
+    stacked,
+)
 from fedshed.objectives.batch import on_device
+from fedshed.objectives.build import origin
+from fedshed.objectives.ordinal import threshold_names
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Precision
 from fedshed.solve import checkpoint as checkpoints
@@ -40,6 +50,7 @@ def optimize(
     *,
     loss: str = "logistic",
     l2: float | Vector = 1e-5,
+    l1: float | Vector = 0.0,
     intercept: bool = False,
     algorithm: str | Algorithm[Any] = "auto",
     budget: Budget = None,
@@ -58,7 +69,7 @@ def optimize(
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 over the sites, p_i = N_i / N.
+    """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 + l1'|theta| over the sites, p_i = N_i / N.
 
     Parameters
     ----------
@@ -69,8 +80,11 @@ def optimize(
         classes, one after the other (`fedshed.objectives.contrasts`).
     l2 : float or array
         The ridge: one number, or one for each column.
+    l1 : float or array
+        The absolute penalty (lasso), as `l2`; with both it is the elastic net. It sets coefficients to 0, and
+        is for newton and the SHED family (docs/selection.md).
     intercept : bool
-        Whether to add an intercept, as the last coefficient; a single number `l2` does not penalise it.
+        Whether to add an intercept, as the last coefficient; one number `l2` or `l1` does not penalise it.
     algorithm : str or Algorithm
         A name (see `fedshed algorithms`), an instance, or "auto", which chooses from n, the number of sites
         and the budget what sends few bytes in few exchanges, and says why in `result.algorithm`.
@@ -87,7 +101,8 @@ def optimize(
     max_iterations : int
         Stop after this many iterations.
     tol : float
-        Converged when the norm of the global gradient is at most this.
+        Converged when the norm of the global gradient is at most this; with `l1`, that of the subgradient of
+        least norm.
     f_star, gap_tol : float, optional
         The optimum, for the column `gap` of the trace, and the gap f - f_star at which to stop.
     seed : int
@@ -124,22 +139,24 @@ def optimize(
     >>> result.converged, result.trace[-1].exchanges
     (True, 13)
     """
-    objectives, problem = build_problem(federation, loss, l2, intercept, device)
+    objectives, problem = build_problem(federation, loss, l2, intercept, device, l1)
     goal = checks.goal(tol, max_iterations, f_star, gap_tol, quorum, patience, len(federation.sites))
     sites = LocalSites(objectives, transport or InProcess)
     chosen, why = checks.choose_algorithm(algorithm, budget, line_search, seed, problem, sites.stateless)
     chosen = checks.with_precision(chosen, precision)
     theta = checks.start(None if isinstance(theta0, str) else theta0, problem.n)
-    checks.unique_optimum(objectives, problem.l2, problem.columns)
+    if theta0 is None:
+        theta = origin(loss, problem.columns, problem.n)
+    checks.unique_optimum(objectives, problem.penalised, problem.columns)
     traffic = Traffic()
     if isinstance(theta0, str):
-        checks.null_start(theta0, intercept)
+        checks.null_start(theta0, intercept or family_of(loss).classes == "ordered")
         theta, traffic = null_start(sites, problem)
     start = Progress(chosen.start(problem, theta), traffic, rows=[])
     saver = None
     if checkpoint is not None:
         checks.new_file(checkpoint)
-        settings = Settings(loss, problem.l2, intercept, goal)
+        settings = Settings(loss, problem.l2, intercept, goal, problem.l1)
         saver = Checkpoint(checkpoint, chosen, settings, federation.fingerprint())
     result = _solve(chosen, problem, objectives, sites, start, goal, saver, watch)
     return replace(result, algorithm=why)
@@ -193,7 +210,9 @@ def resume(
     changed = {"max_iterations": max_iterations, "tol": tol, "quorum": quorum, "patience": patience}
     wanted = {name: getattr(old, name) if new is None else new for name, new in changed.items()}
     goal = checks.goal(f_star=old.f_star, gap_tol=old.gap_tol, sites=len(federation.sites), **wanted)
-    objectives, problem = build_problem(federation, settings.loss, settings.l2, settings.intercept, device)
+    objectives, problem = build_problem(
+        federation, settings.loss, settings.l2, settings.intercept, device, settings.l1
+    )
     progress = replace(progress, state=chosen.assume_forgotten(progress.state))
     saver = Checkpoint(path, chosen, replace(settings, goal=goal), data)
     sites = LocalSites(objectives, transport or InProcess)
@@ -232,18 +251,37 @@ def optimum(
 
 
 def build_problem(
-    federation: Federation, loss: str, l2: float | Vector, intercept: bool, device: str | None = None
-) -> tuple[dict[str, LinearModel], Problem]:
+    federation: Federation, loss: str, l2: float | Vector, intercept: bool, device: str | None = None,
+    l1: float | Vector | None = None,
+) -> tuple[dict[str, LinearModel], Problem]:  # fmt: skip
     """The local objectives, and the problem the Master sees; l2 is one number, or one for each column."""
     checks.flag(intercept, "intercept")
+    checks.parameter_given(loss)
     local = local_objectives(checks.federation_of(federation), loss, intercept)
     objectives = stacked(local) if device is None else on_device(local, device_named(device))
-    width, n = federation.dim + intercept, next(iter(objectives.values())).dim
+    n = next(iter(objectives.values())).dim
+    if family_of(loss).classes == "ordered":
+        return objectives, _ordered(federation, objectives, loss, l2)
+    width = federation.dim + intercept
     columns = coefficient_names(federation.columns, intercept, n // width)
     entries = width if np.size(l2) < n else n  # of theta itself, or of each contrast alike
     penalty = np.tile(checks.ridge(l2, entries, intercept), n // entries)
     weights = {site: objective.weight for site, objective in objectives.items()}
-    return objectives, Problem(penalty, weights, loss, columns)
+    lasso = None if l1 is None else checks.absolute(l1, n, intercept, loss)
+    return objectives, Problem(penalty, weights, loss, columns, l1=lasso)
+
+
+def _ordered(
+    federation: Federation, objectives: Mapping[str, LinearModel], loss: str, l2: float | Vector
+) -> Problem:
+    """The problem of ordered classes: thresholds come last, and a ridge for the columns leaves them free."""
+    classes = common_classes(family_of(loss), [federation.tables[site].y for site in federation.sites])
+    names = threshold_names(classes or ())
+    n = federation.dim + len(names)
+    own = l2 if np.size(l2) == n else checks.ridge(l2, federation.dim, False)
+    given = np.append(own, np.zeros(n - len(np.atleast_1d(own))))
+    weights = {site: objective.weight for site, objective in objectives.items()}
+    return Problem(checks.ridge(given, n, False), weights, loss, (*federation.columns, *names))
 
 
 def _solve(
@@ -256,6 +294,7 @@ def _solve(
         problem = replace(problem, stateless=transport.stateless)
         result = run(algorithm, problem, transport, progress, goal, saver, watch)
     result = replace(result, trace=Trace(tuple(result.trace), sites.kernels()))
-    if not problem.l2.all() and (names := separating(objectives, problem, result.theta)):
-        result = replace(result, converged=False, reason=separated(names))
+    firth = isinstance(algorithm, Firth)  # finite where the data are separated
+    if not firth and not problem.penalised.all() and (names := separating(objectives, problem, result.theta)):
+        result = replace(result, converged=False, reason=separated(names, problem.loss))
     return conclude(result, watch)

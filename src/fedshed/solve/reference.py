@@ -19,7 +19,7 @@ def pooled_optimum(
 
     Damped Newton with halving; ends when a full step no longer lowers the gradient norm, at rounding level.
     """
-    theta = np.zeros(len(l2))
+    theta = next(iter(objectives.values())).origin()
     f, g, H = _pooled(objectives.values(), theta, l2)
     for _ in range(max_iterations):
         direction = -np.linalg.solve(H, g)

@@ -34,6 +34,7 @@ RISEN = 0.1  # of what a quadratic says: less is no optimum
 MORE_ROWS, MOST_ROUNDS = 500, 100  # of a site in each linear program, and how many of these
 
 Models = Sequence[LinearModel]
+WITH_FIRTH = ("logistic", "binomial")  # losses for which there is Firth's penalty
 
 
 class SeparationTest(Conversation, frozen=True, tag=True):
@@ -79,10 +80,13 @@ def flat_part(step: Vector, H: Matrix, H_0: Matrix) -> tuple[Vector, bool]:
     return np.asarray(flat @ (flat.T @ (H_0 @ step))), False
 
 
-def separated(names: tuple[str, ...]) -> str:
+def separated(names: tuple[str, ...], loss: str = "") -> str:
     """Why there is no optimum, and what to do."""
     shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
-    remedy = "no row has an event: add rows that do" if names == ("intercept",) else "set l2 > 0 or drop them"
+    remedy = "no row has an event: add rows that do"
+    if names != ("intercept",):
+        firth = "use Firth's penalty (firth = true, --firth), " if loss in WITH_FIRTH else ""
+        remedy = f"{firth}set l2 > 0 or drop them"
     return (
         f"separated: the cost decreases without bound along {shown}, so there is no finite optimum; {remedy}"
     )
@@ -111,7 +115,7 @@ def _named(size: Vector, columns: Sequence[str], share: float) -> tuple[str, ...
 def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> tuple[str, ...]:
     """The unpenalised coefficients along which the cost falls for ever; none where it has an optimum."""
     models = [objectives[i] for i in problem.agents]
-    free = np.flatnonzero(problem.l2 == 0)
+    free = np.flatnonzero(problem.penalised == 0)
     if not models[0].can_recede or not len(free):
         return ()
     G = _squares(models, free)
@@ -121,7 +125,7 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
     points = {i: objectives[i].at(theta) for i in problem.agents}
     H = sum(problem.p[i] * gram(chosen_columns(points[i].factor, free)) for i in problem.agents)
     g = sum(problem.p[i] * points[i].gradient for i in problem.agents)
-    if _has_optimum(models, basis, R.T @ H @ R, basis.T @ g):
+    if _has_optimum(models, theta, basis, R.T @ H @ R, basis.T @ g):
         return ()
     v = _recession(models, free, basis, theta)
     size = np.abs(v[free]) * np.sqrt(np.diag(G))
@@ -130,19 +134,17 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
 
 def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:
     """The mean over rows of the squared margins, as a quadratic form of the free coefficients."""
-    width = models[0].X.shape[1]
-    contrast, column = np.divmod(free, width)
     rows = sum(model.X.shape[0] for model in models)
-    G: Matrix = sum(gram(chosen_columns(model.X, column)) for model in models) / rows
-    return np.asarray(G * (contrast[:, None] == contrast))
+    return np.asarray(sum(model.squares(free) for model in models) / rows)
 
 
-def _has_optimum(models: Models, basis: Matrix, H: Matrix, g: Vector) -> bool:
+def _has_optimum(models: Models, theta: Vector, basis: Matrix, H: Matrix, g: Vector) -> bool:
     """Whether curvature in every direction, or a Newton step that moves every margin by little, shows it.
 
     Let v be a direction that no row loses by.  Row j has the slope -s_j a_j along it, with s_j > 0 and a gain
     a_j >= 0.  After a Newton step the linear model of s_j is at least s_j (1 - |u_j|) for a margin that moves
-    by u_j, and the slopes so predicted sum to 0.  If every |u_j| < 1, then every a_j is 0.
+    by u_j (|u_j| l''_j / s_j if that is more: `LinearModel.moves`), and the slopes so predicted sum to 0.  If
+    every |u_j| < 1, then every a_j is 0.
     """
     values = np.linalg.eigvalsh(H)
     if values[0] > FLAT * max(1.0, values[-1]):
@@ -150,7 +152,7 @@ def _has_optimum(models: Models, basis: Matrix, H: Matrix, g: Vector) -> bool:
     if values[0] <= SOLVABLE * values[-1]:
         return False
     step = basis @ np.linalg.solve(H, g)
-    return all(np.abs(model.linear(step)).max() < SHORT for model in models)
+    return all(model.moves(theta, step).max() < SHORT for model in models)
 
 
 def _recession(models: Models, free: NDArray[np.intp], basis: Matrix, theta: Vector) -> Vector:
@@ -161,7 +163,7 @@ def _recession(models: Models, free: NDArray[np.intp], basis: Matrix, theta: Vec
     last, whole = np.zeros_like(theta), np.zeros_like(theta)
     whole[free], last[free[-1]] = theta[free], 1.0
     for v in (last, -last, whole):
-        if all(model.gains(v).min() > 0 for model in models):
+        if all(model.gains(v).min(initial=np.inf) > 0 for model in models):
             return v
     return np.asarray(basis @ _program(models, basis))
 

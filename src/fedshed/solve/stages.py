@@ -16,15 +16,21 @@ from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId, Problem
 from fedshed.solve.engine import Progress, settled
+from fedshed.solve.evaluating import BINS, Evaluating, Told
+from fedshed.solve.folds import Folds
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import Inspected, Inspection
+from fedshed.solve.life_counts import SiteTables, SurvivalCounts
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.path import PathSettings, Walked, walk
 from fedshed.solve.private_fit import PrivateFit
+from fedshed.solve.profile import JointPoint, Profile
 from fedshed.solve.run import play, run
 from fedshed.solve.scatter import RowScatter, Scatter, Scattered
 from fedshed.solve.separation import SeparationTest
 from fedshed.solve.site_estimates import AskEstimate, NoEstimate, SiteEstimate, SiteEstimates
 from fedshed.solve.site_scores import AskScores, Scores, SiteScores
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck, SurvivalChecked
 
 NO_TRAFFIC = Traffic()
 FIT, PRIVATE = 1, 7
@@ -35,9 +41,28 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
+EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
+SURVIVAL = Stage(11, SurvivalCheck())  # of a survival model
+CURVES = Stage(70, SurvivalCounts())  # life tables of a survival study
 ESTIMATES = Stage(60, SiteEstimates())  # of a study that declares them
+FOLDS = Stage(20, Folds())  # of a path, which is in no approved study
+PROFILE = Stage(14, Profile())  # of a family whose parameter is searched for
 BESIDE_THE_FIT = {
-    stage.number: stage for stage in (START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, ESTIMATES)
+    stage.number: stage
+    for stage in (
+        START,
+        INSPECT,
+        LEAST,
+        SEPARATION,
+        SCATTER,
+        SCORES,
+        EVALUATION,
+        SURVIVAL,
+        PROFILE,
+        ESTIMATES,
+        CURVES,
+        FOLDS,
+    )
 }
 
 
@@ -87,11 +112,50 @@ def scatter(
     return play(sites, SCATTER, problem, RowScatter().flow(problem, asked), traffic, patience)
 
 
+def walk_path(
+    sites: Sites, problem: Problem, settings: PathSettings, patience: int = 20
+) -> tuple[Walked, Traffic]:
+    """A path of penalties, and what it took."""
+    return play(sites, FOLDS, problem, walk(problem, settings), NO_TRAFFIC, patience)
+
+
 def site_scores(
     sites: Sites, problem: Problem, asked: AskScores, traffic: Traffic, patience: int = 20
 ) -> tuple[Scores, Traffic]:
     """What the sites' scores add up to in the statistics that compare sites."""
     return play(sites, SCORES, problem, SiteScores().flow(problem, asked), traffic, patience)
+
+
+def survival_counts(
+    sites: Sites, problem: Problem, times: Vector | None, columns: tuple[int, ...] = (),
+    last: float | None = None, least: int = 0, traffic: Traffic = NO_TRAFFIC, patience: int = 20,
+) -> tuple[SiteTables, Traffic]:  # fmt: skip
+    """The life table of each site, on a grid or on the times of all events."""
+    flow = SurvivalCounts().flow(problem, times, columns, last, least)
+    return play(sites, CURVES, problem, flow, traffic, patience)
+
+
+def survival_checks(
+    sites: Sites, problem: Problem, asked: CheckSurvival, traffic: Traffic, patience: int = 20
+) -> tuple[dict[AgentId, SurvivalChecked], Traffic]:
+    """Each site's pairs of rows, and its sums for a test of proportional hazards."""
+    return play(sites, SURVIVAL, problem, SurvivalCheck().flow(problem, asked), traffic, patience)
+
+
+def evaluate(
+    sites: Sites, problem: Problem, theta: Vector, bins: int = BINS, cut: float = 0.0, alone: bool = True,
+    traffic: Traffic = NO_TRAFFIC, patience: int = 20,
+) -> tuple[Told, Traffic]:  # fmt: skip
+    """What the sites say of a model on rows that it was not fitted to."""
+    flow = Evaluating().flow(problem, theta, bins, cut, alone)
+    return play(sites, EVALUATION, problem, flow, traffic, patience)
+
+
+def profile(
+    sites: Sites, problem: Problem, theta: Vector, traffic: Traffic = NO_TRAFFIC, patience: int = 20
+) -> tuple[JointPoint, Traffic]:
+    """How the cost at theta depends on theta and on the family's parameter."""
+    return play(sites, PROFILE, problem, Profile().flow(problem, theta), traffic, patience)
 
 
 def site_estimates(

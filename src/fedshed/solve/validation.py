@@ -11,34 +11,51 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, SingularError
 from fedshed.algorithms import Budget, as_channel, build
-from fedshed.algorithms.auto import choose
+from fedshed.algorithms.auto import choose, choose_composite
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.algorithms.linked import Linked
-from fedshed.algorithms.registry import configured
+from fedshed.algorithms.registry import check_composite, configured
 from fedshed.exchange import Transport
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import Rows, centred_gram, chosen_columns, gram
 from fedshed.linalg.solve import collinear, off_centre, plain_name, unit_diagonal
 from fedshed.objectives import LinearModel
+from fedshed.objectives.families import family_of, parts_of, with_value
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.precision import Bits, Differences, EntropyCoded, Exact
 from fedshed.solve.goal import Goal
 from fedshed.tables import Federation
 
 
-def ridge(l2: Any, n: int, intercept: bool) -> Vector:
+def absolute(l1: Any, n: int, intercept: bool, loss: str) -> Vector | None:
+    """l1 as one number for each coefficient, as l2; None where all are 0, and the cost is smooth."""
+    values = ridge(l1, n, intercept, "l1")
+    if values.any() and family_of(loss).classes == "many":
+        raise ConfigError(SEVERAL_CLASSES)
+    return values if values.any() else None
+
+
+SEVERAL_CLASSES = (
+    "l1 is for one linear predictor: of several classes the zeros would depend on which contrasts stand for "
+    "them; fit each class against the others, or use l2"
+)
+
+
+def ridge(l2: Any, n: int, intercept: bool, name: str = "l2") -> Vector:
     """l2 as one number for each coefficient; where none is given for the intercept, it is unpenalised."""
-    values = _numbers(l2, "l2", "a number or one for each coefficient")
+    values = _numbers(l2, name, "a number or one for each coefficient")
     if values.ndim == 0:
         values = np.full(n, float(values))
         values[n - intercept :] = 0.0
     if intercept and values.shape == (n - 1,):
         values = np.append(values, 0.0)
     if values.shape != (n,):
-        raise ConfigError(f"l2 has shape {values.shape}; give one number or {n}, one for each coefficient")
+        raise ConfigError(
+            f"{name} has shape {values.shape}; give one number or {n}, one for each coefficient"
+        )
     if not np.isfinite(values).all() or values.min() < 0:
-        raise ConfigError(f"l2 must be finite and at least 0, not {l2!r}")
+        raise ConfigError(f"{name} must be finite and at least 0, not {l2!r}")
     return values
 
 
@@ -59,6 +76,8 @@ def checked_algorithm(
         )
     else:
         raise ConfigError(f"algorithm must be a name or an Algorithm, not {algorithm!r}")
+    if problem.l1 is not None:
+        check_composite(chosen)
     if chosen.losses is not None and problem.loss not in chosen.losses:
         raise ConfigError(f"{name} is for {', '.join(chosen.losses)} only, not for {problem.loss}")
     if (channel := getattr(chosen, "channel", None)) is not None:
@@ -85,7 +104,10 @@ def choose_algorithm(
     problem: Problem, stateless: bool = False, one_process: bool = False,
 ) -> tuple[Algorithm[Any], str]:  # fmt: skip
     """The algorithm to run, and one line that says which it is and, for "auto", why."""
-    if algorithm == "auto":
+    if algorithm == "auto" and problem.l1 is not None:
+        algorithm, why = choose_composite(problem.n, as_channel(budget))
+        budget = None
+    elif algorithm == "auto":
         algorithm, why = choose(problem.n, len(problem.agents), as_channel(budget), stateless, one_process)
         budget = None
     else:
@@ -121,6 +143,16 @@ def flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name} must be True or False, not {value!r}")
     return bool(value)
+
+
+def parameter_given(loss: str) -> None:
+    """Refuse a loss whose parameter has to be found, which is the work of several fits."""
+    parameter = family_of(loss).parameter
+    if parameter is not None and parameter.searched and parts_of(loss)[1] is None:
+        raise ConfigError(
+            f"the {loss} loss needs its {parameter.name}: write '{with_value(loss, parameter.start)}', or "
+            "use fedshed.fit, which searches for it"
+        )
 
 
 def start(theta0: Any, n: int) -> Vector:
@@ -185,7 +217,7 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
     free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
     if len(free) == 0:
         return
-    tables = [chosen_columns(objective.X, free) for objective in objectives.values()]
+    tables = [chosen_columns(objective.varied, free) for objective in objectives.values()]
     names = [plain_name(columns[j]) for j in free]
     G = np.asarray(sum(map(gram, tables)))
     if why := collinear_columns(G, names, lambda: _centred(tables, names)):

@@ -18,6 +18,7 @@ from fedshed._utils.notebook import html_table
 from fedshed.linalg.tall import Tall
 from fedshed.tables import stored as checks
 from fedshed.tables.stored import Matrix2D, Raw, Table
+from fedshed.tables.survival import is_survival
 
 __all__ = ["Federation", "Matrix2D", "Table"]
 
@@ -133,7 +134,7 @@ class Federation:
             X = np.concatenate([np.asarray(part.X) for part in parts])
         return Table(
             X,
-            np.concatenate([part.y for part in parts]),
+            _responses([part.y for part in parts]),
             _joined([part.weights for part in parts], [len(part.y) for part in parts], 1.0),
             _joined([part.offset for part in parts], [len(part.y) for part in parts], 0.0),
         )
@@ -151,13 +152,14 @@ class Federation:
 
     def report(self) -> list[dict[str, Any]]:
         """For each site its rows and, if there are at most 20 classes, how many rows of each (`y=1`)."""
-        classes = np.unique(np.concatenate([part.y for part in self.tables.values()])).tolist()
+        outcomes = {site: _outcomes(self.tables[site].y) for site in self.sites}
+        classes = np.unique(np.concatenate(list(outcomes.values()))).tolist()
         shown = classes if len(classes) <= _MOST_CLASSES else []
         return [
             {
                 "site": site,
                 "rows": rows,
-                **{f"y={label}": int(np.sum(self.tables[site].y == label)) for label in shown},
+                **{f"y={label}": int(np.sum(outcomes[site] == label)) for label in shown},
             }
             for site, rows in self.rows.items()
         ]
@@ -236,6 +238,11 @@ def _check_label_types(tables: Mapping[str, Table]) -> None:
     """Refuse text labels at one site and numbers at another."""
     first, *others = tables
     for site in others:
+        if is_survival(tables[site].y) != is_survival(tables[first].y):
+            raise DataError(
+                f"sites {first!r} and {site!r}: y holds times and events at one of them only; "
+                "give every site the same kind of response"
+            )
         if _is_text(tables[site].y) != _is_text(tables[first].y):
             kinds = ["text" if _is_text(tables[name].y) else "numbers" for name in (first, site)]
             raise DataError(
@@ -246,6 +253,21 @@ def _check_label_types(tables: Mapping[str, Table]) -> None:
 
 def _is_text(y: NDArray[Any]) -> bool:
     return y.dtype.kind in "US"
+
+
+def _responses(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """All responses; of times to an event, each site has its own strata."""
+    y = np.concatenate(parts)
+    if is_survival(y):
+        sites = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        both = np.column_stack([sites, y["stratum"]])
+        y["stratum"] = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    return y
+
+
+def _outcomes(y: NDArray[Any]) -> NDArray[Any]:
+    """The labels; of times to an event, whether there was one."""
+    return np.asarray(y["event"]) if is_survival(y) else y
 
 
 def _joined(

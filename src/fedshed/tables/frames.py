@@ -95,6 +95,24 @@ class Frame:
             self._read[name] = _column(name, self._columns[name])
         return self._read[name]
 
+    def take(self, rows: NDArray[np.bool_]) -> Frame:
+        """These rows only: its columns are read as those of all rows, and then cut."""
+        return _Part(self, rows)
+
+
+class _Part(Frame):
+    """Some rows of a frame."""
+
+    def __init__(self, whole: Frame, rows: NDArray[np.bool_]) -> None:
+        self._whole, self._rows, self._columns = whole, rows, whole._columns
+        self.rows, self._read = int(rows.sum()), {}
+
+    def column(self, name: str) -> Column:
+        """A column of these rows."""
+        if name not in self._read:
+            self._read[name] = self._whole.column(name).take(self._rows)
+        return self._read[name]
+
 
 def _is_row_number(name: str) -> bool:
     """Whether a column is an index that pandas wrote: "Unnamed: 0" in CSV, __index_level_0__ in Parquet."""

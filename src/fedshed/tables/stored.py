@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError
 from fedshed.linalg.tall import Tall
+from fedshed.tables import survival
 from fedshed.tables.lazy import ArrowRows, arrow_table, is_arrow, is_large, is_mapped
 
 Matrix2D: TypeAlias = NDArray[np.float64] | scipy.sparse.csr_array | Tall
@@ -296,6 +297,8 @@ def _number(where: str, column: str, value: object) -> float:
 
 def _labels(where: str, y: NDArray[Any]) -> NDArray[Any]:
     """The labels of a site as booleans, integers, floats or text, in value as given."""
+    if survival.is_survival(y):
+        return survival.checked(where, y)
     lost = _missing_labels(y)
     if lost:
         raise DataError(

@@ -12,6 +12,7 @@ async function drawAll() {
   drawAgents();
   drawSpectrum();
   drawFit();
+  drawEvaluation();
   drawRerun();
   const sections = [...document.querySelectorAll("main > section:not([hidden])")];
   byId("nav").replaceChildren(...sections.map((one) => element("a", { href: `#${one.id}` }, one.dataset.title)));

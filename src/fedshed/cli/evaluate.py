@@ -1,0 +1,64 @@
+"""`fedshed evaluate`: how well a model predicts the rows of tables that stay at their sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from fedshed.cli.app import app
+from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
+from fedshed.cli.table_options import CsvOptions, with_options
+
+if TYPE_CHECKING:
+    from fedshed.inference.evaluation import Evaluation
+
+
+@app.command(epilog="Example: fedshed evaluate results/fit/model.json east.csv west.csv --threshold 0.3")
+@with_options(CsvOptions)
+def evaluate(
+    model: Path,
+    tables: list[Path],
+    site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None,
+    threshold: Annotated[float, option("Probability from which a row counts as predicted yes.")] = 0.5,
+    bins: Annotated[
+        int, option("Bins of scores that leave a site; 0: scores of all sites are compared exactly.")
+    ] = 0,
+    least: Annotated[int, option("With --bins: rows in each cell that leaves a site.")] = 1,
+    out: Annotated[Path | None, option("Folder for text, CSV and figure.", "print only")] = None,
+    as_json: Json = False,
+    *,
+    given: CsvOptions,
+) -> None:
+    """Evaluate a model on tables: AUC, calibration, Brier score, R2 and the like, by site and pooled.
+
+    MODEL is what `fedshed fit` wrote. TABLES have its columns and its target: one with --site, or one for
+    each site. They should be rows that the model was not fitted to; `fedshed fit --holdout` sees to that.
+    """
+    from fedshed.fitting.evaluate import evaluate as run
+    from fedshed.fitting.model import Model
+    from fedshed.tables import read_sites
+
+    if out is not None:
+        check_folder(out)
+    fitted = Model.load(model)
+    column = site or (fitted.plan.study.site if len(tables) == 1 else None)
+    frames = read_sites(tables, site=column, keep=True, csv=given.format(tuple(fitted.plan.levels)))
+    found = run(fitted, frames, threshold=threshold, bins=bins, least=least)
+    files = iter(()) if out is None else evaluation_files(out, found)
+    if as_json:
+        told_as_json({"evaluation": found}, files)
+    else:
+        say(str(found))
+        told(files)
+
+
+def evaluation_files(out: Path, found: Evaluation) -> Iterator[Path]:
+    """Write an evaluation as text, as CSV and as a figure."""
+    from fedshed._utils.files import write_atomically
+    from fedshed.experiments.figure import save
+
+    yield write_atomically(out / "evaluation.txt", f"{found.summary()}\n".encode())
+    yield write_atomically(out / "evaluation.csv", found.to_csv().encode())
+    if found.pooled:
+        yield from save(found.plot(), out, "evaluation")

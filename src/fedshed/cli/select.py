@@ -1,0 +1,75 @@
+"""`fedshed select`: which columns, by the elastic net and cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec.structs import replace
+
+from fedshed.cli.app import app
+from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json, was_given
+from fedshed.cli.table_options import TableOptions, with_options
+
+if TYPE_CHECKING:
+    from fedshed.fitting.path import Path as PathOfPenalties
+
+
+@app.command(epilog="Example: fedshed select a.csv b.csv --target ill --family logistic --rule 1se")
+@with_options(TableOptions)
+def select(
+    context: typer.Context,
+    tables: list[Path],
+    l1_ratio: Annotated[float, option("1 is the lasso, below 1 the elastic net.")] = 1.0,
+    values: Annotated[int, option("Penalties of the path.")] = 100,
+    ratio: Annotated[float | None, option("Of the smallest penalty and the largest.", "1e-4 or 1e-2")] = None,
+    folds: Annotated[int, option("Of the cross-validation, drawn at each site.")] = 10,
+    seed: Annotated[int, option("Of the folds.")] = 0,
+    rule: Annotated[str, option("min, or 1se: the largest penalty within one standard error.")] = "min",
+    intercept: Annotated[bool, option("Fit an intercept.")] = True,
+    tol: Annotated[float, option("Stop at this norm of the subgradient.")] = 1e-6,
+    out: Annotated[Path, option("Folder for path, figure and model.")] = Path("results/select"),
+    as_json: Json = False,
+    *,
+    given: TableOptions,
+) -> None:
+    """Select columns: the elastic net over a path of penalties, cross-validated, and the model chosen.
+
+    TABLES are as in `fedshed fit`. Columns are standardised unless --no-standardize or --study says so.
+    """
+    from fedshed.fitting.path import select as run
+
+    study = given.asked(context, 0.0, intercept)
+    if given.study is None and not was_given(context, "standardize"):
+        study = replace(study, standardize=True)
+    check_folder(out)
+    rules: Any = rule
+    found = run(
+        given.tables(tables, study), study, rule=rules, values=values, ratio=ratio, l1_ratio=l1_ratio,
+        folds=folds, seed=seed, tol=tol,
+    )  # fmt: skip
+    if as_json:
+        told_as_json(
+            {"chosen": found.chosen, "selected": found.selected, "path": found.steps}, _files(out, found)
+        )
+    else:
+        say(repr(found))
+        told(_files(out, found))
+    assert found.model is not None
+    if not found.model.converged:
+        typer.echo(f"not converged: {found.model.run.reason}", err=True)
+        raise typer.Exit(1)
+
+
+def _files(out: Path, found: PathOfPenalties) -> Iterator[Path]:
+    """Write the files one by one, the path first."""
+    from fedshed._utils.files import write_atomically
+    from fedshed.experiments.figure import save
+
+    yield write_atomically(out / "path.csv", found.to_csv().encode())
+    assert found.model is not None
+    yield found.model.save(out / "model.json")
+    yield write_atomically(out / "coefficients.csv", found.model.to_csv().encode())
+    yield from save(found.plot(), out, "path")

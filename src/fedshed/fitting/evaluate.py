@@ -1,0 +1,223 @@
+"""`evaluate`: how good a model is on tables of its own or of others, which stay at their sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError, DataError
+from fedshed.exchange.sites import LocalSites
+from fedshed.fitting.fit import fit
+from fedshed.fitting.held_out import EXACT, KINDS
+from fedshed.fitting.model import Model
+from fedshed.inference.evaluation import Evaluation, evaluation_of
+from fedshed.linalg.arrays import Vector
+from fedshed.linalg.threads import one_thread
+from fedshed.objectives import LinearModel, family_of
+from fedshed.objectives.build import held_objective
+from fedshed.objectives.multinomial import contrasts
+from fedshed.preparation import DesignPlan, Study
+from fedshed.preparation.holdout import NOT_EVALUATED
+from fedshed.protocol.conversation import Problem
+from fedshed.solve.evaluating import MOST_BINS, Told
+from fedshed.solve.stages import evaluate as ask
+
+
+def evaluate(
+    model: Model, tables: Mapping[str, Any], *, threshold: float = 0.5, bins: int = EXACT, least: int = 1
+) -> Evaluation:
+    """How well a model predicts the rows of each table, by site and pooled.
+
+    Parameters
+    ----------
+    model : Model
+        What `fedshed.fit` returned, or `Model.load` read.
+    tables : mapping
+        The table of each site, with the columns of the model and its target; rows are used as the model's
+        study says, all of them.
+    threshold : float
+        The probability above which a row counts as predicted to be of the modelled class.
+    bins : int
+        0 compares scores of different sites exactly. Otherwise sites count their rows in this many bins of
+        scores, as they do in a deployed study, and AUC, ROC curve and confusion matrix have a bound.
+    least : int
+        With bins: rows that each cell must have, as the policy of a site demands it; smaller ones are merged.
+
+    Returns
+    -------
+    Evaluation
+        With `summary()`, `to_csv()`, `plot()` and the measures as plain data.
+
+    Raises
+    ------
+    DataError
+        If a table lacks a column or has a level or a class that the model does not know.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> tables = {"north": {"x": [0.1, 0.9, 1.7, 2.0], "ill": [0, 1, 0, 1]}}
+    >>> model = fedshed.fit(tables, fedshed.Study(family="logistic", target="ill"))
+    >>> fedshed.evaluate(model, {"south": {"x": [0.2, 0.3, 1.1], "ill": [0, 1, 1]}}).pooled["auc"].value
+    1.0
+    """
+    family = family_of(model.plan.study.loss)
+    _check(model.plan, tables, threshold, bins, least)
+    plan = on_original_scale(model.plan)
+    cut = float(np.log(threshold / (1 - threshold)))
+    with one_thread():
+        told, exchanges = _told(model, plan, tables, bins, cut, least)
+    names = ", ".join(sorted(map(str, tables)))
+    return evaluation_of(
+        told, KINDS[family.classes], classes=plan.shown_classes, about=f"all rows of {names}",
+        threshold=threshold, exchanges=exchanges,
+    )  # fmt: skip
+
+
+def on_original_scale(plan: DesignPlan) -> DesignPlan:
+    """A plan whose rows are in the units of the tables, all of them used."""
+    study = replace(plan.study, holdout=None)
+    return replace(plan, study=study, centres=None, scales=None)
+
+
+def theta_of(model: Model) -> Vector:
+    """The coefficients as an objective on the original scale has them: of classes, their contrasts."""
+    coef, classes = model.inference.coef, len(model.plan.classes or ())
+    if family_of(model.plan.study.loss).classes != "many":
+        return coef
+    return np.ascontiguousarray((contrasts(classes).T @ coef.reshape(classes, -1)).ravel())
+
+
+def _check(plan: DesignPlan, tables: Mapping[str, Any], threshold: float, bins: int, least: int) -> None:
+    if not tables:
+        raise ConfigError("evaluate needs at least one table")
+    if plan.study.family in NOT_EVALUATED:
+        raise ConfigError(
+            f"the {plan.study.family} family has no evaluation of this kind; its summary has concordance"
+        )
+    if not 0 < threshold < 1:
+        raise ConfigError(f"threshold is a probability between 0 and 1, not {threshold!r}")
+    if not (bins == 0 or 2 <= bins <= MOST_BINS) or least < 1 or (bins == 0 and least > 1):
+        raise ConfigError(
+            f"bins is 0, where all scores may leave, or from 2 to {MOST_BINS}; least goes with bins"
+        )
+
+
+def _told(
+    model: Model, plan: DesignPlan, tables: Mapping[str, Any], bins: int, cut: float, least: int
+) -> tuple[Told, int]:
+    """What the sites say."""
+    objectives = {str(site): _objective(plan, str(site), tables[site], least) for site in tables}
+    objectives = {site: objectives[site] for site in sorted(objectives)}
+    theta = theta_of(model)
+    weights = {site: one.weight for site, one in objectives.items()}
+    problem = Problem(np.zeros(len(theta)), weights, plan.study.loss, tuple(model.inference.names), False, {})
+    told, traffic = ask(LocalSites({}, held=objectives), problem, theta, bins, cut)
+    return told, traffic.exchanges
+
+
+def _objective(plan: DesignPlan, site: str, table: Any, least: int) -> LinearModel:
+    try:
+        rows = plan.table(table)
+        return held_objective(site, rows, plan.study.loss, plan.classes, plan.intercept, least)
+    except DataError as error:
+        raise DataError(f"site {site!r}: {error}") from error
+
+
+class LeaveOneSiteOut(Struct, frozen=True):
+    """Each site predicted by a model of all others.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+        The measures of each site by the model that has not seen it, and pooled.
+    models : dict
+        The model without each site.
+    """
+
+    evaluation: Evaluation
+    models: dict[str, Model]
+
+    def __str__(self) -> str:
+        return self.evaluation.summary()
+
+
+def leave_one_site_out(
+    tables: Mapping[str, Any], study: Study, *, threshold: float = 0.5, **options: Any
+) -> LeaveOneSiteOut:
+    """Fit without each site in turn, and predict its rows by the model of the others.
+
+    Parameters
+    ----------
+    tables : mapping
+        The table of each site; at least three.
+    study : Study
+        Which model of which columns, without `holdout`.
+    threshold : float
+        As in `fedshed.evaluate`.
+    **options
+        Passed on to `fedshed.fit`, such as `algorithm` or `over`.
+
+    Returns
+    -------
+    LeaveOneSiteOut
+        The evaluation, by site and pooled, and the models.
+
+    Raises
+    ------
+    ConfigError
+        With fewer than three sites, or where a model without one site did not converge.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> rows = {"x": [0.1, 0.9, 1.7], "y": [1.0, 1.9, 3.2]}
+    >>> study = fedshed.Study(family="linear", target="y")
+    >>> found = fedshed.leave_one_site_out({"a": rows, "b": rows, "c": rows}, study)
+    >>> sorted(found.models), found.evaluation.rows
+    (['a', 'b', 'c'], 9)
+    """
+    _check_left_out(tables, study)
+    cut = float(np.log(threshold / (1 - threshold)))
+    models, said = {}, {}
+    for left in sorted(map(str, tables)):
+        others = {str(site): table for site, table in tables.items() if str(site) != left}
+        models[left] = _converged(left, fit(others, study, **options))
+        _check(models[left].plan, tables, threshold, EXACT, 1)
+        plan, table = on_original_scale(models[left].plan), {str(site): tables[site] for site in tables}[left]
+        with one_thread():
+            said[left] = _told(models[left], plan, {left: table}, EXACT, cut, 1)[0]
+    plan = next(iter(models.values())).plan
+    evaluation = evaluation_of(
+        _joined(said), KINDS[family_of(study.loss).classes], classes=plan.shown_classes,
+        about="each site by a model of the others", threshold=threshold,
+        notes=("Each site has a model of its own, so pooled measures mix models.",),
+    )  # fmt: skip
+    return LeaveOneSiteOut(evaluation, models)
+
+
+def _joined(said: Mapping[str, Told]) -> Told:
+    """What the sites said, each of its own model; there is no one line that recalibrates all models."""
+    sums = {site: told.sums[site] for site, told in said.items()}
+    tables = {site: told.tables[site] for site, told in said.items()}
+    return Told(sums, tables, next(iter(said.values())).grid, EXACT, None)
+
+
+def _converged(left: str, model: Model) -> Model:
+    if not model.converged:
+        raise ConfigError(f"the model without site {left!r} did not converge: {model.run.reason}")
+    return model
+
+
+def _check_left_out(tables: Mapping[str, Any], study: Study) -> None:
+    if len(tables) < 3:
+        raise ConfigError(f"leaving one site out needs at least three sites, not {len(tables)}")
+    if study.holdout is not None or study.protected or study.privacy is not None:
+        raise ConfigError(
+            "leaving one site out refits without each site: it is for tables in this process or in "
+            "processes, in a study without holdout, protected or privacy"
+        )

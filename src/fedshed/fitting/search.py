@@ -1,0 +1,112 @@
+"""The search for a family's parameter v: Newton's method on the profile cost, one fit for each value.
+
+For each v the sites build their objectives with it, theta is fitted from where the last step predicts it, and
+one exchange (`solve/profile.py`) tells how to improve v.  Steps are of log v, and stay between values whose
+slopes have different signs.  The search begins at v = 0, where one exchange decides whether there is anything
+to search for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log, sqrt
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed.exchange.sites import Sites
+from fedshed.exchange.wire import Traffic
+from fedshed.linalg.arrays import Vector
+from fedshed.objectives.family import Parameter
+from fedshed.protocol.conversation import Problem
+from fedshed.solve.engine import settled
+from fedshed.solve.profile import JointPoint
+from fedshed.solve.run import Result
+from fedshed.solve.stages import profile
+
+MOST_VALUES = 25  # of the parameter
+LONGEST = 1.5  # step of its logarithm
+LAST = 1e-5  # a step of the logarithm below which the next error is its square
+
+At: TypeAlias = Callable[[float], tuple[Problem, Sites]]
+Fit: TypeAlias = Callable[[Problem, Sites, Vector | None, Traffic], Result]
+
+
+class Found(Struct, frozen=True):
+    """A value, theta there to first order, what was spent, and why it is no optimum if it is none."""
+
+    value: float
+    theta: Vector | None
+    traffic: Traffic
+    values: int
+    trouble: str = ""
+
+
+class _Bracket(Struct, frozen=True):
+    """Between which logarithms the profile cost has its least."""
+
+    low: float
+    high: float
+
+    def narrowed(self, at: float, slope: float) -> _Bracket:
+        """With what a slope tells."""
+        return replace(self, low=at) if slope < 0 else replace(self, high=at)
+
+    def step(self, at: float, point: JointPoint) -> float:
+        """Newton's step where it stays inside, else half of what is left, or a long step to an open end."""
+        slope, curvature = point.profile_slope, point.profile_curvature
+        step = -slope / curvature if curvature > 0 else -LONGEST * float(np.sign(slope))
+        step = min(max(step, -LONGEST), LONGEST)
+        if self.low < at + step < self.high:
+            return step
+        end = self.low if slope > 0 else self.high
+        return (end - at) / 2
+
+
+def find(parameter: Parameter, at: At, fit: Fit, patience: int = 20) -> Found:
+    """The value with the least profile cost; 0 where no larger one is better."""
+    problem, sites = at(0.0)
+    result = fit(problem, sites, None, Traffic())
+    if not settled(result.converged, result.reason):
+        return Found(0.0, result.theta, result.traffic, 1, result.reason)
+    point, traffic = profile(sites, problem, result.theta, result.traffic, patience)
+    if not point.slope < 0:
+        return Found(0.0, result.theta, traffic, 1)
+    start = -point.slope / point.curvature if point.curvature > 0 else parameter.start
+    value = sqrt(start) if parameter.squared else start
+    value = min(max(value, 2 * parameter.least), parameter.most / 2)
+    return _newton(parameter, at, fit, value, result.theta, traffic, patience)
+
+
+def _newton(
+    parameter: Parameter, at: At, fit: Fit, value: float, theta: Vector, traffic: Traffic, patience: int
+) -> Found:
+    """Newton's method on the profile cost, from a value."""
+    bracket = _Bracket(log(parameter.least), log(parameter.most))
+    for count in range(2, MOST_VALUES + 2):
+        problem, sites = at(value)
+        result = fit(problem, sites, theta, traffic)
+        theta, traffic = result.theta, result.traffic
+        if not settled(result.converged, result.reason):
+            return Found(value, theta, traffic, count, result.reason)
+        point, traffic = profile(sites, problem, theta, traffic, patience)
+        bracket = bracket.narrowed(log(value), point.profile_slope)
+        step = bracket.step(log(value), point)
+        value, theta = exp(log(value) + step), point.moved(step)
+        if abs(step) < LAST:
+            return _ended(parameter, bracket, value, theta, traffic, count)
+    return Found(value, theta, traffic, MOST_VALUES, f"{parameter.name} has not settled")
+
+
+def _ended(
+    parameter: Parameter, bracket: _Bracket, value: float, theta: Vector, traffic: Traffic, count: int
+) -> Found:
+    """The value found; at the least of the range it is 0, and at the most it has no end."""
+    if value < parameter.least * (1 + 10 * LAST):
+        return Found(0.0, None, traffic, count)
+    if value > parameter.most * (1 - 10 * LAST):
+        why = f"{parameter.name} grows beyond {parameter.most:g}: the data do not determine it"
+        return Found(value, theta, traffic, count, why)
+    return Found(value, theta, traffic, count)

@@ -1,0 +1,79 @@
+"""The parameter of a family beside theta, as it was given or found, and its error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import exp, inf, log, sqrt
+
+import numpy as np
+from msgspec import Struct
+
+from fedshed.linalg.arrays import Matrix
+from fedshed.solve.profile import JointPoint
+
+FEW_SITES = 6  # below which the variance between sites is hardly known
+
+
+class Nuisance(Struct, frozen=True):
+    """A number beside the coefficients: alpha, p or tau.
+
+    `log_error` is the standard error of its logarithm from the joint Hessian of all parameters, which the
+    interval is made of; None where the value was given or is 0.
+    """
+
+    name: str
+    value: float
+    found: bool  # or given
+    log_error: float | None = None
+    note: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Its standard error, by the delta method."""
+        return None if self.log_error is None else self.value * self.log_error
+
+    def interval(self, quantile: float) -> tuple[float, float] | None:
+        """So many standard errors about its logarithm."""
+        if self.log_error is None:
+            return None
+        ends = (log(self.value) + side * quantile * self.log_error for side in (-1, 1))
+        low, high = (exp(end) if end < 700 else inf for end in ends)
+        return low, high
+
+    def in_words(self, quantile: float = 1.959963984540054) -> Iterable[str]:
+        """How it was found, in sentences."""
+        if not self.found:
+            return
+        ends = self.interval(quantile)
+        if ends is not None:
+            yield (
+                f"{self.name} = {self.value:.6g} was found by profile likelihood: standard error "
+                f"{self.error or 0.0:.3g}, 95 % interval {ends[0]:.4g} to {ends[1]:.4g} (from its logarithm)."
+            )
+        if self.note:
+            yield self.note
+
+
+def log_error(weight: float, profile_curvature: float) -> float | None:
+    """(W P'')^(-1/2), P being the mean profile cost by the parameter's logarithm."""
+    return 1.0 / sqrt(weight * profile_curvature) if profile_curvature > 0 else None
+
+
+def few_sites(count: int) -> str:
+    """Why to doubt the variance between few sites."""
+    return (
+        f"{count} sites are few: below {FEW_SITES} the standard deviation between sites is hardly known, and "
+        "is usually too small."
+    )
+
+
+def joint_covariance(point: JointPoint, weight: float) -> Matrix:
+    """The block of theta in the inverse of the joint Hessian W [[H, m], [m', f_ss]].
+
+    (H^-1 + a a' / P'') / W with a = H^-1 m; where the profile is not convex, H^-1 / W.
+    """
+    n = len(point.theta)
+    inverse = np.column_stack([point.solved(row) for row in np.eye(n)])
+    a, bend = point.solved(point.mixed), point.profile_curvature
+    extra = np.outer(a, a) / bend if bend > 0 else np.zeros((n, n))
+    return np.asarray((inverse + inverse.T) / 2 + extra) / weight

@@ -1,0 +1,80 @@
+"""Of a survival model beside its coefficients: concordance, and a test of proportional hazards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from scipy.special import chdtrc
+
+from fedshed._utils.errors import Error
+from fedshed.exchange.sites import Sites
+from fedshed.exchange.wire import Traffic
+from fedshed.inference.infer import Evidence
+from fedshed.inference.result import Inference, PhTest, SurvivalFacts
+from fedshed.linalg.arrays import Matrix, Vector, unpack
+from fedshed.protocol.conversation import Problem
+from fedshed.solve.stages import survival_checks
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalChecked, Transform
+
+
+class ScoreSums(Struct, frozen=True):
+    """The score test of gamma = 0 in the hazard ratio theta + gamma g(t): its score and information."""
+
+    score: Vector
+    information: Matrix  # of theta
+    cross: Matrix
+    square: Matrix
+
+    def test(self, chosen: list[int]) -> PhTest:
+        """chi2 = u'(I_gg - I_gt I_tt^-1 I_tg)^-1 u of the chosen entries of gamma."""
+        cross = self.cross[:, chosen]
+        within = self.square[np.ix_(chosen, chosen)] - cross.T @ np.linalg.pinv(self.information) @ cross
+        values, vectors = np.linalg.eigh((within + within.T) / 2)
+        kept = values > 1e-10 * max(float(np.diag(self.square)[chosen].max(initial=0.0)), 1e-300)
+        projected = vectors[:, kept].T @ self.score[chosen]
+        statistic, df = float((projected**2 / values[kept]).sum()), int(kept.sum())
+        return PhTest(statistic, df, float(chdtrc(df, statistic)) if df else None)
+
+
+def check_survival(
+    sites: Sites, problem: Problem, theta: Vector, evidence: Evidence, found: Inference,
+    transform: Transform = "km", patience: int = 20,
+) -> tuple[Inference, Traffic]:  # fmt: skip
+    """The inference with what one more exchange tells; where a site refuses it, a note says so."""
+    asked = CheckSurvival(theta, transform)
+    try:
+        answers, traffic = survival_checks(sites, problem, asked, evidence.traffic, patience)
+    except Error as error:
+        note = f"No concordance and no test of proportional hazards: {error}"
+        return replace(found, notes=(*found.notes, note)), evidence.traffic
+    events = sum(float(site.moments[0]) for site in evidence.sites.values())
+    return replace(found, survival=_facts(problem, evidence, answers, events, transform)), traffic
+
+
+def _facts(
+    problem: Problem, evidence: Evidence, answers: Mapping[str, SurvivalChecked], events: float,
+    transform: Transform,
+) -> SurvivalFacts:  # fmt: skip
+    n = problem.n
+    concordant, discordant, tied = (
+        sum(getattr(answer, name) for answer in answers.values())
+        for name in ("concordant", "discordant", "tied")
+    )
+    pairs = concordant + discordant + tied
+    sums = ScoreSums(
+        np.asarray(sum(answer.score for answer in answers.values())),
+        np.asarray(sum(site.weight * unpack(site.hessian, n) for site in evidence.sites.values())),
+        unpack(np.sum([answer.cross for answer in answers.values()], axis=0), n),
+        unpack(np.sum([answer.square for answer in answers.values()], axis=0), n),
+    )
+    return SurvivalFacts(
+        events=events,
+        concordance=(concordant + tied / 2) / pairs if pairs > 0 else None,
+        pairs=pairs,
+        transform=transform,
+        proportional=tuple(sums.test([j]) for j in range(n)),
+        proportional_global=sums.test(list(range(n))),
+    )
