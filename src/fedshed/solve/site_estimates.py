@@ -85,18 +85,19 @@ class SiteEstimates(Conversation, frozen=True, tag=True):
     ) -> tuple[None, SiteEstimate | NoEstimate]:
         """The estimate of this site's rows alone, unless a rule forbids a point on the way to it."""
         try:
-            return None, own_estimate(agent.objective, part)
+            with np.errstate(all="ignore"):  # what is not finite is looked at
+                return None, own_estimate(agent.objective, part)
         except ForbiddenPointError:
             return None, NoEstimate("withheld")
 
 
 def own_estimate(objective: Objective, asked: AskEstimate) -> SiteEstimate | NoEstimate:
     """The minimum of a cost, its covariance phi I^-1 with phi = chi2 / (N - n) or 1; or why there is none."""
-    zero = objective.at(np.zeros(objective.dim))
-    metric = gram(zero.factor)
-    if not np.isfinite(metric).all():  # a family that is not defined at 0
-        metric = gram(objective.at(asked.theta).factor)
-    freedom = _observations(zero, objective.weight, asked.precise) - objective.dim
+    begun = objective.at(np.zeros(objective.dim))
+    if not np.isfinite(begun.value):  # thresholds in order, say, cannot all be 0
+        begun = objective.at(asked.theta)
+    metric = gram(begun.factor)
+    freedom = _observations(begun, objective.weight, asked.precise) - objective.dim
     if freedom <= 0:
         return NoEstimate("small")
     if _singular(metric):
