@@ -14,9 +14,10 @@ import statsmodels.api as sm
 from typer.testing import CliRunner
 
 import fedshed
-from embedded import claims, hospitals, marriages
-from fedshed import ConfigError, Model, ProcessSites, Study
+from embedded import claims, example, hospitals, marriages
+from fedshed import ConfigError, Model, Study
 from fedshed._utils.errors import DisclosureError, ProtocolError
+from fedshed.exchange import Stateless
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
 from fedshed.fitting.host import _part
@@ -119,10 +120,10 @@ def test_it_costs_one_exchange_of_the_estimate_and_its_covariance():
     assert numbers <= more <= numbers + 60
 
 
-def test_processes_and_files_keep_the_estimates_bit_for_bit(tmp_path):
+def test_sites_that_forget_and_files_keep_the_estimates_bit_for_bit(tmp_path):
     study = msgspec.structs.replace(AFFAIRS, site_estimates=True)
     tables = {str(k): v for k, v in list(marriages().items())[:2]}
-    here, there = fedshed.fit(tables, study), fedshed.fit(tables, study, over=ProcessSites())
+    here, there = fedshed.fit(tables, study), fedshed.fit(tables, study, over=Stateless)
     assert here.estimates == there.estimates
     assert Model.load(here.save(tmp_path / "model.json")).meta().to_csv() == here.meta().to_csv()
 
@@ -172,30 +173,28 @@ def test_text_csv_and_plot_have_every_site(tmp_path):
     assert len(found.plot().axes) == 3
 
 
-def test_the_command_writes_table_and_figure(tmp_path):
+def test_the_command_writes_table_and_figure(tmp_path, monkeypatch):
     from fedshed.cli import app
 
     paths = []
     for site, table in hospitals().items():
         table.to_csv(tmp_path / f"{site}.csv", index=False)
         paths.append(str(tmp_path / f"{site}.csv"))
-    done = CliRunner().invoke(
-        app,
-        [
-            "meta",
-            *paths,
-            "--target",
-            "malignant",
-            "--columns",
-            "radius,texture",
-            "--out",
-            str(tmp_path / "m"),
-        ],
-    )
+    said = ["--target", "malignant", "--columns", "radius,texture", "--out", str(tmp_path / "m")]
+    done = CliRunner().invoke(app, ["meta", *paths, *said])
     assert done.exit_code == 0, done.output
     assert "Meta-analysis of malignant" in done.output
     assert len(pd.read_csv(tmp_path / "m" / "meta.csv")) == 3 * (3 + 3)
     assert (tmp_path / "m" / "forest.svg").exists()
+    one = CliRunner().invoke(app, ["meta", paths[0], *said])
+    assert one.exit_code == 2
+    assert "at least two sites" in one.output
+    study = Study(family="logistic", target="malignant", columns=("radius",), site_estimates=True)
+    path = str(fedshed.fit(hospitals(), study).save(tmp_path / "model.json"))
+    monkeypatch.setattr("fedshed.experiments.figure.save", lambda *_: [])
+    again = CliRunner().invoke(app, ["meta", path, "--method", "dl", "--json", "--out", str(tmp_path / "m")])
+    assert again.exit_code == 0, again.output
+    assert set(msgspec.json.decode(again.stdout)["combined"]) == {"radius", "intercept"}
 
 
 def test_a_guarded_site_sends_its_estimate_once_it_is_on_record(tmp_path):
@@ -214,6 +213,9 @@ def test_a_guarded_site_sends_its_estimate_once_it_is_on_record(tmp_path):
     (entry,) = entries(tmp_path / "audit")
     assert entry.curvature == 6
     assert "AskEstimate -> SiteEstimate" in entry.what
+    separated = Logistic(X, np.sign(X[:, 0]))
+    (answer,) = codec.decode_reply(Guarded(Site("c", separated, conversation), gate).handle(request)).parts
+    assert answer.why in ("withheld", "separated")
     few = Guarded(Site("b", Logistic(X[:8], model.y[:8]), conversation), gate)
     with pytest.raises(DisclosureError, match="min_rows"):
         few.handle(request)
@@ -231,3 +233,23 @@ def test_a_guarded_site_sends_its_estimate_once_it_is_on_record(tmp_path):
 def test_an_estimate_that_none_can_have_is_refused(estimate, covariance, words):
     with pytest.raises(ValueError, match=words):
         SiteEstimate(estimate, covariance)
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        Study(family="cox", time="time", event="death", columns=("age", "sex")),
+        Study(family="ordinal", target="rate_marriage", columns=("age", "religious"), standardize=True),
+    ],
+    ids=lambda study: study.family,
+)
+def test_a_site_estimates_what_a_fit_to_its_rows_alone_does(study):
+    """Each site is a stratum of Cox's model; the thresholds of ordered classes have covariances too."""
+    tables = example("survival") if study.family == "cox" else marriages()
+    tables = {site: table for site, table in tables.items() if site not in ("1", "4")}
+    found = fedshed.meta_analysis(tables, study)
+    assert set(found.sites) == set(tables)
+    for site, table in tables.items():
+        alone = fedshed.fit({site: table}, study).inference
+        np.testing.assert_allclose(found.estimates[site].estimate, alone.coef, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(np.sqrt(found.estimates[site].variances), alone.std_err(), rtol=1e-6)

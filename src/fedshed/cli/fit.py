@@ -150,7 +150,7 @@ def predict(
     table: Path,
     out: Annotated[Path | None, option("Write a CSV file instead of printing.", "print")] = None,
     missing: Annotated[
-        str, option("Rows with missing values: refuse, or predict nothing (empty).")
+        str, option("Rows with missing values: refuse or fill in as the model, or predict nothing (empty).")
     ] = "refuse",
     on_unknown_level: Annotated[
         str, option("Rows with a level that no site had: error, or as missing values (missing).")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedshed._utils.errors import ConfigError
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.meta import SiteResult
@@ -22,6 +23,10 @@ def own_estimates(
     study = plan.study
     if not study.site_estimates:
         return {}, Traffic()
+    if problem.n != len(plan.coefficients):
+        raise ConfigError(
+            f"a meta-analysis is of one linear predictor, and the {study.family} family has more parameters"
+        )
     precise = None if study.weight_type == "auto" else study.weight_type == "precision"
     asked = AskEstimate(theta, family_of(study.loss).dispersed, study.trials is not None or precise)
     answers, traffic = site_estimates(sites, problem, asked, patience)

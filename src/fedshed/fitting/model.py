@@ -179,8 +179,9 @@ class Model:
         found = influence_of(it)
         if found is None:
             raise ConfigError(
-                "the influence of sites was not computed: there is one site only, they are too many, or "
-                "there are no standard errors; fedshed.influence fits the model again without each"
+                "the influence of sites was not computed: there is one site only, they are too many, there "
+                "are no standard errors, or the fit has an l1 or Firth's penalty; fedshed.influence fits the "
+                "model again without each"
             )
         return found
 

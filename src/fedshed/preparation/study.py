@@ -358,6 +358,9 @@ def _possible_estimates(study: Study) -> None:
     penalised = study.l2.values() if isinstance(study.l2, dict) else [study.l2]
     if any(penalised):
         raise ConfigError("a meta-analysis combines unbiased estimates: leave out l2")
+    for name in ("l1", "firth", "random_intercept"):
+        if getattr(study, name, None):
+            raise ConfigError(f"a meta-analysis combines plain estimates of single sites: leave out {name}")
 
 
 def _possible_numbers(study: Study) -> None:

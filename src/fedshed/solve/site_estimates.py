@@ -1,7 +1,7 @@
 """The exchange for a meta-analysis: each site's own estimate from its own rows, with its covariance.
 
 A site minimises its own cost by Newton's method and sends what a published study would: n coefficients and
-n(n + 1)/2 covariances.  A site that has no estimate says why, in one of three words.
+n(n + 1)/2 covariances.  A site that has no estimate says why, in one of four words.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.linalg.solve import unit_diagonal
 from fedshed.objectives import Objective, Point
+from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 
-Reason: TypeAlias = Literal["small", "singular", "separated"]
+Reason: TypeAlias = Literal["small", "singular", "separated", "withheld"]
 REASONS: dict[Reason, str] = {
     "small": "it has too few rows for so many coefficients",
     "singular": "its columns are constant or collinear there",
     "separated": "its own rows are separated, so it has no finite estimate",
+    "withheld": "its disclosure policy withholds it, as too few rows would decide it",
 }
 MOST_STEPS, MOST_HALVINGS = 100, 60
 NEAR = 1e-10  # of the length of a Newton step, in units of the curvature at 0: nearer is as good as there
@@ -81,15 +83,21 @@ class SiteEstimates(Conversation, frozen=True, tag=True):
     def respond(
         self, agent: Agent, cache: None, part: AskEstimate, own_part: Any
     ) -> tuple[None, SiteEstimate | NoEstimate]:
-        """The estimate of this site's rows alone."""
-        return None, own_estimate(agent.objective, part)
+        """The estimate of this site's rows alone, unless a rule forbids a point on the way to it."""
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is looked at
+                return None, own_estimate(agent.objective, part)
+        except ForbiddenPointError:
+            return None, NoEstimate("withheld")
 
 
 def own_estimate(objective: Objective, asked: AskEstimate) -> SiteEstimate | NoEstimate:
     """The minimum of a cost, its covariance phi I^-1 with phi = chi2 / (N - n) or 1; or why there is none."""
-    zero = objective.at(np.zeros(objective.dim))
-    metric = gram(zero.factor)
-    freedom = _observations(zero, objective.weight, asked.precise) - objective.dim
+    begun = objective.at(np.zeros(objective.dim))
+    if not np.isfinite(begun.value):  # thresholds in order, say, cannot all be 0
+        begun = objective.at(asked.theta)
+    metric = gram(begun.factor)
+    freedom = _observations(begun, objective.weight, asked.precise) - objective.dim
     if freedom <= 0:
         return NoEstimate("small")
     if _singular(metric):
