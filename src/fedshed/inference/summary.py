@@ -272,6 +272,8 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
         )
         yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
+    if not family_of(it.loss).convex:
+        yield "The cost of this family is not convex: the estimates are a local optimum, which may not be unique."
     if it.firth and it.penalised_log_likelihood is not None:
         yield (
             "Firth's penalised likelihood, whose logarithm is "
