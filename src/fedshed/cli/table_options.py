@@ -48,9 +48,14 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     """Which model of which columns."""
 
     target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
-    family: Annotated[str, option("linear, logistic, poisson, gamma, ... : docs/families.md has all.")] = (
-        "logistic"
-    )
+    family: Annotated[
+        str,
+        option(
+            "linear, logistic, poisson, gamma, multinomial, binomial, quasi-poisson, quasi-binomial, "
+            "negative-binomial, tweedie, inverse-gaussian, probit, cloglog, ordinal; 'tweedie(1.6)' "
+            "gives its parameter."
+        ),
+    ] = "logistic"
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
     formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
     columns: Annotated[str | None, option("Predictors, with commas.", _ALL)] = None
@@ -78,6 +83,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     firth: Annotated[
         bool, typer.Option("--firth", help="Firth's penalty: finite where classes are separated.")
     ] = False
+    random_intercept: Annotated[bool, option("A random intercept per site, normal about 0.")] = False
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
     def asked(self, context: typer.Context, l2: float, intercept: bool) -> Study:
@@ -97,6 +103,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "exposure": self.exposure, "l2": l2,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
             "firth": self.firth, "classes": [_number(text) for text in words(self.classes) or []],
+            "random_intercept": self.random_intercept,
         }  # fmt: skip
         return study_of(said)
 

@@ -13,6 +13,7 @@ from fedshed._utils.files import file_hash
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
 from fedshed.deployment.review import Item, Review, ledger_of, review
 from fedshed.fitting.conduct import MANY_HESSIANS
+from fedshed.fitting.search import MOST_VALUES
 from fedshed.preparation import Study
 from fedshed.privacy.exposure import Exposure, exposure
 from fedshed.privacy.gate import DIFFERENT, columns_used
@@ -114,9 +115,13 @@ WORDS = {
     "rho": "a bound on the other eigenvalues", "information": "the information matrix",
     "observed": "the Hessian", "moments": "sums of the target", "sums": "sums of the target",
     "pearson": "Pearson's statistic", "constant": "the constant of the likelihood",
-    "squares": "the sum of squared scores", "weight": "the weight of the rows",
+    "slope": "the slope of the likelihood by the parameter", "curvature": "its second derivative",
+    "mixed": "mixed derivatives", "squares": "the sum of squared scores", "weight": "the weight of the rows",
 }  # fmt: skip
-TIMES = {"before": "before the fit", "each round": "in each round", "at the end": "at the end"}
+TIMES = {
+    "before": "before the fit", "each round": "in each round", "at the end": "at the end",
+    "each value": "for each value of the parameter that is tried",
+}  # fmt: skip
 
 
 def leaving(items: Sequence[Item]) -> list[str]:
@@ -140,7 +145,8 @@ MORE_ROUNDS = 35
 def _needed(found: Review) -> int:
     """Numbers that the study may take in all: those of each round as often as there may be rounds."""
     rounds = ROUNDS.get(found.chosen, MORE_ROUNDS)
-    return sum((one.numbers or 0) * (rounds if one.when == "each round" else 1) for one in found.items)
+    times = {"each round": rounds, "each value": MOST_VALUES}
+    return sum((one.numbers or 0) * times.get(one.when, 1) for one in found.items)
 
 
 def _advice(found: Review, ceilings: Ceilings) -> list[str]:

@@ -45,8 +45,9 @@ from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.null_start import NullStart
+from fedshed.solve.profile import Profile
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import INSPECT, SCATTER, START, fit_stage
+from fedshed.solve.stages import INSPECT, PROFILE, SCATTER, START, fit_stage
 from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
@@ -146,7 +147,8 @@ def _rehearsed(
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
-        return [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
+        searched = _searched(sites, problem) if plan.study.searched else []
+        return [*_played(sites, problem, algorithm), *searched, *_squares(sites, problem, errors)]
 
 
 def _lenient(site: SiteFile, rules: Mapping[str, Any]) -> SiteFile:
@@ -200,6 +202,12 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
         Item("each round", "costs along the step", candidates, 8 * candidates),
         *_items("at the end", inspect),
     ]
+
+
+def _searched(sites: Sites, problem: Problem) -> list[Item]:
+    """What the search for a parameter needs of a site, for each value that is tried."""
+    flow = Profile().flow(problem, np.zeros(problem.n))
+    return _items("each value", _answered(sites, PROFILE, problem, flow))
 
 
 def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[Item]:

@@ -30,6 +30,7 @@ from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, gather, infer_from, per_class, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
 from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
+from fedshed.inference.random_linear import with_random_intercept
 from fedshed.inference.result import RowRobust, WeightType, packed
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
@@ -121,6 +122,8 @@ def conduct(
             sites = tables.play(plan, problem, chosen)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
             fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
+            if study.random_intercept:
+                fitted = with_linear_intercepts(fitted, problem, sites, goal)
     return Conducted(assemble_model(plan, fitted, counts, agreed, tables.told()), fitted.result)
 
 
@@ -266,6 +269,20 @@ def _with_parameter(
     if few:
         nuisance = replace(nuisance, note=f"{nuisance.note} {few_sites(inference.site_count)}".strip())
     return replace(fitted, inference=replace(inference, nuisance=nuisance, traffic=spent), spent=spent)
+
+
+def with_linear_intercepts(fitted: Fitted, problem: Problem, sites: Sites, goal: Goal) -> Fitted:
+    """A linear fit with a random intercept per site, from what the sites say at the estimate."""
+    result, inference = fitted.result, fitted.inference
+    if (
+        inference is None
+        or inference.model_covariance is None
+        or not settled(result.converged, result.reason)
+    ):
+        return fitted
+    inspected, spent = inspect(sites, problem, result.theta, fitted.spent, goal.patience)
+    theta, found = with_random_intercept(inference, result.theta, inspected)
+    return Fitted(replace(result, theta=theta), replace(found, traffic=spent), spent)
 
 
 def _at_values(plan: DesignPlan, problem: Problem, tables: TableSites, algorithm: Algorithm[Any]) -> At:

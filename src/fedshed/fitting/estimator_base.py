@@ -20,13 +20,12 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.firth import choose_firth
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
-from fedshed.fitting.conduct import Fitted, fit_problem, fit_searched
+from fedshed.fitting.conduct import Fitted, fit_problem, fit_searched, with_linear_intercepts
 from fedshed.fitting.protected_study import fit_problem_protected
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
-from fedshed.objectives.families import with_value
-from fedshed.objectives.random_intercept import AT_SITE
+from fedshed.objectives.families import at_sites, with_value
 from fedshed.preparation.study import Study
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
@@ -125,7 +124,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
         searched, ridge = self._searched(loss), self._ridge(loss)
-        loss = loss + AT_SITE * self.random_intercept
+        loss = at_sites(loss, bool(self.random_intercept))
         first = with_value(loss, 0.0) if searched else loss
         objectives, problem = build_problem(federation, first, ridge, self.fit_intercept)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
@@ -145,7 +144,9 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         if self.protected:
             return fit_problem_protected(problem, objectives, chosen, goal, **settings)
         if not searched:
-            return fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+            fitted = fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
+            linear = bool(self.random_intercept)
+            return with_linear_intercepts(fitted, problem, LocalSites(objectives), goal) if linear else fitted
 
         def at(value: float) -> tuple[Problem, Sites]:
             own, there = build_problem(federation, with_value(loss, value), self.l2, self.fit_intercept)
@@ -156,8 +157,8 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
     def _searched(self, loss: str) -> bool:
         """Whether the family has a parameter that is to be found; ConfigError where that is not possible."""
         study = Study(
-            family=loss, target="y", intercept=bool(self.fit_intercept), protected=bool(self.protected),
-            random_intercept=bool(self.random_intercept),
+            family=loss, target="y", l2=float(np.max(self.l2, initial=0.0)), protected=bool(self.protected),
+            intercept=bool(self.fit_intercept), random_intercept=bool(self.random_intercept),
         )  # fmt: skip
         return study.searched
 

@@ -48,6 +48,12 @@ def family_of(loss: str) -> Family:
     return family if value is None else _at(family, value)
 
 
+def at_sites(loss: str, random: bool) -> str:
+    """A loss with a random intercept per site, or without: that of a linear model follows from its own."""
+    quadratic = parts_of(loss)[0] in FAMILIES and FAMILIES[parts_of(loss)[0]].quadratic
+    return loss + AT_SITE if random and not quadratic else loss
+
+
 def is_known(loss: str) -> bool:
     """Whether there is such a loss."""
     try:

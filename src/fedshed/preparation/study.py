@@ -14,8 +14,7 @@ from msgspec.structs import force_setattr
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
-from fedshed.objectives.families import family_of, known_families, loss_named, parts_of
-from fedshed.objectives.random_intercept import AT_SITE
+from fedshed.objectives.families import at_sites, family_of, known_families, loss_named, parts_of
 from fedshed.preparation.private import check_private
 from fedshed.privacy.private import Privacy
 from fedshed.tables.frames import level_text
@@ -92,7 +91,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     @property
     def loss(self) -> str:
         """The loss of `fedshed.optimize`."""
-        return loss_named(self.family) + AT_SITE * self.random_intercept
+        return at_sites(loss_named(self.family), self.random_intercept)
 
     @property
     def searched(self) -> bool:
@@ -168,12 +167,18 @@ def _possible_parameter(study: Study) -> None:
     parameter = family_of(study.loss).parameter
     if study.random_intercept and not study.intercept:
         raise ConfigError("a random intercept varies about the intercept; fit with one (intercept = true)")
-    if study.searched and parameter is not None and (study.protected or study.privacy is not None):
-        other = "leave it out" if study.random_intercept else f"give it, as in '{study.family}(0.8)'"
+    if study.protected and study.random_intercept:
+        raise ConfigError(
+            "a protected study cannot search for tau of a random intercept, as only sums that every site "
+            "foresees are known; leave random_intercept out"
+        )
+    if study.protected and study.searched and parameter is not None:
         raise ConfigError(
             f"a protected study cannot search for {parameter.name}, as each site must know what is asked "
-            f"next; {other}"
+            f"next; give it, as in '{study.family}(0.8)'"
         )
+    if study.random_intercept and study.loss == "least-squares" and study.l2:
+        raise ConfigError("a linear model with a random intercept has no ridge here; leave l2 out")
 
 
 def _left_side(formula: str) -> str:

@@ -1,0 +1,137 @@
+"""A linear model with a random intercept per site, in closed form from what each site said at one point.
+
+y = X theta + b_i + e with b_i ~ N(0, tau^2), e ~ N(0, sigma^2 / w), and lambda = tau / sigma.  With
+r = y - X theta, s_i = sum_j w_j r_j, W_i = sum_j w_j and a_i = X'w over the rows of site i, v = lambda^2 and
+k_i = v / (1 + v W_i),
+
+    Q(theta, v) = sum_i [sum_j w_j r_j^2 - k_i s_i^2],    M(v) = sum_i [X'wX - k_i a_i a_i'],
+
+the restricted log-likelihood, sigma^2 = Q / (N - n) at its best, is (Patterson and Thompson 1971, Biometrika
+58:545; Lindstrom and Bates 1988, JASA 83:1014)
+
+    -2 L = (N - n)(log(2 pi Q / (N - n)) + 1) + sum_i log(1 + v W_i) + log det M.
+
+The sites' costs, gradients and Hessians at one theta give all of these, as the cost is quadratic and the
+intercept is the last column, so that a_i and s_i are entries of these.  Nothing more is asked of the sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import exp, log, pi, sqrt
+
+import numpy as np
+from msgspec.structs import replace
+from scipy.optimize import brentq
+
+from fedshed._utils.errors import ConfigError
+from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites
+from fedshed.inference.result import Inference, numbers, packed
+from fedshed.linalg.arrays import Matrix, Vector, unpack
+from fedshed.objectives.random_intercept import TAU
+from fedshed.solve.inspection import Inspected
+
+STEP = 1e-3  # of logarithms, for second derivatives
+FARTHEST = 60.0  # of log lambda^2
+NOTE = (
+    "Estimates are by restricted maximum likelihood (REML), and so is the log-likelihood: compare only models "
+    "of the same columns by it. The table of sites and their heterogeneity is that of the model without a "
+    "random intercept."
+)
+
+
+class SiteSums:
+    """What the sites said at theta, as functions of a step d and of v = lambda^2; the intercept is last."""
+
+    def __init__(self, theta: Vector, sites: Mapping[str, Inspected], observations: float) -> None:
+        n, each = len(theta), [sites[i] for i in sorted(sites)]
+        self.theta, self.freedom = theta, observations - n
+        self.W = np.array([site.weight for site in each])
+        self.A = np.array([site.weight * unpack(site.information, n) for site in each])
+        self.g = np.array([site.weight * site.gradient for site in each])  # -X'wr
+        self.squares = sum(2 * site.weight * site.loss for site in each)
+
+    def best(self, v: float) -> tuple[Vector, float, Matrix]:
+        """The best theta for v, Q there, and M."""
+        k = v / (1 + v * self.W)
+        a, s = self.A[:, :, -1], -self.g[:, -1]
+        M = self.A.sum(axis=0) - (a.T * k) @ a
+        slope = self.g.sum(axis=0) + (k * s) @ a  # half the gradient of Q
+        d = -np.linalg.solve(M, slope)
+        return self.theta + d, float(self.squares - k @ (s * s) + slope @ d), M
+
+    def slope(self, v: float) -> float:
+        """The derivative of -2 L by v, with sigma^2 at its best."""
+        theta, Q, M = self.best(v)
+        a = self.A[:, :, -1]
+        s = -self.g[:, -1] - a @ (theta - self.theta)
+        change = 1 / np.square(1 + v * self.W)
+        spread = (a * np.linalg.solve(M, a.T).T).sum(axis=1)
+        return float((self.W / (1 + v * self.W)).sum() - change @ (self.freedom * s * s / Q + spread))
+
+    def likelihood(self, log_tau: float, log_sigma: float) -> float:
+        """L at any tau and sigma."""
+        v, variance = exp(2 * (log_tau - log_sigma)), exp(2 * log_sigma)
+        _, Q, M = self.best(v)
+        logs = float(np.log1p(v * self.W).sum()) + float(np.linalg.slogdet(M)[1])
+        return -(self.freedom * log(2 * pi * variance) + Q / variance + logs) / 2
+
+    @cached_property
+    def ratio(self) -> float:
+        """The best v: 0 where L does not rise with it."""
+        if not self.slope(0.0) < 0:
+            return 0.0
+        low = high = log(1.0 / float(self.W.mean()))
+        while self.slope(exp(low)) > 0:
+            low -= 1.0
+        while self.slope(exp(high)) < 0 and high < FARTHEST:
+            high += 1.0
+        if high >= FARTHEST:
+            raise ConfigError("the rows of each site are alike but for their intercept, and tau has no end")
+        return exp(float(brentq(lambda u: self.slope(exp(u)), low, high, xtol=1e-13, rtol=1e-14)))
+
+
+def with_random_intercept(
+    inference: Inference, theta: Vector, sites: Mapping[str, Inspected]
+) -> tuple[Vector, Inference]:
+    """theta and the inference of the model with a random intercept, from those of the model without one."""
+    sums = SiteSums(theta, sites, inference.observations)
+    if sums.freedom <= 0:
+        raise ConfigError("a random intercept needs more observations than coefficients")
+    best, Q, M = sums.best(sums.ratio)
+    variance = Q / sums.freedom
+    if not variance > 0:
+        raise ConfigError("the model fits every row exactly, and leaves no variance to share out")
+    tau, sigma = sqrt(sums.ratio * variance), sqrt(variance)
+    inverse = np.linalg.inv(M)
+    changed = replace(
+        inference, coefficients=numbers(best), cluster_covariance=None, clusters=None,
+        model_covariance=packed(variance * (inverse + inverse.T) / 2),
+        dispersion=variance, deviance=Q, null_deviance=None, pearson=Q,
+        log_likelihood=sums.likelihood(log(tau), log(sigma)) if tau else _without(sums, variance),
+        nuisance=_nuisance(sums, tau, sigma, inference.site_count), notes=(*inference.notes, NOTE),
+    )  # fmt: skip
+    return best, changed
+
+
+def _without(sums: SiteSums, variance: float) -> float:
+    """L where tau is 0."""
+    _, Q, M = sums.best(0.0)
+    return -(sums.freedom * log(2 * pi * variance) + Q / variance + float(np.linalg.slogdet(M)[1])) / 2
+
+
+def _nuisance(sums: SiteSums, tau: float, sigma: float, count: int) -> Nuisance:
+    """tau with the error of its logarithm, from the Hessian of L by log tau and log sigma."""
+    words = [few_sites(count)] if count < FEW_SITES else []
+    if tau == 0.0:
+        return Nuisance(TAU.name, 0.0, found=True, note=" ".join([TAU.none, *words]))
+    at, h = np.log([tau, sigma]), STEP * np.eye(2)
+
+    def L(point: Vector) -> float:  # noqa: N802
+        return sums.likelihood(float(point[0]), float(point[1]))
+
+    corners = [[L(at + u + w) + L(at - u - w) - L(at + u - w) - L(at - u + w) for u in h] for w in h]
+    variances = np.linalg.inv(-np.array(corners) / (4 * STEP * STEP))
+    error = sqrt(float(variances[0, 0])) if variances[0, 0] > 0 else None
+    return Nuisance(TAU.name, tau, found=True, log_error=error, note=" ".join(words))
