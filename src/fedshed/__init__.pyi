@@ -59,6 +59,7 @@ from .fitting.estimators import (
 from .fitting.estimators import (
     FederatedPoissonRegressor as FederatedPoissonRegressor,
 )
+from .fitting.firth_tests import firth_tests as firth_tests
 from .fitting.fit import fit as fit
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
