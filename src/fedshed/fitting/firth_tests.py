@@ -32,8 +32,8 @@ def firth_tests(
     """The penalised likelihood-ratio test of each term, as `logistf` reports it; a fit for each.
 
     The statistic is 2 (log L* - log L*_0), L* being the penalised likelihood and L*_0 its maximum where the
-    coefficients of the term are 0.  The penalty is that of all coefficients in both (Heinze and Schemper 2002,
-    Statist. Med. 21, 2409).  Where data are separated, prefer it to Wald's test.
+    coefficients of the term are 0.  The penalty is that of all coefficients in both (Heinze and Schemper
+    2002, Statist. Med. 21, 2409).  Where data are separated, prefer it to Wald's test.
 
     Parameters
     ----------

@@ -273,7 +273,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         )
         yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
     if not family_of(it.loss).convex:
-        yield "The cost of this family is not convex: the estimates are a local optimum, maybe one of several."
+        yield "The cost of this family is not convex: estimates are a local optimum, one of several perhaps."
     if it.firth and it.penalised_log_likelihood is not None:
         yield (
             "Firth's penalised likelihood, whose logarithm is "
