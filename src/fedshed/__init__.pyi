@@ -63,6 +63,7 @@ from .fitting.estimators import (
 from .fitting.evaluate import LeaveOneSiteOut as LeaveOneSiteOut
 from .fitting.evaluate import evaluate as evaluate
 from .fitting.evaluate import leave_one_site_out as leave_one_site_out
+from .fitting.firth_tests import firth_tests as firth_tests
 from .fitting.fit import fit as fit
 from .fitting.influence import influence as influence
 from .fitting.meta_analysis import meta_analysis as meta_analysis

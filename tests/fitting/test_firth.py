@@ -186,3 +186,20 @@ def test_a_fixed_coefficient_stays_and_the_others_reach_their_restricted_optimum
     for j in (1, 2, 3):
         step = 1e-5 * np.eye(4)[j]
         assert abs(penalised(result.theta + step) - penalised(result.theta - step)) < 1e-9
+
+
+@pytest.mark.parametrize("separated", [False, True])
+def test_penalised_likelihood_ratios_are_those_of_the_pooled_rows(separated):
+    X, y = cancer(separated)
+    study = Study(family="logistic", target="y", firth=True)
+    found = fedshed.firth_tests(tables(X, y), study)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it wants to go on where rounding does not let it
+        pooled = FirthLogisticRegression(max_iter=1000).fit(X, y).lrt()
+    p_values = [found[name].p_value for name in "uvw"]
+    np.testing.assert_allclose(p_values, pooled.lrt_pvalues_[:3], rtol=1e-3 if separated else 1e-5)
+    small = Study(family="logistic", target="y", columns=("u",), firth=True)
+    with pytest.raises(ConfigError, match="firth_tests"):
+        fedshed.likelihood_ratio(fedshed.fit(tables(X, y), small), fedshed.fit(tables(X, y), study))
+    with pytest.raises(ConfigError, match="with firth = true"):
+        fedshed.firth_tests(tables(X, y), Study(family="logistic", target="y"))

@@ -142,3 +142,31 @@ def test_inverse_gaussian_has_the_pooled_estimates_and_no_honest_site_is_refused
     assert result.converged, result.reason
     assert not result.refusals
     np.testing.assert_allclose(result.theta, pooled.params, atol=1e-7)
+
+
+@pytest.mark.parametrize("family", [*LINKS, "inverse-gaussian"])
+def test_a_fit_has_the_errors_deviances_and_likelihood_of_statsmodels(family):
+    """Errors from the expected information, as a generalised linear model has them."""
+    X, y, sites = cancer()
+    design = sm.add_constant(X, prepend=False)
+    kind = sm.families.Binomial(link=LINKS[family]) if family in LINKS else None
+    if kind is None:
+        kind = sm.families.InverseGaussian(link=sm.families.links.Log())
+        y = np.random.default_rng(0).wald(np.exp(X @ [0.3, -0.5, 0.2] + 0.5), 1.5)
+    frames = {
+        site: {"y": y[mine], **{f"x{j}": X[mine, j] for j in range(3)}}
+        for site in "abcd"
+        for mine in [sites == site]
+    }
+    model = fedshed.fit(frames, fedshed.Study(family=family, target="y"), tol=1e-11)
+    pooled, it = sm.GLM(y, design, family=kind).fit(tol=1e-13), model.inference
+    assert model.converged, model.run.reason
+    np.testing.assert_allclose(it.coef, pooled.params, atol=1e-7)
+    np.testing.assert_allclose(it.std_err(), pooled.bse, rtol=1e-7)
+    np.testing.assert_allclose([it.deviance, it.null_deviance], [pooled.deviance, pooled.null_deviance])
+    np.testing.assert_allclose([it.log_likelihood, it.dispersion], [pooled.llf, pooled.scale], rtol=1e-7)
+    frame = {f"x{j}": X[:5, j] for j in range(3)}
+    there, expected = model.predict_interval(frame), pooled.get_prediction(design[:5]).summary_frame()
+    np.testing.assert_allclose(there.mean, expected["mean"], rtol=1e-6)
+    np.testing.assert_allclose(there.std_err, expected["mean_se"], rtol=1e-6)
+    assert ("not convex" in str(model.summary())) == (family == "inverse-gaussian")

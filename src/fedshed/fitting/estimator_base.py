@@ -125,12 +125,10 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
-        searched = self._searched(loss)
+        searched, ridge = self._searched(loss), self._ridge(loss)
         loss = at_sites(loss, bool(self.random_intercept))
         first = with_value(loss, 0.0) if searched else loss
-        objectives, problem = build_problem(
-            federation, first, self._ridge(loss), self.fit_intercept, l1=self.l1
-        )
+        objectives, problem = build_problem(federation, first, ridge, self.fit_intercept, l1=self.l1)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
         if self.firth:
             chosen, why = choose_firth()

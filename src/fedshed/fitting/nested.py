@@ -73,8 +73,8 @@ def _comparable(small: Model, large: Model) -> None:
         raise ConfigError(f"the models are not nested: {why}")
     if a.firth or b.firth:
         raise ConfigError(
-            "two Firth fits have different penalties, so their likelihoods do not compare; use Wald tests "
-            "(summary, anova)"
+            "two Firth fits have different penalties, so their likelihoods do not compare; use "
+            "fedshed.firth_tests, which keeps the penalty of the larger model"
         )
     if any((*a.l2, *b.l2, *a.l1, *b.l1)):
         raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0 and l1 = 0")

@@ -314,6 +314,8 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
     if it.nuisance is not None:
         yield from it.nuisance.in_words()
+    if not family_of(it.loss).convex:
+        yield "The cost of this family is not convex: estimates are a local optimum, one of several perhaps."
     if it.firth and it.penalised_log_likelihood is not None:
         yield (
             "Firth's penalised likelihood, whose logarithm is "

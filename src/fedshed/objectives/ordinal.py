@@ -116,14 +116,16 @@ class Ordinal(LinearModel):
     def _odds(self, z: Matrix) -> Vector:
         """1 / (exp(u - l) - 1) of rows between two thresholds; 0 elsewhere, infinite out of order."""
         gap = np.where(self._between, z[:, 0] - z[:, 1], np.inf)
-        odds: Vector = 1.0 / np.expm1(np.maximum(gap, 0.0))
+        with np.errstate(divide="ignore"):
+            odds: Vector = 1.0 / np.expm1(np.maximum(gap, 0.0))
         return odds
 
     def losses(self, z: Matrix) -> Vector:
         """-log(F(u) - F(l)); infinite where thresholds are not in order."""
         terms = np.logaddexp(0.0, z * [-1.0, 1.0]) * self._ends
         gap = np.where(self._between, np.maximum(z[:, 0] - z[:, 1], 0.0), np.inf)
-        return np.asarray(terms.sum(axis=1) - np.log(-np.expm1(-gap)))
+        with np.errstate(divide="ignore"):
+            return np.asarray(terms.sum(axis=1) - np.log(-np.expm1(-gap)))
 
     def slopes(self, z: Matrix) -> Matrix:
         """-F(-u) - 1 / (exp(u - l) - 1), and F(l) + the same."""

@@ -167,6 +167,8 @@ def differing_rows(values: NDArray[Any], weights: Vector | None = None) -> float
 
 def _few_differ(X: Rows, least: int) -> Iterator[tuple[int, int]]:
     """The columns in which fewer rows than `least`, but some, differ from the commonest value."""
+    if not X.shape[1]:  # of ordered classes without columns there are thresholds only
+        return
     if isinstance(X, np.ndarray | Tall):
         yield from _few_differ_in_blocks(X if isinstance(X, Tall) else Tall(X), least)
         return
