@@ -1,4 +1,4 @@
-"""`fedshed algorithms` and `fedshed datasets`: what there is."""
+"""`fedshed algorithms`, `fedshed families` and `fedshed datasets`: what there is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fedshed.cli.show import NOT_POOLED, Json, print_json, print_rows
 
 if TYPE_CHECKING:
     from fedshed.datasets.loaders import Dataset
+    from fedshed.objectives import Family
 
 
 @app.command()
@@ -29,6 +30,32 @@ def algorithms(as_json: Json = False) -> None:
     notes += _kept_for_comparisons(rows)
     shown = [{key: row[key] for key in row if key not in ("pooled", "compare_only")} for row in rows]
     print_json(rows) if as_json else print_rows(shown, notes, optional=("source", "budget"))
+
+
+@app.command()
+def families(as_json: Json = False) -> None:
+    """List the families of models: their response, their link, and what exp(coef) is."""
+    from fedshed.objectives import FAMILIES
+
+    named = {family.name: family for family in reversed(FAMILIES.values())}
+    rows = [
+        {"name": name, "response": _response(family), "link": family.link, "exp(coef)": _ratio(family)}
+        for name, family in sorted(named.items())
+    ]
+    notes = ["a name with a number, such as 'tweedie(1.6)', gives the parameter that is otherwise found"]
+    print_json(rows) if as_json else print_rows(rows, notes, optional=("exp(coef)",))
+
+
+def _ratio(family: Family) -> str:
+    return "no ratio" if family.ratio == "exp(coef)" else family.ratio
+
+
+def _response(family: Family) -> str:
+    """What the response of a family is, in words."""
+    classes = {"two": "two classes", "many": "classes", "ordered": "ordered classes"}
+    if family.survival:
+        return "a time to an event"
+    return classes.get(family.classes, family.response)
 
 
 @app.command()
