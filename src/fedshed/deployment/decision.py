@@ -114,7 +114,12 @@ WORDS = {
     "rho": "a bound on the other eigenvalues", "information": "the information matrix",
     "observed": "the Hessian", "moments": "sums of the target", "sums": "sums of the target",
     "pearson": "Pearson's statistic", "constant": "the constant of the likelihood",
+    "concordant": "the number of concordant pairs of rows", "discordant": "that of discordant pairs",
+    "tied": "that of tied pairs", "score": "sums over events by time, of the columns",
+    "cross": "sums over events by time, of their covariances", "square": "the same by squared time",
     "squares": "the sum of squared scores", "weight": "the weight of the rows",
+    "events": "numbers of events by time and group", "censored": "those of censored rows",
+    "entered": "those of late entries", "beyond": "those still observed at the end",
 }  # fmt: skip
 TIMES = {"before": "before the fit", "each round": "in each round", "at the end": "at the end"}
 

@@ -26,6 +26,7 @@ from fedshed.fitting.conduct import problem_of, within_budget
 from fedshed.fitting.host import design_facts
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
+from fedshed.objectives import family_of
 from fedshed.objectives.build import local_objective
 from fedshed.preparation import DesignPlan, Preparer, Study, tallies
 from fedshed.preparation.agreement import agree
@@ -46,7 +47,8 @@ from fedshed.solve.inspection import Inspection
 from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.null_start import NullStart
 from fedshed.solve.scatter import RowScatter, Scatter
-from fedshed.solve.stages import CURVES, INSPECT, SCATTER, START, fit_stage
+from fedshed.solve.stages import CURVES, INSPECT, SCATTER, START, SURVIVAL, fit_stage
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck
 from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
@@ -144,8 +146,8 @@ def _rehearsed(
         alone: dict[str, Any] = {site.name: Node(private, path.resolve().parent)}
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
-        told = [*_played(sites, problem, algorithm), *_squares(sites, problem, errors)]
-        return [*told, *_counts(sites, problem, plan)]
+        end = [*_squares(sites, problem, errors), *_survival(sites, problem)]
+        return [*_counts(sites, problem, plan), *_played(sites, problem, algorithm), *end]
 
 
 def _lenient(site: SiteFile, rules: Mapping[str, Any]) -> SiteFile:
@@ -217,6 +219,14 @@ def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
     columns = tuple(j for j, name in enumerate(plan.names) if name.startswith(f"{study.by}["))
     flow = SurvivalCounts().flow(problem, np.asarray(study.grid, dtype=np.float64), columns)
     return _items("before", _answered(sites, CURVES, problem, flow))
+
+
+def _survival(sites: Sites, problem: Problem) -> list[Item]:
+    """What a survival model asks for after its fit."""
+    if not family_of(problem.loss).survival:
+        return []
+    asked = SurvivalCheck().flow(problem, CheckSurvival(np.zeros(problem.n)))
+    return _items("at the end", _answered(sites, SURVIVAL, problem, asked))
 
 
 def _answered(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> Message:
