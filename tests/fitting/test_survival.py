@@ -147,6 +147,7 @@ def test_a_study_that_cannot_be_is_refused_with_a_sentence(hospitals):
     refused(ConfigError, "not both", grid=[30, 60], until=90)
     refused(ConfigError, "every must be a time above 0", every=-1, until=3)
     refused(ConfigError, "none of them negative", grid=[-1.0, 3.0])
+    refused(ConfigError, "later than at time 0", grid=[0.0])
     refused(ConfigError, "least is a number of rows", least=-1)
     refused(DataError, "tim", time="tim")
     negative = dict(hospitals, north=hospitals["north"].assign(time=-1))

@@ -121,6 +121,8 @@ WORDS = {
     "score": "sums over events by time, of the columns",
     "cross": "sums over events by time, of their covariances", "square": "the same by squared time",
     "squares": "the sum of squared scores", "weight": "the weight of the rows",
+    "events": "numbers of events by time and group", "censored": "those of censored rows",
+    "entered": "those of late entries", "beyond": "those still observed at the end",
 }  # fmt: skip
 TIMES = {
     "before": "before the fit", "each round": "in each round", "at the end": "at the end",

@@ -163,8 +163,8 @@ def _rehearsed(
         hosted = HostedTables(InProcess(alone), (site.name,))
         sites = hosted.play(plan, problem, algorithm)
         searched = _searched(sites, problem) if plan.study.searched else []
-        asked = [*_played(sites, problem, algorithm), *searched, *_squares(sites, problem, errors)]
-        asked += [*_counts(sites, problem, plan), *_survival(sites, problem)]
+        asked = [*_counts(sites, problem, plan), *_played(sites, problem, algorithm), *searched]
+        asked += [*_squares(sites, problem, errors), *_survival(sites, problem)]
         return asked + (_evaluated(sites, problem) if plan.study.holdout is not None else [])
 
 

@@ -53,7 +53,7 @@ def _curve(axes: Any, name: str, curve: Curve, colour: str, line: str, level: fl
 
 def _finish(axes: Any, found: SurvivalCurves, level: float, title: str) -> None:
     axes.set_ylim(0, 1.02)
-    axes.set_xlim(0, float(found.table.times[-1]) * 1.02)
+    axes.set_xlim(0, float(found.table.times[-1]) * 1.02 or 1.0)
     axes.set_ylabel(f"survival, {level:.0%} bands")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(printable(title or f"{found.time} to {found.event}"), loc="left", fontsize=10)

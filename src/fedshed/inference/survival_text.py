@@ -38,7 +38,7 @@ def _about(found: SurvivalCurves) -> list[str]:
     sites = ("1 site" if count == 1 else f"{count} sites") + " (sums only)" * bool(found.over)
     return [
         fill(f"time: {printable(found.time)}; event: {printable(found.event)}", WIDTH),
-        f"{subjects:,} subjects with {events:,} events, at {sites}",
+        f"{subjects:,} subject{'s' * (subjects != 1)} with {events:,} event{'s' * (events != 1)}, at {sites}",
     ]
 
 

@@ -65,6 +65,8 @@ def _check_grid(study: Study) -> None:
         raise ConfigError(f"grid has 1 to {MOST_TIMES:,} times, none of them negative or infinite")
     if not all(later > earlier for later, earlier in above):
         raise ConfigError("the times of grid must increase")
+    if not study.grid[-1]:
+        raise ConfigError("grid ends later than at time 0; add later times")
     for name in ("standardize", "weight"):
         if getattr(study, name):
             raise ConfigError(
