@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet
@@ -14,6 +15,12 @@ from sklearn.linear_model import ElasticNet
 import fedshed
 from fedshed import Study
 from fedshed._utils.errors import ConfigError
+from fedshed.exchange import InProcess
+from fedshed.fitting.conduct import conduct
+from fedshed.fitting.process_sites import TableHost
+from fedshed.fitting.sites import HostedTables
+from fedshed.fitting.stages import PROTOCOL
+from fedshed.fitting.terms import Terms
 from pages import blocks
 
 glum = pytest.importorskip("glum")
@@ -91,7 +98,7 @@ def X_scales(frame):
     return frame.drop(columns="target").to_numpy().std(axis=0)
 
 
-def test_processes_and_masked_sums_give_the_same_model():
+def test_masked_sums_give_the_same_model():
     study = Study(
         family="logistic", target="y", standardize=True, l1=0.02, columns=tuple(cancer().columns[:6])
     )
@@ -102,10 +109,28 @@ def test_processes_and_masked_sums_give_the_same_model():
     assert masked.inference.coef == pytest.approx(here.inference.coef, rel=1e-9, abs=1e-12)
 
 
-def protected(study):
-    import msgspec
+def test_hosts_with_terms_that_name_the_penalty_give_the_same_model():
+    study = Study(
+        family="logistic", target="y", standardize=True, l1=0.02, columns=tuple(cancer().columns[:6])
+    )
+    data = tables(cancer(), "y")
+    terms = Terms(
+        protocol=PROTOCOL,
+        study=study,
+        sites=("a", "b", "c"),
+        algorithm="auto",
+        tolerance=1e-9,
+        max_iterations=50,
+    )
+    hosts = InProcess({site: TableHost(site, table) for site, table in data.items()})
+    there = conduct(study, HostedTables(hosts, tuple(data), terms), terms.goal).model
+    assert there.converged
+    assert there.inference.coef.tobytes() == fedshed.fit(data, study).inference.coef.tobytes()
+    assert terms.digest != replace(terms, study=replace(study, l1=0.03)).digest
 
-    return msgspec.structs.replace(study, protected=True, classes=(0, 1))
+
+def protected(study):
+    return replace(study, protected=True, classes=(0, 1))
 
 
 def test_the_summary_says_the_penalty_and_gives_no_errors():
