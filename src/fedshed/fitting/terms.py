@@ -74,7 +74,8 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         study = self.study
         terms = "all other columns" if study.columns is None else " + ".join(study.columns) or "1"
         masked = " (masked: only sums over all sites are seen)" * study.protected
-        return f"{study.family}: {study.formula or f'{study.target} ~ {terms}'}{masked}"
+        left = study.target if study.event is None else f"({study.target}, {study.event})"
+        return f"{study.family}: {study.formula or f'{left} ~ {terms}'}{masked}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""

@@ -181,6 +181,9 @@ class DesignPlan(Struct, frozen=True):
         if self.modelled is not None:
             modelled, reference = self.modelled
             lines.append(f"Modelled: the probability that {self.study.target} is {modelled}, not {reference}")
+        if self.study.event is not None:
+            apart = "".join(f" and each {name}" for name in self.study.strata)
+            lines.append(f"Modelled: the hazard of {self.study.event}, with a baseline for each site{apart}")
         if self.references:
             said = ", ".join(f"{column} = {level}" for column, level in self.references.items())
             lines.append(f"Reference levels: {said}")
