@@ -40,7 +40,7 @@ def made(draw, scale=1.0):
 
 
 @given(made(), st.sampled_from(MODELS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_value_gradient_and_hessian_are_those_of_the_definition(case, kind):
     X, y, weights, offset, theta = case
     model, kept = (
@@ -60,7 +60,7 @@ def test_value_gradient_and_hessian_are_those_of_the_definition(case, kind):
 
 
 @given(made(scale=400.0), st.sampled_from(MODELS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_margins_far_apart_lose_no_digits(case, kind):
     """exp of the margins themselves is 0 or infinite here."""
     X, y, _, _, theta = case
@@ -87,7 +87,7 @@ def test_rows_that_enter_late_and_outweigh_the_others_cost_no_digits():
 
 
 @given(made(), st.sampled_from(MODELS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_score_residuals_are_those_of_r_and_sum_to_the_gradient(case, kind):
     X, y, _, _, theta = case
     w = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
@@ -169,7 +169,7 @@ def test_a_monotone_likelihood_is_reported_with_its_column(late, algorithm):
 
 
 @given(made())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_gains_are_negative_for_some_pair_exactly_if_the_cost_rises_somewhere(case):
     """Far along a direction the slope of a monotone likelihood is at most 0, and else above it."""
     X, y, _, _, direction = case

@@ -82,7 +82,8 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         random = " with a random intercept per site" * study.random_intercept
         firth = " with Firth's penalty" * study.firth
         what = f"{study.family}{random}{firth}"
-        return f"{what}: {study.formula or f'{study.target} ~ {terms}'}{masked}{_held(study)}"
+        left = study.target if study.event is None else f"({study.target}, {study.event})"
+        return f"{what}: {study.formula or f'{left} ~ {terms}'}{masked}{_held(study)}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
         """The parameters that a study may ask about, those of the null model and the inspection included."""

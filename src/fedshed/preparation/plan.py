@@ -229,6 +229,9 @@ class DesignPlan(Struct, frozen=True):
         if self.classes is not None and family_of(self.study.loss).classes == "ordered":
             order = " < ".join(map(level_text, self.classes))
             lines.append(f"Modelled: the odds that {self.study.target} is above a threshold, {order}")
+        if self.study.event is not None:
+            apart = "".join(f" and each {name}" for name in self.study.strata)
+            lines.append(f"Modelled: the hazard of {self.study.event}, with a baseline for each site{apart}")
         if self.references:
             said = ", ".join(f"{column} = {level}" for column, level in self.references.items())
             lines.append(f"Reference levels: {said}")
