@@ -17,6 +17,9 @@ SHOWN = {
 }
 
 
+SHORT = {"brier": "Brier", "calibration_slope": "cal. slope", "deviance": "deviance", "bias": "mean error"}
+
+
 def text(it: Evaluation) -> str:
     """Measures, then groups of the calibration curve, the confusion matrix, sites and notes."""
     parts = [f"Evaluation: {it.about} ({it.rows} rows)", _measures(it)]
@@ -66,11 +69,12 @@ def _sites(it: Evaluation) -> str:
 
     shown = SHOWN[it.kind]
     wide = max(len("site"), *(len(printable(site)) for site in it.sites)) + 2
-    lines = [f"{'site':<{wide}}{'rows':>8}" + "".join(f"{NAMES[name]:>18}{'std err':>9}" for name in shown)]
+    heads = [SHORT.get(name, NAMES[name]) for name in shown]
+    lines = [f"{'site':<{wide}}{'rows':>7}" + "".join(f"{head:>11}{'std err':>9}" for head in heads)]
     for site, one in it.sites.items():
         cells = [one.measures.get(name, Measure(None)) for name in shown]
-        row = "".join(f"{_number(cell.value):>18}{_number(cell.std_err):>9}" for cell in cells)
-        lines.append(f"{printable(site):<{wide}}{one.rows:>8}{row}")
+        row = "".join(f"{_number(cell.value):>11}{_number(cell.std_err):>9}" for cell in cells)
+        lines.append(f"{printable(site):<{wide}}{one.rows:>7}{row}")
     return "\n".join(lines)
 
 
