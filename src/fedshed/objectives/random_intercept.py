@@ -280,5 +280,5 @@ def at_sites(family: Family) -> Family:
     """The family with a random intercept per site."""
     return replace(
         family, loss=family.loss + AT_SITE, objective=KINDS[family.loss], parameter=TAU,
-        title=f"{family.title}, random intercept", unit_dispersion=False,
+        title=f"{family.title}, mixed", unit_dispersion=False,
     )  # fmt: skip
