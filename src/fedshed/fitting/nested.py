@@ -70,7 +70,7 @@ def _gain(a: Inference, b: Inference) -> float:
     """Twice the difference of log-likelihoods."""
     if a.log_likelihood is None or b.log_likelihood is None or family_of(b.loss).quadratic:
         raise ConfigError(
-            "models with a random intercept that were fitted by restricted likelihood (REML) have likelihoods "
+            "models with a random intercept, fitted by restricted likelihood (REML), have likelihoods "
             "of different contrasts; compare their coefficients by Wald's test"
         )
     return max(2 * (b.log_likelihood - a.log_likelihood), 0.0)
