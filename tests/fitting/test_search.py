@@ -148,3 +148,13 @@ def test_the_estimator_searches_as_a_study_does(visits, model, tmp_path):
     assert ours.converged_
     again = fedshed.estimators.load(ours.save(tmp_path / "estimator.json"))
     np.testing.assert_array_equal(again.predict(X), ours.predict(X))
+
+
+def test_a_likelihood_ratio_of_two_searches_is_twice_the_difference_of_their_log_likelihoods(visits, model):
+    study = Study(family="negative-binomial", target="mdvis", columns=tuple(COLUMNS[:-1]))
+    small = fedshed.fit(tables(visits), study)
+    test = fedshed.likelihood_ratio(small, model)
+    gain = model.inference.log_likelihood - small.inference.log_likelihood
+    assert small.inference.nuisance.value > model.inference.nuisance.value
+    assert test.statistic == pytest.approx(2 * gain)
+    assert test.df == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed.fitting.fit import fit
 from fedshed.fitting.model import Model
 from fedshed.fitting.term_tests import Test, Tests, judged
+from fedshed.inference import Inference
 from fedshed.objectives import family_of
 from fedshed.preparation import Study, formulas
 from fedshed.preparation.expressions import quoted
@@ -50,6 +52,8 @@ def likelihood_ratio(small: Model, large: Model) -> Test:
     _comparable(small, large)
     a, b = small.inference, large.inference
     df = b.parameters - a.parameters
+    if b.nuisance is not None and b.nuisance.found:  # each model has its own: deviances do not compare
+        return judged(f"{large.plan.study.target}: {df:g} more coefficients", _gain(a, b), df, inf)
     phi = b.dispersion if family_of(b.loss).dispersed else 1.0
     if not phi:
         raise ConfigError("the larger model leaves nothing to estimate the dispersion from")
@@ -63,9 +67,19 @@ def likelihood_ratio(small: Model, large: Model) -> Test:
     return judged(name, max(a.deviance - b.deviance, 0.0) / phi, df, b.freedom())
 
 
+def _gain(a: Inference, b: Inference) -> float:
+    """Twice the difference of log-likelihoods."""
+    if a.log_likelihood is None or b.log_likelihood is None or family_of(b.loss).quadratic:
+        raise ConfigError(
+            "models with a random intercept, fitted by restricted likelihood (REML), have likelihoods "
+            "of different contrasts; compare their coefficients by Wald's test"
+        )
+    return max(2 * (b.log_likelihood - a.log_likelihood), 0.0)
+
+
 def _comparable(small: Model, large: Model) -> None:
     a, b = small.inference, large.inference
-    if a.loss != b.loss or small.plan.study.target != large.plan.study.target:
+    if small.plan.study.loss != large.plan.study.loss or small.plan.study.target != large.plan.study.target:
         raise ConfigError("the models are of different families or targets; compare like with like")
     if not set(a.names) < set(b.names):
         extra = sorted(set(a.names) - set(b.names))
