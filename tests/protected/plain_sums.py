@@ -11,7 +11,7 @@ import numpy as np
 from fedshed.algorithms.registry import build
 from fedshed.exchange.sums import ALL
 from fedshed.fitting.all_sites import AllTables, Playing
-from fedshed.fitting.conduct import Fitted, fit_problem
+from fedshed.fitting.fit_problem import Fitted, fit_problem
 from fedshed.fitting.protected_site import ObjectiveRows, SiteSteps
 from fedshed.fitting.protected_study import _together
 from fedshed.privacy.addends import Totals, add

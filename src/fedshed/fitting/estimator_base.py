@@ -20,8 +20,9 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.firth import choose_firth
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
-from fedshed.fitting.conduct import Fitted, fit_problem, fit_searched, with_linear_intercepts
+from fedshed.fitting.fit_problem import Fitted, fit_problem
 from fedshed.fitting.protected_study import fit_problem_protected
+from fedshed.fitting.searched import fit_searched, with_linear_intercepts
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector

@@ -17,7 +17,8 @@ from fedshed.exchange import InProcess, Transport
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.all_sites import AllTables, Playing
-from fedshed.fitting.conduct import Fitted, conduct, fit_problem
+from fedshed.fitting.conduct import conduct
+from fedshed.fitting.fit_problem import Fitted, fit_problem
 from fedshed.fitting.model import Conducted
 from fedshed.fitting.protected_host import ProtectedSite
 from fedshed.fitting.protected_site import ObjectiveRows, Rows, SiteSteps, TableRows

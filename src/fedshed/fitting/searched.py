@@ -1,0 +1,92 @@
+"""Fits with a parameter beside theta: that of a family, or the spread of a random intercept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from fedshed.algorithms.base import Algorithm
+from fedshed.exchange.sites import Sites
+from fedshed.exchange.wire import Traffic
+from fedshed.fitting.fit_problem import Fitted, fit_problem, start_and_run
+from fedshed.fitting.search import At, Found, find
+from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
+from fedshed.inference.random_linear import with_random_intercept
+from fedshed.inference.result import packed
+from fedshed.linalg.arrays import Vector
+from fedshed.linalg.threads import one_thread
+from fedshed.objectives import family_of
+from fedshed.objectives.family import Parameter
+from fedshed.protocol.conversation import Problem
+from fedshed.solve.engine import Progress, settled
+from fedshed.solve.goal import Goal
+from fedshed.solve.run import Result
+from fedshed.solve.stages import inspect, profile
+
+
+def fit_searched(
+    at: At, loss: str, algorithm: Algorithm[Any], goal: Goal, *, intercept: bool, **settings: Any
+) -> Fitted:
+    """The fit with the best value of the family's parameter; a search that is cut off begins again.
+
+    Errors of a random intercept's model are those of the joint Hessian of all parameters.  Those of other
+    families take the parameter as known, as R's MASS::glm.nb does: it is orthogonal to theta.
+    """
+
+    def fit(problem: Problem, sites: Sites, theta: Vector | None, spent: Traffic) -> Result:
+        start = None if theta is None else Progress(algorithm.start(problem, theta), spent, rows=[])
+        return start_and_run(problem, algorithm, sites, goal, intercept, start, None, None)
+
+    parameter = family_of(loss).parameter
+    assert parameter is not None
+    with one_thread():
+        found = find(parameter, at, fit, goal.patience)
+        problem, sites = at(found.value)
+        theta = np.zeros(problem.n) if found.theta is None else found.theta
+        progress = Progress(algorithm.start(problem, theta), found.traffic, rows=[])
+        fitted = fit_problem(
+            problem, algorithm, sites, goal, intercept=intercept, progress=progress, **settings
+        )
+        if found.trouble and settled(fitted.result.converged, fitted.result.reason):
+            result = replace(fitted.result, converged=False, reason=found.trouble)
+            fitted = replace(fitted, result=result)
+        fitted = replace(fitted, parameter=found.value)
+        return _with_parameter(parameter, found, fitted, problem, sites, goal)
+
+
+def _with_parameter(
+    parameter: Parameter, found: Found, fitted: Fitted, problem: Problem, sites: Sites, goal: Goal
+) -> Fitted:
+    """The fit with the parameter and its error, for one more exchange."""
+    if fitted.inference is None:
+        return fitted
+    few = parameter.squared and fitted.inference.site_count < FEW_SITES
+    nuisance = Nuisance(parameter.name, found.value, found=True)
+    inference, spent = fitted.inference, fitted.spent
+    if found.value == 0.0:
+        nuisance = replace(nuisance, note=parameter.none)
+    else:
+        point, spent = profile(sites, problem, fitted.result.theta, spent, goal.patience)
+        nuisance = replace(nuisance, log_error=log_error(inference.weight, point.profile_curvature))
+        if parameter.squared:
+            covariance = joint_covariance(point, inference.weight)
+            inference = replace(inference, model_covariance=packed(covariance))
+    if few:
+        nuisance = replace(nuisance, note=f"{nuisance.note} {few_sites(inference.site_count)}".strip())
+    return replace(fitted, inference=replace(inference, nuisance=nuisance, traffic=spent), spent=spent)
+
+
+def with_linear_intercepts(fitted: Fitted, problem: Problem, sites: Sites, goal: Goal) -> Fitted:
+    """A linear fit with a random intercept per site, from what the sites say at the estimate."""
+    result, inference = fitted.result, fitted.inference
+    if (
+        inference is None
+        or inference.model_covariance is None
+        or not settled(result.converged, result.reason)
+    ):
+        return fitted
+    inspected, spent = inspect(sites, problem, result.theta, fitted.spent, goal.patience)
+    theta, found = with_random_intercept(inference, result.theta, inspected)
+    return Fitted(replace(result, theta=theta), replace(found, traffic=spent), spent)
