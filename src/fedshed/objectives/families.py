@@ -99,8 +99,10 @@ def parts_of(loss: str) -> tuple[str, float | None]:
 def _at_sites(family: Family) -> Family:
     """The family with a random intercept per site."""
     if family.loss not in random_intercept.KINDS:
-        known = ", ".join(random_intercept.KINDS)
-        raise ConfigError(f"a random intercept per site is for {known}, not for the {family.name} family")
+        raise ConfigError(
+            f"a random intercept per site is for linear, {', '.join(random_intercept.KINDS)}, not for the "
+            f"{family.name} family; leave random_intercept out"
+        )
     return random_intercept.at_sites(family)
 
 
