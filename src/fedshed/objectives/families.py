@@ -52,8 +52,10 @@ def family_of(loss: str) -> Family:
 
 def at_sites(loss: str, random: bool) -> str:
     """A loss with a random intercept per site, or without: that of a linear model follows from its own."""
-    quadratic = parts_of(loss)[0] in FAMILIES and FAMILIES[parts_of(loss)[0]].quadratic
-    return loss + AT_SITE if random and not quadratic else loss
+    family = FAMILIES.get(parts_of(loss)[0])
+    if not random or (family is not None and family.quadratic):
+        return loss
+    return loss + AT_SITE if family is None else _at_sites(family).loss
 
 
 def is_known(loss: str) -> bool:
