@@ -128,3 +128,27 @@ def test_a_formula_of_a_survival_model_may_leave_out_its_time() -> None:
     assert fedshed.fit(tables, short).coefficients == fedshed.fit(tables, said).coefficients
     with pytest.raises(fedshed.ConfigError, match="write the terms alone"):
         fedshed.Study(family="cox", time="days", event="death", formula="Surv(days, death) ~ x")
+
+
+@pytest.mark.parametrize(
+    ("family", "target"), [("logistic", "ill"), ("poisson", "count"), ("ordinal", "grade")]
+)
+def test_an_evaluation_fits_a_terminal_of_80_columns(family: str, target: str) -> None:
+    tables = {site: {**rows, "count": 900 * rows["count"]} for site, rows in sites(3).items()}
+    found = fedshed.leave_one_site_out(tables, study(family, target)).evaluation
+    assert max(map(len, found.summary().splitlines())) <= 80
+
+
+def test_a_summary_with_an_absolute_penalty_has_no_p_value_and_fits_a_terminal() -> None:
+    """The likelihood ratio of estimates that a penalty shrank, and of columns that it chose, is not chi2."""
+    times = fedshed.Study(family="cox", time="days", event="death", columns=("x", "z"), l1=0.05)
+    text = str(fedshed.fit(sites(3), times).summary())
+    assert "LR chi2" not in text
+    assert "P (LR" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_meta_analysis_of_hazard_ratios_fits_a_terminal() -> None:
+    times = fedshed.Study(family="cox", time="days", event="death", columns=("x", "z"))
+    text = fedshed.meta_analysis(sites(3), times).to_text(exp=True)
+    assert max(map(len, text.splitlines())) <= 80
