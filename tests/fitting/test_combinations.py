@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import nbinom
 
 import fedshed
 from fedshed.tables import Federation
@@ -152,3 +153,19 @@ def test_a_meta_analysis_of_hazard_ratios_fits_a_terminal() -> None:
     times = fedshed.Study(family="cox", time="days", event="death", columns=("x", "z"))
     text = fedshed.meta_analysis(sites(3), times).to_text(exp=True)
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("l1", [0.03, 0.3])
+def test_alpha_beside_an_absolute_penalty_is_the_best_one(l1: float) -> None:
+    """The slope of the likelihood in log alpha is 0 at the estimates, whatever the penalty does to theta."""
+    tables = sites(4, seed=3)
+    model = fedshed.fit(tables, study("negative-binomial", "count", l1=l1))
+    rows, theta, found = pooled(tables), list(model.coefficients.values()), model.inference.nuisance
+    mu = np.exp(design(rows) @ theta[:2] + theta[2])
+
+    def cost(alpha: float) -> float:
+        size = 1 / alpha
+        return -float(nbinom.logpmf(rows["count"], size, size / (size + mu)).mean())
+
+    best, step = found.value, 1e-4
+    assert abs(cost(best * np.exp(step)) - cost(best * np.exp(-step))) / (2 * step) < 1e-7
