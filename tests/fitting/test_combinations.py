@@ -169,3 +169,19 @@ def test_alpha_beside_an_absolute_penalty_is_the_best_one(l1: float) -> None:
 
     best, step = found.value, 1e-4
     assert abs(cost(best * np.exp(step)) - cost(best * np.exp(-step))) / (2 * step) < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("family", "target", "more", "words"),
+    [
+        ("ordinal", "grade", {}, "not for the ordinal family; fit at penalties of your own choice"),
+        ("negative-binomial", "count", {}, "one value of alpha; give it"),
+        ("logistic", "ill", {"random_intercept": True}, "a path has no random intercept"),
+        ("logistic", "ill", {"l1": 0.1}, "a path sets l1 itself"),
+    ],
+)
+def test_a_path_refuses_what_it_would_get_wrong(
+    family: str, target: str, more: dict[str, object], words: str
+) -> None:
+    with pytest.raises(fedshed.ConfigError, match=words):
+        fedshed.path(sites(3), study(family, target, **more))
