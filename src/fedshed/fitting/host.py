@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
@@ -18,6 +18,7 @@ from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
 from fedshed.exchange.sites import Stage as Part
+from fedshed.fitting.curves import group_columns
 from fedshed.fitting.protected_host import MaskedRecord, ProtectedSite
 from fedshed.fitting.protected_site import SiteSteps, TableRows
 from fedshed.fitting.protected_study import study_of
@@ -96,6 +97,7 @@ class Built(Struct, frozen=True):
     found: list[Objection]  # what the policy has against the plan
     ledger: Leverage
     held: LinearModel | None = None  # the rows that the study holds out
+    names: tuple[str, ...] = ()  # of the columns of the design
 
 
 class Host:
@@ -270,7 +272,9 @@ class Host:
         if saved := self.kept(envelope.run, f"{envelope.stage.hex()}.leverage"):
             with suppress(CodecError):
                 ledger.load(saved)
-        return Built(objective, design_facts(plan, table, design), gate, found, ledger, held)
+        return Built(
+            objective, design_facts(plan, table, design), gate, found, ledger, held, tuple(design.names)
+        )
 
     def _held(self, plan: DesignPlan, frame: Frame, policy: Policy | None) -> LinearModel | None:
         """The rows that the study holds out, if it does."""
@@ -281,7 +285,7 @@ class Host:
         return held_objective(self.name, table, plan.loss, plan.classes, plan.intercept, least)
 
     def _site(self, envelope: Envelope, stage: Play, built: Built) -> Site:
-        part = _part(envelope.part, stage, built.objective.dim)
+        part = _part(envelope.part, stage, built.objective.dim, built.names)
         objective = built.held if part.held and built.held is not None else built.objective
         site = Site(self.name, objective.null() if part.null else objective, part.conversation)
         saved = self.kept(envelope.run, f"{envelope.stage.hex()}.{envelope.part}")
@@ -335,6 +339,7 @@ def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
         columns=(*varying, "intercept") if plan.intercept else varying,
         parameters=max(1, len(varying) + plan.intercept + classes),
         quadratic=family.quadratic,
+        parameter=None if isinstance(plan.parameter, UnsetType) else plan.parameter,
     )
 
 
@@ -344,7 +349,7 @@ def algorithm_of(stage: Play, n: int) -> Algorithm[Any]:
     return algorithm
 
 
-def _part(number: int, stage: Play, n: int) -> Part:
+def _part(number: int, stage: Play, n: int, names: tuple[str, ...] = ()) -> Part:
     """What is played in a part: the study's own algorithm in the fit, what both ends know in the others."""
     if number == FIT:
         return fit_stage(algorithm_of(stage, n))
@@ -353,7 +358,8 @@ def _part(number: int, stage: Play, n: int) -> Part:
     if number == CURVES.number and stage.terms is not None:
         if not stage.terms.study.grid:
             raise ProtocolError("the study that was approved asks for no survival curves")
-        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid))
+        groups = group_columns(replace(stage.plan, names=names), stage.terms.study.by)
+        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid, groups=groups))
     if number == EVALUATION.number and stage.plan.study.holdout is None:
         raise ProtocolError("the study holds no rows out, so there is nothing to evaluate")
     if number == SCORES.number and not stage.plan.study.protected:
