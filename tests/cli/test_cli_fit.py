@@ -215,7 +215,7 @@ def test_separated_classes_are_named_and_exit_1(frames, tmp_path):
         ((*ILL, "--reference", "smoker"), "write COLUMN=LEVEL"),
         ((*ILL, "--reference", "smoker=maybe"), "does not occur at any site"),
         ((*ILL, "--site", "hospital"), "no column 'hospital'"),
-        ((*ILL, "--missing", "ignore"), "missing cannot be 'ignore'; known: drop, refuse"),
+        ((*ILL, "--missing", "ignore"), "missing cannot be 'ignore'; known: drop, impute, indicator, refuse"),
         ((*ILL, "--study", "absent.toml"), "--target and --study"),
         (("--study", "absent.toml"), "no such file"),
         (("--formula", "ill ~ __import__('os')"), "unknown function"),

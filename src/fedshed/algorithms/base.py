@@ -93,6 +93,14 @@ class State(Struct, Generic[C], frozen=True):
         """
         return self.updated == self.t and any(known.at(self.theta) for known in self.known.values())
 
+    def joint_cost(self) -> float:
+        """A penalty at theta^t that is no sum over agents, where an algorithm has one."""
+        return 0.0
+
+    def joint_gradient(self) -> Vector | None:
+        """Its gradient; None where there is none, or it is not known yet."""
+        return None
+
     def silent(self, problem: Problem) -> tuple[AgentId, ...]:
         """Agents whose answer at theta^t is missing."""
         return tuple(i for i in problem.agents if i not in self.known or not self.known[i].at(self.theta))
@@ -114,7 +122,7 @@ class Info(Struct, frozen=True):
 def cost(problem: Problem, state: State[Any]) -> float:
     """f(theta^t), from exact costs where the agent answered and from its model where not."""
     total = sum(problem.p[i] * state.known[i].cost(state.theta) for i in problem.agents)
-    return total + problem.penalty(state.theta) + getattr(state, "bonus", 0.0)
+    return total + problem.penalty(state.theta) + state.joint_cost()
 
 
 def gradient(problem: Problem, state: State[Any]) -> Vector:
@@ -122,8 +130,8 @@ def gradient(problem: Problem, state: State[Any]) -> Vector:
     g: Vector = problem.l2 * state.theta
     for i in problem.agents:
         g = g + problem.p[i] * state.known[i].gradient(state.theta)
-    pull: Vector | None = getattr(state, "pull", None)  # of a penalty that is no sum over agents
-    return g if pull is None else g + pull
+    joint = state.joint_gradient()
+    return g if joint is None else g + joint
 
 
 class Algorithm(Conversation, Generic[S], frozen=True, tag=True):

@@ -56,6 +56,14 @@ class FirthState(State[PackedHessian], frozen=True):
     y: Matrix | None = None  # and how the gradient changed along them
     last: tuple[Vector, Vector] | None = None  # theta and g of the last step
 
+    def joint_cost(self) -> float:
+        """-log det I / (2 W)."""
+        return self.bonus
+
+    def joint_gradient(self) -> Vector | None:
+        """Its gradient."""
+        return self.pull
+
 
 class Firth(Algorithm[FirthState], frozen=True, tag=True):
     """theta^{t+1} = theta^t - eta B g with the gradient g of the penalised cost, eta halved until it falls.

@@ -102,12 +102,13 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "weight": self.weight, "weight_type": self.weight_type, "trials": self.trials,
             "cluster": self.cluster,
             "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
-            "exposure": self.exposure, "l2": l2, "l1": l1, "time": self.time, "event": self.event,
+            "exposure": self.exposure, "l2": l2, "time": self.time, "event": self.event,
             "entry": self.entry, "strata": words(self.strata) or [], "ties": self.ties,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
             "firth": self.firth, "random_intercept": self.random_intercept,
             "classes": [_number(text) for text in words(self.classes) or []],
         }  # fmt: skip
+        said |= {"l1": l1} if l1 else {}  # 0.0 is left out, so that a study without it keeps its bytes
         return study_of(said)
 
     def tables(self, paths: list[Path], study: Study) -> dict[str, Any]:

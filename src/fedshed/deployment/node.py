@@ -19,7 +19,8 @@ from fedshed.deployment import tables
 from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_of
 from fedshed.deployment.config import SiteFile, read_site
 from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
-from fedshed.fitting.host import Host, algorithm_of, opened_envelope
+from fedshed.fitting.host import Host, opened_envelope
+from fedshed.fitting.parts import algorithm_of
 from fedshed.fitting.stages import (
     STUDY,
     Envelope,

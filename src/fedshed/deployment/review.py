@@ -13,9 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
-from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
@@ -105,12 +103,9 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
-    if file.study.firth:
-        algorithm, why = choose_firth()
-    elif protected and file.algorithm == "auto":
-        algorithm, why = choose_summable(problem.n)
-    else:
-        algorithm, why = checks.choose_algorithm(file.algorithm, link, None, 0, everywhere)
+    algorithm, why = checks.choose_algorithm(
+        file.algorithm, link, None, 0, everywhere, firth=file.study.firth, protected=protected
+    )
     known = tables.table_hash(site, path.resolve().parent, freeze(frame))
     facts = design_facts(plan, *plan.build(fitted_rows(file.study, Frame(frame), site.name)))
     if file.algorithm == "auto" and not protected and not file.study.firth:

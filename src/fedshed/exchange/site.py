@@ -14,10 +14,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
-from fedshed.objectives.base import Sensitivity
 from fedshed.objectives.folds import WithoutRows
-from fedshed.objectives.life_table import LifeTable
-from fedshed.objectives.scored import Scored
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
@@ -192,49 +189,17 @@ class _HessianCounter:
         """A Hessian taken at theta."""
         self.hessians += self._anchor is None or not np.array_equal(theta, self._anchor)
 
-    def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
-        return self._objective.along(theta, direction, etas)
-
-    def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
-        return self._objective.slopes_along(theta, direction, etas)
-
-    def null_moments(self) -> Scalars:
-        return self._objective.null_moments()
-
-    def sensitivity(self, theta: Vector) -> Sensitivity:
-        return self._objective.sensitivity(theta)
-
-    def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
-        return self._objective.cluster_scores(theta, inverse)
-
-    def scatter(self, theta: Vector, inverse: Matrix | None, power: int, counts: bool) -> Rows:
-        return self._objective.scatter(theta, inverse, power, counts)
-
-    def life_table(self, times: Scalars, columns: tuple[int, ...], least: int) -> LifeTable:
-        return self._objective.life_table(times, columns, least)
-
-    def event_times(self) -> tuple[Scalars, float]:
-        return self._objective.event_times()
-
-    def scored(self, theta: Vector) -> Scored:
-        return self._objective.scored(theta)
-
-    def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
-        return self._objective.leverage_pull(theta, inverse)
-
-    def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
-        return self._objective.pair_counts(theta)
-
     def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
         self.count(theta)
         return self._objective.proportionality(theta, transform)
 
-    def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
-        return self._objective.fold_of_each(site, folds, seed)
-
     def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
         self.count(theta)
         return self._objective.without(theta, left_out)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the objective's own, and computes no Hessian."""
+        return getattr(self.__dict__["counted"], name)
 
 
 class _CountedPoint:

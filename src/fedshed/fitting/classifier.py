@@ -33,7 +33,8 @@ class FederatedClassifier(FederatedLogisticRegression):
     family : str
         "logistic" (multinomial for more than two classes), "multinomial", "probit" or "cloglog" of two
         classes, or "ordinal" of classes in an order.
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, firth
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, firth,
+    l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model. An ordinal model has
         thresholds in place of an intercept, and `intercept_` holds their negatives.
     random_intercept : bool
@@ -69,12 +70,13 @@ class FederatedClassifier(FederatedLogisticRegression):
         protected: bool = False,
         firth: bool = False,
         random_intercept: bool = False,
+        l1: float | Vector = 0.0,
         order: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(
             l2, fit_intercept=fit_intercept, algorithm=algorithm, budget=budget, tol=tol, max_iter=max_iter,
             seed=seed, inference=inference, weight_type=weight_type, protected=protected, firth=firth,
-            random_intercept=random_intercept,
+            random_intercept=random_intercept, l1=l1,
         )  # fmt: skip
         self.family = family
         self.order = order

@@ -15,9 +15,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.algorithms import Budget
-from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import (
     build,
@@ -86,14 +84,10 @@ def conduct(
         if study.privacy is not None:
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
-        if study.firth:
-            chosen, why = choose_firth()
-        elif study.protected and algorithm == "auto" and problem.l1 is None:
-            chosen, why = choose_summable(problem.n)
-        else:
-            chosen, why = checks.choose_algorithm(
-                algorithm, links, None, seed, problem, stateless, tables.one_process
-            )
+        chosen, why = checks.choose_algorithm(
+            algorithm, links, None, seed, problem, stateless, tables.one_process, firth=study.firth,
+            protected=study.protected,
+        )  # fmt: skip
         if algorithm == "auto" and problem.l1 is None and not study.firth:
             cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
             chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)

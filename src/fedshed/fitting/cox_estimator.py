@@ -32,7 +32,7 @@ class FederatedCox(FederatedModel):
         The ridge on the mean loss, which is minus the log partial likelihood divided by the number of rows.
     ties : "efron" or "breslow"
         How events at the same time are counted.
-    algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model, of which
         `intercept_` is 0: the baseline hazard takes its place.
 
@@ -63,6 +63,7 @@ class FederatedCox(FederatedModel):
         inference: bool | Literal["auto"] = "auto",
         weight_type: WeightType = "auto",
         protected: bool = False,
+        l1: float | Vector = 0.0,
     ) -> None:
         self.l2 = l2
         self.ties = ties
@@ -74,6 +75,7 @@ class FederatedCox(FederatedModel):
         self.inference = inference
         self.weight_type = weight_type
         self.protected = protected
+        self.l1 = l1
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

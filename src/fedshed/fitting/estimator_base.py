@@ -15,9 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
-from fedshed.algorithms.auto import choose_summable
 from fedshed.algorithms.base import Algorithm
-from fedshed.algorithms.firth import choose_firth
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.fit_problem import Fitted, fit_problem
@@ -26,7 +24,7 @@ from fedshed.fitting.searched import fit_searched, with_linear_intercepts
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
-from fedshed.objectives.families import at_sites, with_value
+from fedshed.objectives.families import at_sites, family_of, with_value
 from fedshed.preparation.study import Study
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
@@ -42,6 +40,9 @@ MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature
 
 class FederatedModel(BaseEstimator):  # type: ignore[misc]
     """What the estimators share: the parameters, the fit, and the linear part."""
+
+    firth: bool = False  # of an estimator that does not take it
+    random_intercept: bool = False
 
     def __init__(
         self,
@@ -131,14 +132,10 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         first = with_value(loss, 0.0) if searched else loss
         objectives, problem = build_problem(federation, first, ridge, self.fit_intercept, l1=self.l1)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
-        if self.firth:
-            chosen, why = choose_firth()
-        elif self.protected and self.algorithm == "auto" and problem.l1 is None:
-            chosen, why = choose_summable(problem.n)
-        else:
-            chosen, why = checks.choose_algorithm(
-                self.algorithm, self.budget, None, self.seed, problem, one_process=True
-            )
+        chosen, why = checks.choose_algorithm(
+            self.algorithm, self.budget, None, self.seed, problem, one_process=True, firth=self.firth,
+            protected=bool(self.protected),
+        )  # fmt: skip
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
         settings: dict[str, Any] = {
@@ -152,13 +149,17 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
             return with_linear_intercepts(fitted, problem, LocalSites(objectives), goal) if linear else fitted
 
         def at(value: float) -> tuple[Problem, Sites]:
-            own, there = build_problem(federation, with_value(loss, value), self.l2, self.fit_intercept)
+            own, there = build_problem(
+                federation, with_value(loss, value), ridge, self.fit_intercept, l1=self.l1
+            )
             return there, LocalSites(own)
 
         return fit_searched(at, loss, chosen, goal, **settings)
 
     def _searched(self, loss: str) -> bool:
         """Whether the family has a parameter that is to be found; ConfigError where that is not possible."""
+        if not self.random_intercept and family_of(loss).parameter is None:
+            return False
         study = Study(
             family=loss, target="y", l2=float(np.max(self.l2, initial=0.0)), protected=bool(self.protected),
             intercept=bool(self.fit_intercept), random_intercept=bool(self.random_intercept),

@@ -8,17 +8,13 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, UnsetType
-from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed._utils.files import user_secret
-from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import ByteRate
-from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
-from fedshed.exchange.sites import Stage as Part
-from fedshed.fitting.curves import group_columns
+from fedshed.fitting.parts import part_of
 from fedshed.fitting.protected_host import MaskedRecord, ProtectedSite
 from fedshed.fitting.protected_site import SiteSteps, TableRows
 from fedshed.fitting.protected_study import study_of
@@ -56,22 +52,8 @@ from fedshed.privacy.policy import Objection, Policy
 from fedshed.privacy.tables import held_objections
 from fedshed.protected.journal import Store, Witness
 from fedshed.protected.member import Member
-from fedshed.protocol.codec import Decoder, encode
+from fedshed.protocol.codec import encode
 from fedshed.protocol.limits import check_items
-from fedshed.solve.life_counts import SurvivalCounts
-from fedshed.solve.stages import (
-    BESIDE_THE_FIT,
-    CURVES,
-    ESTIMATES,
-    EVALUATION,
-    FIT,
-    FOLDS,
-    PROFILE,
-    SCATTER,
-    SCORES,
-    SURVIVAL,
-    fit_stage,
-)
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
@@ -285,7 +267,7 @@ class Host:
         return held_objective(self.name, table, plan.loss, plan.classes, plan.intercept, least)
 
     def _site(self, envelope: Envelope, stage: Play, built: Built) -> Site:
-        part = _part(envelope.part, stage, built.objective.dim, built.names)
+        part = part_of(envelope.part, stage, built.objective.dim, built.names)
         objective = built.held if part.held and built.held is not None else built.objective
         site = Site(self.name, objective.null() if part.null else objective, part.conversation)
         saved = self.kept(envelope.run, f"{envelope.stage.hex()}.{envelope.part}")
@@ -341,40 +323,3 @@ def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
         quadratic=family.quadratic,
         parameter=None if isinstance(plan.parameter, UnsetType) else plan.parameter,
     )
-
-
-def algorithm_of(stage: Play, n: int) -> Algorithm[Any]:
-    """The algorithm of a fit of n parameters."""
-    algorithm: Algorithm[Any] = Decoder(BUILT_IN, n)(bytes(stage.algorithm))
-    return algorithm
-
-
-def _part(number: int, stage: Play, n: int, names: tuple[str, ...] = ()) -> Part:
-    """What is played in a part: the study's own algorithm in the fit, what both ends know in the others."""
-    if number == FIT:
-        return fit_stage(algorithm_of(stage, n))
-    if number == SCATTER.number and stage.terms is not None and stage.terms.errors is None:
-        raise ProtocolError("the study that was approved asks for no errors by rows")
-    if number == CURVES.number and stage.terms is not None:
-        if not stage.terms.study.grid:
-            raise ProtocolError("the study that was approved asks for no survival curves")
-        groups = group_columns(replace(stage.plan, names=names), stage.terms.study.by)
-        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid, groups=groups))
-    if number == EVALUATION.number and stage.plan.study.holdout is None:
-        raise ProtocolError("the study holds no rows out, so there is nothing to evaluate")
-    if number == SCORES.number and not stage.plan.study.protected:
-        raise ProtocolError("sites compare their scores themselves in a protected study only")
-    if number == PROFILE.number and not stage.plan.study.searched:
-        raise ProtocolError("the study has no parameter that is searched for")
-    if number == ESTIMATES.number and not stage.plan.study.site_estimates:
-        raise ProtocolError("the study does not ask for each site's own estimate (site_estimates)")
-    if number == SURVIVAL.number and not family_of(stage.plan.study.loss).survival:
-        raise ProtocolError("only a survival model has concordant pairs and proportional hazards")
-    if number == FOLDS.number and stage.terms is not None:
-        raise ProtocolError(
-            "a path asks about hundreds of points, which no approved study allows; run the path on tables in "
-            "one place, and approve a study with the chosen penalty (l1, l2)"
-        )
-    if number not in BESIDE_THE_FIT:
-        raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
-    return BESIDE_THE_FIT[number]

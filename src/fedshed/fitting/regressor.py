@@ -28,7 +28,7 @@ class FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
     family : str
         The family. A number in brackets gives its parameter, if it has one; "negative-binomial" leaves alpha
         to be found by maximum likelihood.
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
     random_intercept : bool
         Whether each site has a random intercept (docs/random.md); tau is then found by maximum likelihood.
@@ -65,11 +65,12 @@ class FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
         weight_type: WeightType = "auto",
         protected: bool = False,
         random_intercept: bool = False,
+        l1: float | Vector = 0.0,
     ) -> None:
         super().__init__(
             l2, fit_intercept=fit_intercept, algorithm=algorithm, budget=budget, tol=tol, max_iter=max_iter,
             seed=seed, inference=inference, weight_type=weight_type, protected=protected,
-            random_intercept=random_intercept,
+            random_intercept=random_intercept, l1=l1,
         )  # fmt: skip
         self.family = family
 

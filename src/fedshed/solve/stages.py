@@ -41,29 +41,19 @@ LEAST = Stage(3, NULL, null=True)
 SEPARATION = Stage(4, SeparationTest())
 SCATTER = Stage(5, RowScatter())
 SCORES = Stage(6, SiteScores())  # of a protected study
-EVALUATION = Stage(30, Evaluating(), held=True)  # of rows that were held out
-SURVIVAL = Stage(11, SurvivalCheck())  # of a survival model
-CURVES = Stage(70, SurvivalCounts())  # life tables of a survival study
-ESTIMATES = Stage(60, SiteEstimates())  # of a study that declares them
-FOLDS = Stage(20, Folds())  # of a path, which is in no approved study
-PROFILE = Stage(14, Profile())  # of a family whose parameter is searched for
+SURVIVAL = Stage(8, SurvivalCheck())  # of a survival model
+CURVES = Stage(9, SurvivalCounts())  # life tables of a survival study
+EVALUATION = Stage(10, Evaluating(), held=True)  # of rows that were held out
+PROFILE = Stage(11, Profile())  # of a family whose parameter is searched for
+ESTIMATES = Stage(12, SiteEstimates())  # of a study that declares them
+FOLDS = Stage(13, Folds())  # of a path, which is in no approved study
 BESIDE_THE_FIT = {
     stage.number: stage
     for stage in (
-        START,
-        INSPECT,
-        LEAST,
-        SEPARATION,
-        SCATTER,
-        SCORES,
-        EVALUATION,
-        SURVIVAL,
-        PROFILE,
-        ESTIMATES,
-        CURVES,
+        START, INSPECT, LEAST, SEPARATION, SCATTER, SCORES, SURVIVAL, CURVES, EVALUATION, PROFILE, ESTIMATES,
         FOLDS,
     )
-}
+}  # fmt: skip
 
 
 _NULL_GOAL = Goal(tol=1e-10, max_iterations=100)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, SingularError
 from fedshed.algorithms import Budget, as_channel, build
-from fedshed.algorithms.auto import choose, choose_composite
+from fedshed.algorithms.auto import choose, choose_composite, choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.algorithms.linked import Linked
 from fedshed.algorithms.registry import check_composite, configured
@@ -101,9 +102,17 @@ def reachable(transport: Transport, agents: Sequence[str]) -> None:
 
 def choose_algorithm(
     algorithm: str | Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int,
-    problem: Problem, stateless: bool = False, one_process: bool = False,
+    problem: Problem, stateless: bool = False, one_process: bool = False, *, firth: bool = False,
+    protected: bool = False,
 ) -> tuple[Algorithm[Any], str]:  # fmt: skip
-    """The algorithm to run, and one line that says which it is and, for "auto", why."""
+    """The algorithm to run, and one line that says which it is and, for "auto", why.
+
+    Firth's penalty has an algorithm of its own; in a protected study only sums leave the sites.
+    """
+    if firth:
+        return choose_firth()
+    if protected and algorithm == "auto" and problem.l1 is None:
+        return choose_summable(problem.n)
     if algorithm == "auto" and problem.l1 is not None:
         algorithm, why = choose_composite(problem.n, as_channel(budget))
         budget = None
