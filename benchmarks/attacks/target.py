@@ -100,7 +100,7 @@ PATCHES: dict[str, tuple[tuple[str, str, Any], ...]] = {
     "answers": (
         *(("preparation.answer_checks", name, _nothing) for name in ("of_schema", "of_ready", "same_table")),
         ("solve.inspection", "disagreement", _nothing),
-        ("fitting.conduct", "contradiction", _nothing),
+        ("fitting.fit_problem", "contradiction", _nothing),
         ("solve.null_start", "levels_of", _levels),
         ("inference.infer", "levels_of", _levels),
     ),

@@ -77,6 +77,21 @@ def test_a_site_counts_at_no_other_times_than_it_approved(folder, monkeypatch, c
     assert not any("LifeCounts" in one.what for one in entries(folder / "north/audit.jsonl"))
 
 
+@pytest.mark.parametrize("by", [None, "sex"])
+def test_a_site_counts_no_other_groups_than_it_approved(folder, monkeypatch, caplog, by):
+    file = StudyFile(replace(STUDY, by=by), SITES)
+    plain = stages.survival_counts
+
+    def other(sites, problem, times, columns, *rest):
+        return plain(sites, problem, times, () if columns else (1,), *rest)
+
+    monkeypatch.setattr("fedshed.fitting.curves.survival_counts", other)
+    with pytest.raises(ProtocolError, match="not one of the approved study"):
+        conduct_study(file, InProcess(nodes(folder, file)))
+    assert "counts other groups of rows" in caplog.text
+    assert not any("LifeCounts" in one.what for one in entries(folder / "north/audit.jsonl"))
+
+
 def test_a_study_that_declares_no_curves_gets_none(folder, monkeypatch, caplog):
     file = StudyFile(Study(family="cox", time="time", event="death", columns=("age", "sex")), SITES)
     plain = stages.survival_counts

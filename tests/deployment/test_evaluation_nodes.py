@@ -28,6 +28,7 @@ from fedshed.solve.stages import evaluate
 from fedshed.tables.frames import Frame
 
 SITES = ("a", "b", "c")
+KINDS = ("Evaluate", "Tabulate", "Recalibrate")
 MODEL = Study(family="logistic", target="y", columns=("u", "v"), holdout=0.4)
 STUDY = StudyFile(MODEL, SITES, algorithm="newton")
 
@@ -69,7 +70,7 @@ def test_a_deployed_study_evaluates_within_its_bound_and_puts_it_on_record(tmp_p
     assert found.pooled["brier"].value == pytest.approx(metrics.brier_score_loss(y, p), rel=1e-9)
     own = model.predict_proba(held["a"])[:, 1]
     assert found.sites["a"].measures["auc"].value == pytest.approx(metrics.roc_auc_score(held["a"]["y"], own))
-    recorded = [entry for entry in entries(tmp_path / "a.jsonl") if entry.kind == "Evaluate"]
+    recorded = [entry for entry in entries(tmp_path / "a.jsonl") if entry.kind in KINDS]
     assert len(recorded) == found.exchanges
     assert len({point for entry in recorded for point in entry.points}) == found.exchanges  # each is a point
     assert sum(entry.scalars for entry in recorded) > 10

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedshed._utils.errors import DisclosureError, Error
 from fedshed.exchange.site import Site
 from fedshed.exchange.watched import WatchedModel
 from fedshed.objectives import LinearModel
 from fedshed.privacy.audit import digests
 from fedshed.privacy.gate import Asked, DesignFacts, Gate
-from fedshed.privacy.ledger import SEARCH
+from fedshed.privacy.ledger import BESIDE, SEARCH
 from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.points import ForbiddenPointError, PointRules, quadratic
 from fedshed.privacy.policy import Objection, Policy, curvature, scalars
@@ -86,7 +88,7 @@ class Guarded:
         return self._design.asked(
             kind=_kind(request) if design.plan else "",
             request=digest,
-            points=_points(self._site.asked, digest),
+            points=_points(self._site.asked, digest, design.parameter),
             answer=_digest((design.plan, request.parts, request.mine, reply.parts)),
             curvature=sum(map(curvature, reply.parts)),
             leverage=self._entered(),
@@ -134,10 +136,10 @@ class Guarded:
 def _watched(policy: Policy, site: Site) -> WatchedModel | None:
     """The site's model, whose points are looked at from now on.
 
-    All answers of a quadratic one are alike, but for squared scores.
+    All answers of a quadratic one are alike, but for squared scores and sums of |errors|.
     """
     model = site.objective
-    squared = any(message.__name__ == "Scatter" for message in site.conversation.messages)
+    squared = any(message.__name__ in ("Scatter", "Evaluate") for message in site.conversation.messages)
     if not isinstance(model, LinearModel) or (quadratic(model) and not squared):
         return None
     watched = WatchedModel(model, PointRules(policy, model))
@@ -145,11 +147,13 @@ def _watched(policy: Policy, site: Site) -> WatchedModel | None:
     return watched
 
 
-def _points(asked: Sequence[Any], digest: str) -> tuple[str, ...]:
+def _points(asked: Sequence[Any], digest: str, parameter: float | None = None) -> tuple[str, ...]:
     """What a request asks about: each theta, the end of each search, each matrix that came along.
 
     A theta that only the site's memory completes is one of them; a request in the algorithm's own code too.
+    At another value of a parameter that is searched for, theta is another point.
     """
+    at = b"" if parameter is None else np.float64(parameter).tobytes()
     found, searches = list[bytes](), list[bytes]()
     for part in asked:
         if isinstance(part, Search):
@@ -160,15 +164,13 @@ def _points(asked: Sequence[Any], digest: str) -> tuple[str, ...]:
     named = [digest] * (not found) + [SEARCH + name for name in digests(searches)]
     anchors = (getattr(getattr(part, "whole", None), "anchor", None) for part in asked)
     found += [anchor.tobytes() for anchor in anchors if anchor is not None]  # of what an agent lost
-    return tuple(dict.fromkeys([*digests(found), *named]))
+    return tuple(dict.fromkeys([*digests([one + at for one in found]), *named]))
 
 
 def _kind(request: Request) -> str:
-    """How a record calls a request of a fit: Hessians, squared scores and evaluations are told apart."""
+    """How a record calls a request of a fit: what is asked once, or a few times, is told apart."""
     names = {type(part).__name__ for part in request.parts}
-    if names & {"Evaluate", "Tabulate", "Recalibrate"}:
-        return "Evaluate"
-    return next((kind for kind in ("Inspect", "Scatter", "AskCounts") if kind in names), "Play")
+    return next((kind for kind in BESIDE if kind in names), "Play")
 
 
 def _digest(value: Any) -> str:

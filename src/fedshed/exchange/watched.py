@@ -172,12 +172,19 @@ class WatchedModel:
     def scored(self, theta: Vector) -> Scored:
         """The rows with their scores at theta, where a gradient might leave too."""
         self.at(theta)
-        return self._model.scored(theta)
+        return WatchedScores(self, theta, self._model.scored(theta))
+
+    def on_line(self, theta: Vector, losses: Vector, errors: Vector, spreads: Vector) -> None:
+        """Refuse a line of recalibration at which few rows count, or which fits badly."""
+        if objection := self._rules.of_line(losses, errors, spreads):
+            self.withheld += 1
+            raise ForbiddenPointError(theta, objection, fits=True)
 
     def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
         """What the rows add to the slope of Firth's penalty, if many of them have a leverage."""
         point, h = self.at(theta), leverages(self._model, theta, inverse)
-        if objection := self._rules.of_squares(point.value, h):
+        pulls = h * np.tanh(self._model.margins(theta) / 2)
+        if objection := self._rules.of_squares(point.value, h) or self._rules.of_squares(point.value, pulls):
             self.withheld += 1
             raise ForbiddenPointError(theta, objection, fits=True)
         self._weigh(theta, slope_vectors(h))
@@ -202,6 +209,26 @@ class WatchedModel:
             self.withheld += 1
             raise ForbiddenPointError(theta, objection, fits=True)
         self._weigh(theta, slope_vectors(squares))
+
+
+class WatchedScores(Scored):
+    """Rows with their scores; a line that recalibrates these is looked at as theta is."""
+
+    def __init__(self, watched: WatchedModel, theta: Vector, scored: Scored) -> None:
+        self.__dict__.update(vars(scored))
+        self._watched, self._theta = watched, theta
+
+    def recalibrated(self, line: Scalars) -> Scalars:
+        """The five sums, where the rules at points allow them."""
+        self._watched.on_line(self._theta, *self.on_line(line))
+        return super().recalibrated(line)
+
+    def line(self) -> Scalars | None:
+        """This site's own line; None where a rule forbids a point on the way to it."""
+        try:
+            return super().line()
+        except ForbiddenPointError:
+            return None
 
 
 class WatchedPoint:

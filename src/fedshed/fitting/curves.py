@@ -27,7 +27,7 @@ def count_curves(
 ) -> tuple[SurvivalCurves, Traffic]:  # fmt: skip
     """The curves by the levels of a category of the model, or of all rows, and what they took."""
     levels = group_levels(plan, by)
-    columns = tuple(plan.names.index(f"{by}[{level}]") for level in levels[1:])
+    columns = group_columns(plan, by)
     found, traffic = survival_counts(
         sites, problem, times, columns, last, least, spent or Traffic(), patience
     )
@@ -50,6 +50,11 @@ def group_levels(plan: DesignPlan, by: str | None) -> tuple[str, ...]:
     if len(left) != 1:
         raise ConfigError(f"curves by {by!r} need the category itself as a term of the model; add it")
     return (str(left[0]), *map(str, coded))
+
+
+def group_columns(plan: DesignPlan, by: str | None) -> tuple[int, ...]:
+    """The columns of the design that indicate all groups but the first."""
+    return tuple(plan.names.index(f"{by}[{level}]") for level in group_levels(plan, by)[1:])
 
 
 def study_curves(

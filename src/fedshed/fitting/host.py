@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed._utils.files import user_secret
@@ -79,6 +79,7 @@ class Built(Struct, frozen=True):
     found: list[Objection]  # what the policy has against the plan
     ledger: Leverage
     held: LinearModel | None = None  # the rows that the study holds out
+    names: tuple[str, ...] = ()  # of the columns of the design
 
 
 class Host:
@@ -253,7 +254,9 @@ class Host:
         if saved := self.kept(envelope.run, f"{envelope.stage.hex()}.leverage"):
             with suppress(CodecError):
                 ledger.load(saved)
-        return Built(objective, design_facts(plan, table, design), gate, found, ledger, held)
+        return Built(
+            objective, design_facts(plan, table, design), gate, found, ledger, held, tuple(design.names)
+        )
 
     def _held(self, plan: DesignPlan, frame: Frame, policy: Policy | None) -> LinearModel | None:
         """The rows that the study holds out, if it does."""
@@ -264,7 +267,7 @@ class Host:
         return held_objective(self.name, table, plan.loss, plan.classes, plan.intercept, least)
 
     def _site(self, envelope: Envelope, stage: Play, built: Built) -> Site:
-        part = part_of(envelope.part, stage, built.objective.dim)
+        part = part_of(envelope.part, stage, built.objective.dim, built.names)
         objective = built.held if part.held and built.held is not None else built.objective
         site = Site(self.name, objective.null() if part.null else objective, part.conversation)
         saved = self.kept(envelope.run, f"{envelope.stage.hex()}.{envelope.part}")
@@ -318,4 +321,5 @@ def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
         columns=(*varying, "intercept") if plan.intercept else varying,
         parameters=max(1, len(varying) + plan.intercept + classes),
         quadratic=family.quadratic,
+        parameter=None if isinstance(plan.parameter, UnsetType) else plan.parameter,
     )

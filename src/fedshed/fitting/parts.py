@@ -10,6 +10,7 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.sites import Stage as Part
+from fedshed.fitting.curves import group_columns
 from fedshed.fitting.stages import Play
 from fedshed.objectives import family_of
 from fedshed.protocol.codec import Decoder
@@ -35,14 +36,18 @@ def algorithm_of(stage: Play, n: int) -> Algorithm[Any]:
     return algorithm
 
 
-def part_of(number: int, stage: Play, n: int) -> Part:
-    """What is played in a part: the study's own algorithm in the fit, what both ends know in the others."""
+def part_of(number: int, stage: Play, n: int, names: tuple[str, ...]) -> Part:
+    """What is played in a part: the study's own algorithm in the fit, what both ends know in the others.
+
+    `names` are those of the columns of the design, which the plan does not bring along.
+    """
     if number == FIT:
         return fit_stage(algorithm_of(stage, n))
     if why := _undeclared(stage).get(number):
         raise ProtocolError(why)
     if number == CURVES.number and stage.terms is not None:
-        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid))
+        groups = group_columns(replace(stage.plan, names=names), stage.terms.study.by)
+        return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid, groups=groups))
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
     return BESIDE_THE_FIT[number]

@@ -179,10 +179,15 @@ class Scored:
 
     def recalibrated(self, line: Scalars) -> Scalars:
         """Score and information of P(y = 1) = expit(a + b s) at (a, b), s the log odds: five sums."""
-        s = self._log_odds
-        p = expit(line[0] + line[1] * s)
-        error, spread = self._w * (self._yes - p), self._w * p * (1 - p)
+        s, (_, errors, spreads) = self._log_odds, self.on_line(line)
+        error, spread = self._w * errors, self._w * spreads
         return np.array([error.sum(), error @ s, spread.sum(), spread @ s, spread @ np.square(s)])
+
+    def on_line(self, line: Scalars) -> tuple[Vector, Vector, Vector]:
+        """Of each row its loss, y - p and p (1 - p) with p = expit(a + b s); for the site's own eyes."""
+        z = line[0] + line[1] * self._log_odds
+        p = expit(z)
+        return np.logaddexp(0.0, np.where(self._yes, -z, z)), self._yes - p, p * (1 - p)
 
     def line(self) -> Scalars | None:
         """This site's own a and b with their covariance (Vaa, Vab, Vbb); None where there are none.

@@ -15,12 +15,13 @@ from fedshed.privacy.policy import Objection, Policy
 # Requests of a kind that a study may make, each as often as it likes: the preparation has one way to go.
 DIFFERENT = {
     "Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Inspect": 12, "Scatter": 2,
-    "Evaluate": 20,  # two evaluations, each with its recalibration
-    "AskCounts": 1,
+    "Evaluate": 1, "Tabulate": 1, "Recalibrate": 8,  # two grids of scores would differ by single rows
+    "AskCounts": 1, "CheckSurvival": 1, "AskEstimate": 1,
 }  # fmt: skip
 MOST_ANSWERS = 5000  # to one approved study, over all its runs
 SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares of the target, ...
-APART = ("Scatter", "Evaluate")  # kinds whose answers do not follow from a cross-product
+# kinds whose answers do not follow from a cross-product
+APART = ("Scatter", "Evaluate", "Tabulate", "Recalibrate")
 CHARGED = "Privacy"  # the kind of an entry that charges a private study
 ENDED = "the study has ended at this site after too many refusals, and has to be approved again; the last: "
 
@@ -65,6 +66,7 @@ class DesignFacts(Struct, frozen=True):
     columns: tuple[str, ...] = ()
     parameters: int = 1  # columns of the design, the intercept and classes included
     quadratic: bool = False  # of a linear model, all of whose answers follow from one cross-product
+    parameter: float | None = None  # of the family, where it is searched for: a point has it too
 
     def asked(
         self, *, kind: str, request: str, points: tuple[str, ...], answer: str, curvature: int,

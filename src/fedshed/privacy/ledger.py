@@ -6,7 +6,18 @@ from msgspec import Struct, field
 
 from fedshed.privacy.entry import APPROVED, REVOKED, TURNED_AWAY, WITNESSED, Entry
 
-IN_FIT = ("Play", "Inspect", "Scatter", "Evaluate", "AskCounts")  # kinds of requests of a design
+# kinds of requests of a design that a study makes once, or a few times, beside its fit
+BESIDE = (
+    "Inspect",
+    "Scatter",
+    "Evaluate",
+    "Tabulate",
+    "Recalibrate",
+    "AskCounts",
+    "CheckSurvival",
+    "AskEstimate",
+)
+IN_FIT = ("Play", *BESIDE)
 SEARCH = "search:"  # before the digest of a search, among the points
 
 

@@ -25,9 +25,12 @@ from fedshed._utils.errors import DisclosureError
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import LinearModel
 from fedshed.objectives.base import LinearPoint
+from fedshed.objectives.cox import Cox
 from fedshed.objectives.families import FAMILIES
+from fedshed.objectives.links import LinkedClasses
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial
+from fedshed.objectives.ordinal import Ordinal
 from fedshed.privacy.policy import Objection, Policy
 
 TINY, HUGE = 1e-200, 1e200  # sums of squares that have neither lost digits nor overflowed
@@ -77,8 +80,8 @@ def effective_rows(weights: NDArray[np.float64]) -> float:
 
 
 def saturates(model: LinearModel) -> bool:
-    """Whether the slopes of a loss are bounded, as those of classes and shares are."""
-    return isinstance(model, Logistic | Multinomial)
+    """Whether rows count fully or not at all far from 0: those of classes, shares and risk sets."""
+    return isinstance(model, Logistic | LinkedClasses | Multinomial | Ordinal | Cox)
 
 
 def quadratic(model: LinearModel) -> bool:
@@ -94,6 +97,7 @@ def _known_costs(model: LinearModel) -> tuple[float, float]:
         z = null.margins(levels)
         losses = null.losses(z)
         costs = [float(null.mean(losses))] + [null.at(np.zeros_like(levels)).value] * saturates(model)
+        costs = [cost for cost in costs if isfinite(cost)] or [inf]  # thresholds cannot all be 0
         plain = type(null).excess is LinearModel.excess
         least = 0.0 if plain else float(null.mean(losses - null.excess(z)))
     return max(costs), least
@@ -170,6 +174,14 @@ class PointRules:
     def of_squares(self, value: float, squares: NDArray[np.float64]) -> Objection | None:
         """What the policy has against a sum of squared scores."""
         return self._few(value, squares, "squared scores")
+
+    def of_line(self, losses: Vector, errors: Vector, spreads: Vector) -> Objection | None:
+        """What the policy has against the sums of a recalibration: its line is a point as theta is."""
+        value = float(self._model.mean(losses))
+        if not value <= self.largest_cost:
+            rule = FITS_BADLY.format(most=self._policy.max_deviance)
+            return Objection(rule, f"the mean loss of a line is {value:.6g}")
+        return self._few(value, errors, "score of a line") or self._few(value, spreads, "curvature of a line")
 
     def _few(self, value: float, weights: NDArray[np.float64], what: str) -> Objection | None:
         least = self._policy.effective_rows * (OF_A_GOOD_FIT if self.fits(value) else 1.0)

@@ -99,6 +99,7 @@ class SurvivalCounts(Conversation, frozen=True, tag=True):
     """One exchange on a given grid; without one, an exchange before it finds the times of all events."""
 
     grid: tuple[float, ...] | None = None  # at a site that approved a study: the only times it counts at
+    groups: tuple[int, ...] | None = None  # and the only columns by which it tells groups apart
     messages: ClassVar[tuple[type[Message], ...]] = (AskTimes, EventTimes, AskCounts, LifeCounts)
 
     def flow(
@@ -127,6 +128,8 @@ class SurvivalCounts(Conversation, frozen=True, tag=True):
             isinstance(part, AskCounts) and np.array_equal(part.times, self.grid)
         ):
             raise ProtocolError("the study that was approved counts at other times")
+        if self.groups is not None and part.columns != self.groups:
+            raise ProtocolError("the study that was approved counts other groups of rows")
         if isinstance(part, AskTimes):
             return None, EventTimes(*agent.objective.event_times())
         table = agent.objective.life_table(part.times, part.columns, part.least)
