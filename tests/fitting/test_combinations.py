@@ -185,3 +185,10 @@ def test_a_path_refuses_what_it_would_get_wrong(
 ) -> None:
     with pytest.raises(fedshed.ConfigError, match=words):
         fedshed.path(sites(3), study(family, target, **more))
+
+
+@pytest.mark.parametrize(("family", "target"), [("tweedie", "count"), ("cox", "days"), ("poisson", "count")])
+def test_a_summary_of_ratios_fits_a_terminal(family: str, target: str) -> None:
+    more = {"event": "death"} if family == "cox" else {}
+    text = str(fedshed.fit(sites(3), study(family, target, **more)).summary(exp=True))
+    assert max(map(len, text.splitlines())) <= 80

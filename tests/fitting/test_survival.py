@@ -263,6 +263,16 @@ def test_the_figure_shows_each_group_and_who_is_at_risk(found):
     np.testing.assert_array_equal(steps["male"][1:], found["male"].survival[: len(steps["male"]) - 1])
 
 
+def test_the_figure_counts_at_risk_whose_time_is_not_over(hospitals, found):
+    """Also where rows were censored between the last event and the tick."""
+    data, below = pd.concat(hospitals.values()), found.plot().axes[1]
+    ticks = below.get_xticks()
+    shown = [int(text.get_text()) for text in below.texts if text.get_text().isdigit()]
+    wanted = [(data.loc[data["sex"] == sex, "time"] >= t).sum() for sex in found.groups for t in ticks]
+    assert shown == wanted
+    assert 0 in wanted
+
+
 def test_the_page_on_curves_runs_as_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs/survival.md").read_text().partition("## Kaplan-Meier curves")[2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf, isnan
 from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MOST_SITES = 20
 WIDTH = 78
+TERMINAL = 80
 OVERDISPERSED = 1.5
 ENOUGH = 5
 DOUBTFUL = 0.05  # P of a test of proportional hazards
@@ -205,12 +206,13 @@ class Summary(Struct, frozen=True):
     def _coefficients(self) -> list[str]:
         names = [printable(name) for name in self.inference.names]
         wide = max(12, *map(len, names))
-        size = max(11, *(len(column) + 1 for column in self.columns))
-        lines = [" " * wide + "".join(f"{column:>{size}}" for column in self.columns)]
+        own = [max(11, len(column) + 1) for column in self.columns]
+        sizes = [max(own)] * len(own) if wide + max(own) * len(own) <= TERMINAL else own
+        lines = [" " * wide + _cells(self.columns, sizes)]
         for name, values in zip(names, self.table.tolist(), strict=True):
             *estimates, z, p, low, high = values
             cells = [*map(_number, estimates), _statistic(z), _statistic(p), _number(low), _number(high)]
-            lines.append(f"{name:<{wide}}" + "".join(f"{cell:>{size}}" for cell in cells))
+            lines.append(f"{name:<{wide}}" + _cells(cells, sizes))
         return lines
 
     def _sites(self) -> list[str]:
@@ -390,6 +392,11 @@ def _too_few(it: Inference, counts: tuple[float, ...] | None) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _cells(cells: Sequence[str], sizes: Sequence[int]) -> str:
+    """One line of a table."""
+    return "".join(f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
 
 
 def _two_columns(left: list[tuple[str, Any]], right: list[tuple[str, Any]], width: int) -> list[str]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator
 
 from fedshed._utils.figure_style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from fedshed._utils.names import printable
 from fedshed.inference.life_curves import Curve
+from fedshed.objectives.life_table import round_times
 
 if TYPE_CHECKING:
     from fedshed.inference.survival_result import SurvivalCurves
@@ -62,7 +63,7 @@ def _finish(axes: Any, found: SurvivalCurves, level: float, title: str) -> None:
         head = printable(found.by or "")
         p = f"log-rank p = {test.p:.2g}" if test.df else "log-rank: nothing to compare"
         axes.legend(title=f"{head}\n{p}", frameon=False, loc="upper right")
-    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(FixedLocator(round_times(float(found.table.times[-1])).tolist()))
 
 
 def _at_risk(axes: Any, found: SurvivalCurves) -> None:

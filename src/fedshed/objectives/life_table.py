@@ -111,6 +111,15 @@ def _tally(group: NDArray[Any], cell: NDArray[Any], of: NDArray[np.bool_], group
     return flat.reshape(groups, cells).astype(np.float64)
 
 
+def round_times(last: float) -> Vector:
+    """About six round times until the last, beside which a figure has the numbers at risk."""
+    if not last > 0:
+        return np.zeros(1)
+    scale = 10.0 ** np.floor(np.log10(last / 7))
+    step = scale * next(size for size in (1, 2, 2.5, 5, 10, 20) if last / (size * scale) <= 7)
+    return np.array([float(f"{step * k:.12g}") for k in range(int(last / step) + 1)])
+
+
 def exact_grid(times: Vector) -> Vector:
     """A grid on which the counts tell all: each time is a cell by itself, between cells without events."""
     return np.asarray(np.unique(np.concatenate([np.nextafter(times, -np.inf), times])))

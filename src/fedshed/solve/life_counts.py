@@ -16,6 +16,7 @@ from fedshed.objectives.life_table import (
     WITH_THE_NEXT,
     LifeTable,
     exact_grid,
+    round_times,
     small_count,
     spread,
 )
@@ -116,7 +117,8 @@ class SurvivalCounts(Conversation, frozen=True, tag=True):
             found = answers_of(told, EventTimes, AskTimes)
             last = max(each.largest for each in found.values()) if last is None else last
             moments = np.concatenate([each.times for each in found.values()])
-            times = exact_grid(np.append(moments[moments <= last], last))
+            known = np.concatenate([moments[moments <= last], round_times(last)[1:], [last]])
+            times = exact_grid(known)
         replies = yield from everyone([AskCounts(times, columns, least)], problem)
         answers = answers_of(replies, LifeCounts, AskCounts)
         tables = {i: _table(problem, i, times, len(columns) + 1, answers[i]) for i in sorted(answers)}
