@@ -42,7 +42,9 @@ def families(as_json: Json = False) -> None:
         {"name": name, "response": _response(family), "link": family.link, "exp(coef)": _ratio(family)}
         for name, family in sorted(named.items())
     ]
-    notes = ["a name with a number, such as 'tweedie(1.6)', gives the parameter that is otherwise found"]
+    notes = [
+        "'negative-binomial(0.8)' gives alpha, which is otherwise found; 'tweedie(1.6)' gives p, otherwise 1.5"
+    ]
     print_json(rows) if as_json else print_rows(rows, notes, optional=("exp(coef)",))
 
 
