@@ -15,7 +15,7 @@ from fedshed import Study
 from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.algorithms.newton import Newton
 from fedshed.exchange import InProcess, Stateless
-from fedshed.fitting.host import _part
+from fedshed.fitting.parts import part_of
 from fedshed.fitting.path import conduct_path
 from fedshed.fitting.process_sites import TableHost
 from fedshed.fitting.sites import HostedTables
@@ -207,9 +207,9 @@ def test_a_site_that_approves_studies_answers_no_path():
         protocol=PROTOCOL, study=STUDY, sites=("a",), algorithm="newton", tolerance=1e-9, max_iterations=50
     )
     plan = DesignPlan(STUDY, COLUMNS, {})
-    assert _part(FOLDS.number, Play(plan, raw(Newton())), 9) is FOLDS
+    assert part_of(FOLDS.number, Play(plan, raw(Newton())), 9) is FOLDS
     with pytest.raises(ProtocolError, match="no approved study allows"):
-        _part(FOLDS.number, Play(plan, raw(Newton()), terms), 9)
+        part_of(FOLDS.number, Play(plan, raw(Newton()), terms), 9)
 
 
 def test_a_row_of_weight_two_is_the_row_twice():
