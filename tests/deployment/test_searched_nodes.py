@@ -19,7 +19,7 @@ from fedshed.deployment.master import conduct_study
 from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.fitting.fit import fit
-from fedshed.fitting.host import _part
+from fedshed.fitting.parts import part_of
 from fedshed.fitting.stages import Play
 from fedshed.fitting.terms import MOST_NEWTON_POINTS
 from fedshed.preparation import Study
@@ -107,4 +107,4 @@ def test_a_site_does_not_answer_about_a_parameter_that_the_study_does_not_search
     plain = Study(family="poisson", target="count", columns=("u", "v"))
     play = Play(agreed(folder, plain), raw(build("newton")))
     with pytest.raises(ProtocolError, match="no parameter that is searched for"):
-        _part(PROFILE.number, play, 3)
+        part_of(PROFILE.number, play, 3)

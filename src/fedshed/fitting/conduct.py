@@ -40,6 +40,7 @@ from fedshed.inference.result import RowRobust, WeightType
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
+from fedshed.preparation.combinations import check_spread
 from fedshed.preparation.counts import RowCount, counted
 from fedshed.preparation.messages import Ready
 from fedshed.preparation.scaling import mean_squares
@@ -66,6 +67,7 @@ def conduct(
     """
     _possible_errors(study, errors)
     _possible_algorithm(study, algorithm)
+    check_spread(study.random_intercept, len(tables.names))
     with one_thread():  # the same bits on any machine with this BLAS
         with tables.prepare() as transport:
             stateless = transport.stateless

@@ -48,8 +48,6 @@ class FederatedCox(FederatedModel):
     (True, True)
     """
 
-    fit_intercept = False
-
     def __init__(
         self,
         l2: float | Vector = 1e-4,
@@ -65,17 +63,11 @@ class FederatedCox(FederatedModel):
         protected: bool = False,
         l1: float | Vector = 0.0,
     ) -> None:
-        self.l2 = l2
+        super().__init__(
+            l2, fit_intercept=False, algorithm=algorithm, budget=budget, tol=tol, max_iter=max_iter,
+            seed=seed, inference=inference, weight_type=weight_type, protected=protected, l1=l1,
+        )  # fmt: skip
         self.ties = ties
-        self.algorithm = algorithm
-        self.budget = budget
-        self.tol = tol
-        self.max_iter = max_iter
-        self.seed = seed
-        self.inference = inference
-        self.weight_type = weight_type
-        self.protected = protected
-        self.l1 = l1
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

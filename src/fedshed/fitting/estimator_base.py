@@ -25,6 +25,7 @@ from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives.families import at_sites, family_of, with_value
+from fedshed.preparation.combinations import check_spread
 from fedshed.preparation.study import Study
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
@@ -127,7 +128,9 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
         """The run and the inference, as those of any study."""
-        searched, ridge = self._searched(loss), self._ridge(loss)
+        ridge = self._ridge(loss)
+        searched = self._searched(loss, ridge)
+        check_spread(bool(self.random_intercept), len(federation.sites))
         loss = at_sites(loss, bool(self.random_intercept))
         first = with_value(loss, 0.0) if searched else loss
         objectives, problem = build_problem(federation, first, ridge, self.fit_intercept, l1=self.l1)
@@ -156,20 +159,23 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
         return fit_searched(at, loss, chosen, goal, **settings)
 
-    def _searched(self, loss: str) -> bool:
+    def _searched(self, loss: str, ridge: float | Vector) -> bool:
         """Whether the family has a parameter that is to be found; ConfigError where that is not possible."""
         if not self.random_intercept and family_of(loss).parameter is None:
             return False
         study = Study(
-            family=loss, target="y", l2=float(np.max(self.l2, initial=0.0)), protected=bool(self.protected),
+            family=loss, target="y", l2=float(np.max(ridge, initial=0.0)), protected=bool(self.protected),
             intercept=bool(self.fit_intercept), random_intercept=bool(self.random_intercept),
+            l1=float(np.any(np.asarray(self.l1) != 0)),
         )  # fmt: skip
         return study.searched
 
     def _ridge(self, loss: str) -> float | Vector:
-        """l2; Firth's penalty takes its place, where there is one."""
+        """l2; Firth's penalty takes its place, where there is one; REML has none by default."""
+        default = not np.ndim(self.l2) and self.l2 == DEFAULT_L2
         if not self.firth:
-            return self.l2
+            linear = bool(self.random_intercept) and family_of(loss).quadratic
+            return 0.0 if linear and default else self.l2
         allowed = self.algorithm in ("auto", "newton") and not self.random_intercept
         if loss not in WITH_FIRTH or not allowed:
             raise ConfigError(
@@ -178,6 +184,8 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
             )
         if np.ndim(self.l2) or float(np.asarray(self.l2)) not in (0.0, DEFAULT_L2):
             raise ConfigError("give firth or l2, not both: each is a penalty")
+        if np.any(np.asarray(self.l1) != 0):
+            raise ConfigError("give firth or l1, not both: each is a penalty")
         return 0.0
 
     def _about(self) -> tuple[str, ...]:

@@ -52,8 +52,10 @@ def family_of(loss: str) -> Family:
 
 def at_sites(loss: str, random: bool) -> str:
     """A loss with a random intercept per site, or without: that of a linear model follows from its own."""
-    quadratic = parts_of(loss)[0] in FAMILIES and FAMILIES[parts_of(loss)[0]].quadratic
-    return loss + AT_SITE if random and not quadratic else loss
+    family = FAMILIES.get(parts_of(loss)[0])
+    if not random or (family is not None and family.quadratic):
+        return loss
+    return loss + AT_SITE if family is None else _at_sites(family).loss
 
 
 def is_known(loss: str) -> bool:
@@ -99,8 +101,10 @@ def parts_of(loss: str) -> tuple[str, float | None]:
 def _at_sites(family: Family) -> Family:
     """The family with a random intercept per site."""
     if family.loss not in random_intercept.KINDS:
-        known = ", ".join(random_intercept.KINDS)
-        raise ConfigError(f"a random intercept per site is for {known}, not for the {family.name} family")
+        raise ConfigError(
+            f"a random intercept per site is for linear, {', '.join(random_intercept.KINDS)}, not for the "
+            f"{family.name} family; leave random_intercept out"
+        )
     return random_intercept.at_sites(family)
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -42,6 +42,9 @@ from fedshed.objectives import binomial, logistic, poisson
 from fedshed.objectives.base import LinearModel, LinearPoint, Sensitivity
 from fedshed.objectives.family import Family, Parameter
 from fedshed.objectives.parametric import Parametric
+
+if TYPE_CHECKING:
+    from fedshed.objectives.scored import Scored
 
 AT_SITE = "@site"  # what is added to the name of a loss
 SPACING, WIDEST = 0.5, 0.3  # of nodes: posterior standard deviations, and at most
@@ -128,6 +131,12 @@ class RandomIntercept(Parametric):
         if self.parameter == 0.0:
             return self._row.pearson(z)
         return self._row.pearson(z + self.posterior(z).mode)
+
+    def scored(self, theta: Vector) -> Scored:
+        """The rows at b = 0, as predictions are: each with a loss of its own, which no marginal cost has."""
+        row = self._row
+        row.held, row.least = self.held, self.least
+        return row.scored(theta)
 
     def posterior(self, z: NDArray[np.float64]) -> Posterior:
         """Of b at margins z; that of the last margins is kept."""

@@ -27,7 +27,16 @@ def check_parameter(study: Study) -> None:
             f"next; give it, as in '{study.family}(0.8)'"
         )
     if study.random_intercept and study.loss == "least-squares" and study.l2:
-        raise ConfigError("a linear model with a random intercept has no ridge here; leave l2 out")
+        raise ConfigError("a linear model with a random intercept has no ridge here; set l2 = 0")
+
+
+def check_spread(random_intercept: bool, sites: int) -> None:
+    """Refuse a random intercept of one site, which says nothing about the spread between sites."""
+    if random_intercept and sites < 2:
+        raise ConfigError(
+            "a random intercept varies between sites, and there is one site only; leave random_intercept "
+            "out, or say which rows belong to which site"
+        )
 
 
 def check_lasso(study: Study) -> None:

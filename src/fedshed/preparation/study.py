@@ -89,7 +89,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     by: str | None = None  # the category of the model whose levels these curves are of
 
     def __post_init__(self) -> None:
-        if self.formula is not None and not self.target:
+        if self.formula is not None and not self.target and (self.time is None or "~" in self.formula):
             force_setattr(self, "target", _left_side(self.formula))
         _known_words({name: getattr(self, name) for name in _WORDS})
         complete_times(self)
@@ -212,6 +212,11 @@ def _left_side(formula: str) -> str:
     left, tilde, _ = formula.partition("~")
     if not tilde or not left.strip():
         raise ConfigError(f"formula {formula!r} has no target; write 'target ~ terms', or give target")
+    if left.strip().startswith("Surv("):
+        raise ConfigError(
+            f"formula {formula!r}: name the columns of a survival model apart (time = ..., event = ..., or "
+            "--time, --event), and write the terms alone, as in 'age + sex'"
+        )
     return left.strip().strip("`")
 
 

@@ -6,7 +6,7 @@ a function of its cache and the request.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
@@ -188,6 +188,14 @@ def answers_of(replies: Replies, kind: type[M], part: type[Message]) -> dict[Age
         if not isinstance(answer, kind):
             raise ProtocolError(f"site {site!r} answered {part.__name__} with {type(answer).__name__}")
     return {site: answer for site, (answer,) in replies.items()}
+
+
+def believed(answers: dict[AgentId, M], why_not: Callable[[AgentId, M], str | None]) -> dict[AgentId, M]:
+    """The answers, each of which is possible; one that is not is an error that names its site."""
+    for site, answer in answers.items():
+        if why := why_not(site, answer):
+            raise ProtocolError(f"site {site!r} {why}; run the same version of fedshed there")
+    return answers
 
 
 def unlike(answer: Any, *expected: type[Message]) -> str | None:

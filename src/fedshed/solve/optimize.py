@@ -261,7 +261,7 @@ def build_problem(
     objectives = stacked(local) if device is None else on_device(local, device_named(device))
     n = next(iter(objectives.values())).dim
     if family_of(loss).classes == "ordered":
-        return objectives, _ordered(federation, objectives, loss, l2)
+        return objectives, _ordered(federation, objectives, loss, l2, l1)
     width = federation.dim + intercept
     columns = coefficient_names(federation.columns, intercept, n // width)
     entries = width if np.size(l2) < n else n  # of theta itself, or of each contrast alike
@@ -272,16 +272,24 @@ def build_problem(
 
 
 def _ordered(
-    federation: Federation, objectives: Mapping[str, LinearModel], loss: str, l2: float | Vector
-) -> Problem:
-    """The problem of ordered classes: thresholds come last, and a ridge for the columns leaves them free."""
+    federation: Federation, objectives: Mapping[str, LinearModel], loss: str, l2: float | Vector,
+    l1: float | Vector | None,
+) -> Problem:  # fmt: skip
+    """The problem of ordered classes: thresholds come last, and penalties of the columns leave them free."""
     classes = common_classes(family_of(loss), [federation.tables[site].y for site in federation.sites])
     names = threshold_names(classes or ())
     n = federation.dim + len(names)
-    own = l2 if np.size(l2) == n else checks.ridge(l2, federation.dim, False)
-    given = np.append(own, np.zeros(n - len(np.atleast_1d(own))))
     weights = {site: objective.weight for site, objective in objectives.items()}
-    return Problem(checks.ridge(given, n, False), weights, loss, (*federation.columns, *names))
+    lasso = checks.absolute(_with_thresholds(0.0 if l1 is None else l1, "l1", n, len(names)), n, False, loss)
+    ridge = checks.ridge(_with_thresholds(l2, "l2", n, len(names)), n, False)
+    return Problem(ridge, weights, loss, (*federation.columns, *names), l1=lasso)
+
+
+def _with_thresholds(penalty: float | Vector, name: str, n: int, thresholds: int) -> Vector:
+    """A penalty for each coefficient: 0 for thresholds, unless there is a number for each of them, too."""
+    if thresholds and np.ndim(penalty) and np.size(penalty) == n:
+        return np.asarray(penalty)
+    return np.append(checks.ridge(penalty, n - thresholds, False, name), np.zeros(thresholds))
 
 
 def _solve(

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from msgspec import Meta
 
-from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.protocol.conversation import (
@@ -18,6 +17,7 @@ from fedshed.protocol.conversation import (
     Flow,
     Problem,
     answers_of,
+    believed,
     everyone,
 )
 from fedshed.protocol.messages import Message
@@ -91,10 +91,7 @@ class RowScatter(Conversation, frozen=True, tag=True):
         """Each site's sum, in sorted order."""
         replies = yield from everyone([asked], problem)
         answers = answers_of(replies, Scattered, Scatter)
-        for i, answer in answers.items():
-            if why := _impossible(problem, i, asked, answer):
-                raise ProtocolError(f"site {i!r} {why}; run the same version of fedshed there")
-        return answers
+        return believed(answers, lambda i, answer: _impossible(problem, i, asked, answer))
 
     def respond(self, agent: Agent, cache: None, part: Scatter, own_part: Any) -> tuple[None, Scattered]:
         """The sum over this site's rows, or its clusters."""

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Packed, Vector, pack, unpack
 from fedshed.protocol.conversation import (
     Agent,
@@ -16,6 +15,7 @@ from fedshed.protocol.conversation import (
     Flow,
     Problem,
     answers_of,
+    believed,
     everyone,
 )
 from fedshed.protocol.messages import Message
@@ -80,10 +80,7 @@ class SurvivalCheck(Conversation, frozen=True, tag=True):
         """Each site's answer, in sorted order."""
         replies = yield from everyone([asked], problem)
         answers = answers_of(replies, SurvivalChecked, CheckSurvival)
-        for i, answer in answers.items():
-            if why := _impossible(problem, i, answer):
-                raise ProtocolError(f"site {i!r} {why}; run the same version of fedshed there")
-        return answers
+        return believed(answers, lambda i, answer: _impossible(problem, i, answer))
 
     def respond(
         self, agent: Agent, cache: None, part: CheckSurvival, own_part: Any
