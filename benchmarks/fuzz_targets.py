@@ -14,6 +14,7 @@ import fedshed
 from fedshed import ALGORITHMS, Bits, EntropyCoded, Federation, Model, Study
 from fedshed._utils.errors import DataError
 from fedshed.algorithms import build
+from fedshed.algorithms.firth import AskLeverages, Firth
 from fedshed.deployment import config, plan
 from fedshed.exchange import InProcess
 from fedshed.exchange.guarded import Guarded
@@ -21,7 +22,10 @@ from fedshed.exchange.site import Site
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.host import Host
 from fedshed.fitting.sites import HostedTables
+from fedshed.linalg.arrays import pack
 from fedshed.objectives import local_objectives
+from fedshed.objectives.cox import Cox
+from fedshed.objectives.negative_binomial import NegativeBinomial
 from fedshed.preparation import formulas, negotiate
 from fedshed.preparation.guarded import GuardedPreparer
 from fedshed.preparation.protocol import preparers_of
@@ -30,11 +34,20 @@ from fedshed.privacy.audit import Audit
 from fedshed.privacy.gate import Gate
 from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import codec_of
+from fedshed.protocol.conversation import Conversation
+from fedshed.protocol.messages import Message
 from fedshed.protocol.quantize import decode_rows, decode_steps, encode_rows, encode_steps
+from fedshed.solve.evaluating import Evaluate, Evaluating, Recalibrate, Tabulate
+from fedshed.solve.folds import AskFolds, Folds
 from fedshed.solve.goal import Goal
+from fedshed.solve.life_counts import AskCounts, AskTimes, SurvivalCounts
+from fedshed.solve.profile import AskProfile, Profile
+from fedshed.solve.site_estimates import AskEstimate, SiteEstimates
+from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck
 from fedshed.solve.watching import RunLog
 from fedshed.solve.watching import lines as log_lines
 from fedshed.tables.reading import read_table
+from fedshed.tables.survival import survival
 from fedshed.ui.log import Log
 
 ROWS, N = 14, 3
@@ -44,6 +57,7 @@ Made = tuple[str, list[bytes], Callable[[bytes], Any], str, float]
 def targets(folder: Path) -> Iterator[Made]:
     """Every border: its name, valid inputs, what reads them, how they are mutated, and its share."""
     yield from _of_algorithms(folder)
+    yield from _of_conversations(folder)
     yield from _of_preparation(folder)
     yield from _of_studies()
     yield from _of_arrays()
@@ -132,6 +146,45 @@ def _of_algorithms(folder: Path) -> Iterator[Made]:
             yield f"guarded: {name}", kept.asked[:30], guarded.answer, "message", 0.1
 
 
+def _of_conversations(folder: Path) -> Iterator[Made]:
+    """What is asked beside a fit, of a site and of one behind its gate."""
+    policy = Policy(
+        min_rows=1, min_rows_per_class=1, min_rows_per_level=1, max_numbers=1e9, max_refusals=10**9
+    )
+    gate, theta = Gate(policy, Audit(folder / "audit-of-conversations"), "fuzz"), np.array([0.2, -0.1, 0.0])
+    two = local_objectives(_federation("logistic"), "logistic", False)["b"]
+    timed, counted = Cox(two.X, survival(np.arange(1.0, ROWS + 1), np.arange(ROWS) % 2 == 0)), _counts(two.X)
+    asked: tuple[tuple[Conversation, Any, list[Message]], ...] = (
+        (Evaluating(), two, [
+            Evaluate(theta), Tabulate(theta, np.array([0.0, 1.0, 0.0]), 10, np.zeros(1), 0.0),
+            Tabulate(theta, np.array([0.0, 1.0, 0.0]), 0, np.zeros(1), 0.0),
+            Recalibrate(theta, np.array([0.0, 1.0])),
+        ]),
+        (Folds(), two, [AskFolds(np.stack([theta, theta]), (0, 1), 3, 7)]),
+        (Firth(), two, [AskLeverages(theta, pack(0.01 * np.eye(N)))]),
+        (SiteEstimates(), two, [AskEstimate(theta, False), AskEstimate(theta, True, True)]),
+        (SurvivalCheck(), timed, [CheckSurvival(theta), CheckSurvival(theta, "log")]),
+        (SurvivalCounts(), timed, [AskTimes(), AskCounts(np.array([3.0, 9.0]), (), 2)]),
+        (Profile(), counted, [AskProfile(theta)]),
+    )  # fmt: skip
+    for conversation, objective, parts in asked:
+        name, codec, site = (
+            type(conversation).__name__,
+            codec_of(conversation, N),
+            Site("b", objective, conversation),
+        )
+        payloads = [codec.encode_request(codec.encode_common(b"run!", 1, [part]), None) for part in parts]
+        guarded = Guarded(Site("b", objective, conversation), gate)
+        yield f"request: {name}", payloads, site.handle, "message", 1.0
+        yield f"guarded: {name}", payloads, guarded.answer, "message", 0.1
+        yield f"reply: {name}", [site.handle(one) for one in payloads], codec.decode_reply, "message", 1.0
+
+
+def _counts(X: Any) -> Any:
+    """A model of counts whose spread is searched for."""
+    return NegativeBinomial(X, np.random.default_rng(1).poisson(2.0, len(X)).astype(float))
+
+
 def _played(federation: Federation, name: str, loss: str, data: bytes) -> None:
     fedshed.optimize(
         federation, loss=loss, l2=1e-2, algorithm=name, transport=forged(data), max_iterations=4, patience=1,
@@ -152,6 +205,8 @@ def _tables() -> dict[str, dict[str, Any]]:
             "w": rng.integers(1, 4, 30).astype(float), "y": x - z + rng.normal(size=30),
             "ill": np.where(rng.random(30) < 0.5, "yes", "no"),
             "count": rng.poisson(2.0, 30).astype(float), "group": rng.choice(["a", "b", "c"], 30),
+            "gaps": np.where(rng.random(30) < 0.2, np.nan, x), "t": rng.exponential(size=30),
+            "d": (rng.random(30) < 0.7).astype(float),
         }  # fmt: skip
     return made
 
@@ -162,6 +217,18 @@ STUDIES = (
     Study(family="poisson", target="count", columns=("z",), weight="w", missing="drop"),
     Study(family="multinomial", target="group", columns=("x",), l2=0.1),
     Study(family="linear", formula="y ~ bs(x, df=4) + poly(z, 2) + C(ward):x"),
+    Study(family="linear", target="y", columns=("x", "gaps", "ward"), missing="impute"),
+    Study(family="logistic", target="ill", columns=("gaps", "z"), missing="indicator"),
+)
+TOLD = (  # studies with more conversations than a fit
+    Study(family="logistic", target="ill", columns=("x", "z"), holdout=0.5),
+    Study(family="linear", target="y", columns=("x", "z"), holdout=0.5),
+    Study(family="multinomial", target="group", columns=("x",), holdout=0.5),
+    Study(family="cox", time="t", event="d", columns=("x", "z")),
+    Study(family="logistic", target="ill", columns=("x",), firth=True),
+    Study(family="negative-binomial", target="count", columns=("z",)),
+    Study(family="logistic", target="ill", columns=("x",), random_intercept=True),
+    Study(family="ordinal", target="group", columns=("x",), classes=("a", "b", "c"), site_estimates=True),
 )
 
 
@@ -197,6 +264,15 @@ def _of_studies() -> Iterator[Made]:
         hosts = HostedTables(kept({site: _Host(site) for site in "abc"}), tuple("abc"))
         conduct(study, hosts, Goal(), algorithm="newton")
         yield f"envelope: {k}", kept.asked, _opened, "envelope", 0.5
+    for k, study in enumerate(TOLD):
+        kept = recorded()
+        fedshed.fit(_tables(), study, over=kept)
+        samples = [bytes([j]) + said for j, said in enumerate(kept.said[:200])]
+        yield f"conversations told: {k}", samples, partial(_concluded, study), "reply", 0.1
+
+
+def _concluded(study: Study, data: bytes) -> None:
+    fedshed.fit(_tables(), study, over=forged(data))
 
 
 def _opened(data: bytes) -> None:

@@ -198,7 +198,7 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
     try:
         if filling.pending(plan):
             told.append(preparer.tally(plan))
-            plan = filling.with_fills(plan, {preparer.name: told[-1].sums})
+            plan = filling.with_fills(plan, {preparer.name: told[-1].sums}, {preparer.name: rows})
         while tallies.pending(plan):
             told.append(preparer.tally(plan))
             plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, {preparer.name: rows})

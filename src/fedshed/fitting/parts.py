@@ -36,7 +36,7 @@ def algorithm_of(stage: Play, n: int) -> Algorithm[Any]:
     return algorithm
 
 
-def part_of(number: int, stage: Play, n: int, names: tuple[str, ...]) -> Part:
+def part_of(number: int, stage: Play, n: int, names: tuple[str, ...] = ()) -> Part:
     """What is played in a part: the study's own algorithm in the fit, what both ends know in the others.
 
     `names` are those of the columns of the design, which the plan does not bring along.

@@ -79,18 +79,38 @@ def tally(plan: DesignPlan, read: Read) -> NDArray[np.float64]:
     return sums
 
 
-def with_fills(plan: DesignPlan, found: Mapping[str, NDArray[np.float64]]) -> DesignPlan:
-    """The plan with what is filled in, from the sums of all sites."""
+def with_fills(
+    plan: DesignPlan, found: Mapping[str, NDArray[np.float64]], rows: Mapping[str, int]
+) -> DesignPlan:
+    """The plan with what is filled in, from the sums of all sites, which have at most so many rows."""
     sizes = [_size(plan, name) for name in plan.columns]
     for site in sorted(found):
         if len(found[site]) != sum(sizes):
             raise ProtocolError(
                 f"site {site!r} sent {len(found[site])} sums, not {sum(sizes)}; prepare again"
             )
+        for name, part in zip(plan.columns, np.split(found[site], np.cumsum(sizes)[:-1]), strict=True):
+            if not _are_counts(part if name in plan.levels else part[1:], rows[site]):
+                raise ProtocolError(f"site {site!r} sent counts of {name!r} that its rows cannot have")
     total = np.sum([found[site] for site in sorted(found)], axis=0)
     parts = np.split(total, np.cumsum(sizes)[:-1])
     fills = {name: _fill(plan, name, part) for name, part in zip(plan.columns, parts, strict=True)}
     return replace(plan, fills=fills)
+
+
+def fewest_observed(plan: DesignPlan, sums: NDArray[np.float64]) -> int | None:
+    """The fewest values behind a sum that is asked for, but for 0; None where none is."""
+    if not pending(plan):
+        return None
+    parts = np.split(sums, np.cumsum([_size(plan, name) for name in plan.columns])[:-1])
+    counts = [part[1] for name, part in zip(plan.columns, parts, strict=True) if name not in plan.levels]
+    return min((int(count) for count in counts if count), default=None)
+
+
+def _are_counts(counts: NDArray[np.float64], rows: int) -> bool:
+    """Whether these are numbers of rows, but for the rounding of masked sums."""
+    whole = np.abs(counts - np.round(counts)).max(initial=0.0) < 1e-3
+    return bool(whole and counts.min(initial=0.0) > -0.5 and counts.sum() < rows + 0.5)
 
 
 def _size(plan: DesignPlan, name: str) -> int:

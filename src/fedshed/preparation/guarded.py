@@ -15,6 +15,7 @@ from fedshed.objectives.build import local_objective
 from fedshed.preparation.cells import design_objections
 from fedshed.preparation.counts import hidden
 from fedshed.preparation.describe import predictors, rarest
+from fedshed.preparation.filling import fewest_observed
 from fedshed.preparation.messages import CODEC, Describe, Ready, Refused, Schema, Tallies
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
@@ -146,7 +147,10 @@ class GuardedPreparer:
         table, design = self._preparer.stand_in(plan) if tallied else self._preparer.built(plan)
         objective = local_objective(self._name, table, plan.study.loss, plan.classes, plan.intercept)
         found = objections(policy, objective) + design_objections(policy, plan, self._frame, design)
-        return found + (policy.too_small(smallest_block(answer)) if tallied else [])
+        if not tallied:
+            return found
+        found += policy.too_small(smallest_block(answer))
+        return found + policy.too_few_observed(fewest_observed(plan, answer.sums))
 
 
 def _study(asked: list[Any]) -> Study:

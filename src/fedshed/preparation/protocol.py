@@ -96,7 +96,7 @@ class Preparation(Conversation, frozen=True):
             )
         if filling.pending(plan):
             sums = yield from self._answers(Tally(plan), Tallies, problem)
-            plan = filling.with_fills(plan, {site: each.sums for site, each in sums.items()})
+            plan = filling.with_fills(plan, {site: each.sums for site, each in sums.items()}, rows)
         while tallies.pending(plan):
             found = yield from self._answers(Tally(plan), Tallies, problem)
             plan = tallies.with_tallies(plan, found, rows)

@@ -80,6 +80,13 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
         least = f"at least {self.min_rows_per_level} rows in each block of a histogram (min_rows_per_level)"
         return [Objection(least, f"one block has {rows}")]
 
+    def too_few_observed(self, rows: int | None) -> list[Objection]:
+        """The rule on sums of columns that miss values: that of a single one would be the value itself."""
+        if rows is None or rows >= self.min_rows_per_level:
+            return []
+        least = f"at least {self.min_rows_per_level} values in each column that is filled in"
+        return [Objection(f"{least} (min_rows_per_level); leave the column out", f"one has {rows}")]
+
     def exceeded(self, released: int, more: int) -> list[Objection]:
         """The ceiling, where `more` scalars would go beyond it."""
         if released + more <= self.max_scalars:

@@ -7,6 +7,7 @@ recalibrates the log odds s over all sites.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -22,6 +23,7 @@ from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Pr
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, MAYBE, NOTHING, TOTAL, Rule
+from fedshed.solve.evaluation_checks import impossible_line_sums, impossible_sums, other_rows
 
 BINS = 1000  # of the scores
 GROUPS = 10  # of a calibration curve
@@ -141,31 +143,32 @@ class Evaluating(Conversation, frozen=True, tag=True):
         replies = yield from everyone([Evaluate(theta, alone)], problem)
         sums = answers_of(replies, Evaluated, Evaluate)
         two = family_of(problem.loss).classes == "two"
-        lengths = {len(answer.moments) for answer in sums.values()}
+        usual = _usual_length(sums)
         for site, answer in sums.items():
-            if len(lengths) > 1 or _no_sums(answer, family_of(problem.loss).classes):
-                raise ProtocolError(f"site {site!r} sent sums of an evaluation that no rows have")
+            other = "sums of another length" if len(answer.moments) != usual else None
+            _believe(site, other or impossible_sums(answer, family_of(problem.loss)))
         if not alone:
             bins = min(bins, max(2 * GROUPS, sum(one.rows for one in sums.values()) // ROWS_A_BIN))
         asked = _tabulate(problem, theta, sums, bins, cut, alone)
         replies = yield from everyone([asked], problem)
         tables = answers_of(replies, Tabulated, Tabulate)
-        for site, table in tables.items() if two else ():
-            counted = sum(
-                float(np.sum(part)) for part in (table.positive, table.negative) if part is not None
-            )
-            if abs(counted - sums[site].weight) > 1e-6 * sums[site].weight:
-                raise ProtocolError(f"site {site!r} counted other rows than it summed up; check its software")
-        line = (yield from self._line(problem, theta)) if two else None
+        for site, table in tables.items():
+            _believe(site, other_rows(table, sums[site], two, alone))
+        weights = {site: answer.weight for site, answer in sums.items()}
+        line = (yield from self._line(problem, theta, weights)) if two else None
         grid = None if asked.grid is None else (float(asked.grid[0]), float(asked.grid[1]), cut)
         return Told(sums, tables, grid, bins, line)
 
-    def _line(self, problem: Problem, theta: Vector) -> Flow[tuple[float, ...] | None]:
+    def _line(
+        self, problem: Problem, theta: Vector, weights: Mapping[AgentId, float]
+    ) -> Flow[tuple[float, ...] | None]:
         """The line that recalibrates the scores of all sites, by Newton's steps on sums."""
         line = np.array([0.0, 1.0])
         for _ in range(MOST_STEPS):
             replies = yield from everyone([Recalibrate(theta, line)], problem)
             answers = answers_of(replies, Recalibrated, Recalibrate)
+            for site, answer in answers.items():
+                _believe(site, impossible_line_sums(answer.sums, weights[site]))
             sums = np.sum([answers[site].sums for site in sorted(answers)], axis=0)
             step, covariance = newton(sums), covariance_of(sums)
             if step is None or covariance is None or np.abs(line + step).max() > LARGEST:
@@ -193,16 +196,15 @@ class Evaluating(Conversation, frozen=True, tag=True):
         return _impossible(part, part.grid, answer)
 
 
-def _no_sums(answer: Evaluated, classes: str) -> bool:
-    """Whether no rows can have these sums."""
-    count, moments = (2 if classes in ("many", "ordered") else 5), len(answer.moments)
-    cells = answer.confusion is not None and len(answer.confusion) != moments**2
-    shapes = len(answer.sums) == len(answer.squares) == count and moments >= 1 and not cells
-    if not shapes or (answer.line is not None and len(answer.line) != 5):
-        return True
-    hits = 0.0 if answer.hits is None else answer.hits
-    possible = answer.rows >= 1 and answer.weight > 0 and 0 <= hits <= answer.weight * (1 + 1e-9)
-    return not possible or bool(answer.squares.min() < 0)
+def _believe(site: AgentId, why: str | None) -> None:
+    """Refuse a site's answer that no rows have."""
+    if why is not None:
+        raise ProtocolError(f"site {site!r} sent {why}, of an evaluation; check its software")
+
+
+def _usual_length(sums: Mapping[AgentId, Evaluated]) -> int:
+    """The length of most sites' moments."""
+    return Counter(len(sums[site].moments) for site in sorted(sums)).most_common(1)[0][0]
 
 
 def _tabulate(

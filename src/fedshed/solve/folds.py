@@ -12,11 +12,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from msgspec import Meta
 
-from fedshed.linalg.arrays import Matrix, Packed, Vector, pack
+from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.objectives.folds import WithoutRows
 from fedshed.protocol.conversation import Agent, Conversation, Problem
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
+from fedshed.solve.inspection_checks import semidefinite
 
 MOST_FOLDS = 100
 
@@ -68,6 +69,10 @@ class Folds(Conversation, frozen=True, tag=True):
             return f"it sent a {type(answer).__name__} to {len(part.left_out)} points"
         if any(min(one.weight, one.held_weight, one.held) < 0 for one in answer.points):
             return "it sent a negative weight or deviance"
+        if not _same_rows(problem, answer, part.left_out):
+            return "its folds do not add up to its rows"
+        if not all(semidefinite(unpack(one.hessian, problem.n)) for one in answer.points):
+            return "it sent a Hessian that is negative in some direction"
         return None
 
     def respond(self, agent: Agent, cache: None, part: AskFolds, own_part: Any) -> tuple[None, FoldAnswer]:
@@ -77,6 +82,14 @@ class Folds(Conversation, frozen=True, tag=True):
         return None, FoldAnswer(
             tuple(_sums(agent.objective.without(theta, fold == k if k else None)) for theta, k in points)
         )
+
+
+def _same_rows(problem: Problem, answer: FoldAnswer, left_out: tuple[int, ...]) -> bool:
+    """Whether the rows that stay and those left out are at each point those of a site."""
+    points = zip(answer.points, left_out, strict=True)
+    whole = [one.weight + one.held_weight if k else one.weight for one, k in points]
+    whole += [one.held_weight for one, k in zip(answer.points, left_out, strict=True) if not k]
+    return any(np.allclose(whole, weight, rtol=1e-9) for weight in problem.weights.values())
 
 
 def _sums(found: WithoutRows) -> FoldSums:

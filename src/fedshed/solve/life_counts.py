@@ -44,6 +44,8 @@ class EventTimes(Message, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         _increasing(self.times)
+        if self.largest < self.times.max(initial=0.0) or self.times.min(initial=0.0) < 0:
+            raise ValueError("times of events lie between 0 and the largest time")
 
 
 class AskCounts(Message, frozen=True):

@@ -22,6 +22,7 @@ from fedshed.linalg.solve import unit_diagonal
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import GRADIENT, HESSIAN, MEAN, Rule
+from fedshed.solve.inspection_checks import semidefinite
 
 
 class AskProfile(Message, frozen=True):
@@ -105,6 +106,12 @@ class Profile(Conversation, frozen=True, tag=True):
         if problem.l1 is not None:
             g, H, m = _where_it_moves(theta, problem.l1, g, H, m)
         return JointPoint(theta, g, H, slope, curvature, m)
+
+    def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
+        """A Hessian is not negative in any direction."""
+        if isinstance(answer, Profiled) and not semidefinite(unpack(answer.hessian, problem.n)):
+            return "its Hessian is negative in some direction"
+        return None
 
     def respond(self, agent: Agent, cache: None, part: AskProfile, own_part: Any) -> tuple[None, Profiled]:
         """The means over this site's rows."""
