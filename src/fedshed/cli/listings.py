@@ -42,9 +42,7 @@ def families(as_json: Json = False) -> None:
         {"name": name, "response": _response(family), "link": family.link, "exp(coef)": _ratio(family)}
         for name, family in sorted(named.items())
     ]
-    notes = [
-        "'negative-binomial(0.8)' gives alpha, which is otherwise found; 'tweedie(1.6)' gives p, otherwise 1.5"
-    ]
+    notes = ["'negative-binomial(0.8)' gives alpha, otherwise found; 'tweedie(1.6)' gives p, otherwise 1.5"]
     print_json(rows) if as_json else print_rows(rows, notes, optional=("exp(coef)",))
 
 
