@@ -20,7 +20,7 @@ from fedshed._utils.errors import DisclosureError, ProtocolError
 from fedshed.exchange import Stateless
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
-from fedshed.fitting.host import _part
+from fedshed.fitting.parts import part_of
 from fedshed.fitting.stages import Play
 from fedshed.linalg.arrays import unpack
 from fedshed.objectives.logistic import Logistic
@@ -131,9 +131,11 @@ def test_sites_that_forget_and_files_keep_the_estimates_bit_for_bit(tmp_path):
 def test_a_site_refuses_the_part_that_its_study_does_not_declare():
     stage = Play(DesignPlan(AFFAIRS, AFFAIRS.columns, {}), raw(NULL))
     with pytest.raises(ProtocolError, match="site_estimates"):
-        _part(ESTIMATES.number, stage, 4)
+        part_of(ESTIMATES.number, stage, 4)
     declared = msgspec.structs.replace(AFFAIRS, site_estimates=True)
-    assert _part(ESTIMATES.number, Play(DesignPlan(declared, AFFAIRS.columns, {}), raw(NULL)), 4) is ESTIMATES
+    assert (
+        part_of(ESTIMATES.number, Play(DesignPlan(declared, AFFAIRS.columns, {}), raw(NULL)), 4) is ESTIMATES
+    )
 
 
 @pytest.mark.parametrize(

@@ -347,8 +347,8 @@ def _check(study: Study, settings: PathSettings, rule: str) -> None:
         )
     if isinstance(study.l2, dict) or study.l2:
         raise ConfigError("a path sets l2 itself; leave l2 out of the study, and give l1_ratio")
-    if study.selects:
-        raise ConfigError("a path sets l1 itself; leave l1 out of the study")
+    if study.l1 and not isinstance(study.l1, dict):
+        raise ConfigError("a path sets l1 itself; leave l1 out of the study, or give factors by name")
     if rule not in ("min", "1se"):
         raise ConfigError(f'rule must be "min" or "1se", not {rule!r}')
     _check_numbers(settings)
