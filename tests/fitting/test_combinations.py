@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import nbinom
 
 import fedshed
 from fedshed.tables import Federation
@@ -128,3 +129,59 @@ def test_a_formula_of_a_survival_model_may_leave_out_its_time() -> None:
     assert fedshed.fit(tables, short).coefficients == fedshed.fit(tables, said).coefficients
     with pytest.raises(fedshed.ConfigError, match="write the terms alone"):
         fedshed.Study(family="cox", time="days", event="death", formula="Surv(days, death) ~ x")
+
+
+@pytest.mark.parametrize(
+    ("family", "target"), [("logistic", "ill"), ("poisson", "count"), ("ordinal", "grade")]
+)
+def test_an_evaluation_fits_a_terminal_of_80_columns(family: str, target: str) -> None:
+    tables = {site: {**rows, "count": 900 * rows["count"]} for site, rows in sites(3).items()}
+    found = fedshed.leave_one_site_out(tables, study(family, target)).evaluation
+    assert max(map(len, found.summary().splitlines())) <= 80
+
+
+def test_a_summary_with_an_absolute_penalty_has_no_p_value_and_fits_a_terminal() -> None:
+    """The likelihood ratio of estimates that a penalty shrank, and of columns that it chose, is not chi2."""
+    times = fedshed.Study(family="cox", time="days", event="death", columns=("x", "z"), l1=0.05)
+    text = str(fedshed.fit(sites(3), times).summary())
+    assert "LR chi2" not in text
+    assert "P (LR" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_meta_analysis_of_hazard_ratios_fits_a_terminal() -> None:
+    times = fedshed.Study(family="cox", time="days", event="death", columns=("x", "z"))
+    text = fedshed.meta_analysis(sites(3), times).to_text(exp=True)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("l1", [0.03, 0.3])
+def test_alpha_beside_an_absolute_penalty_is_the_best_one(l1: float) -> None:
+    """The slope of the likelihood in log alpha is 0 at the estimates, whatever the penalty does to theta."""
+    tables = sites(4, seed=3)
+    model = fedshed.fit(tables, study("negative-binomial", "count", l1=l1))
+    rows, theta, found = pooled(tables), list(model.coefficients.values()), model.inference.nuisance
+    mu = np.exp(design(rows) @ theta[:2] + theta[2])
+
+    def cost(alpha: float) -> float:
+        size = 1 / alpha
+        return -float(nbinom.logpmf(rows["count"], size, size / (size + mu)).mean())
+
+    best, step = found.value, 1e-4
+    assert abs(cost(best * np.exp(step)) - cost(best * np.exp(-step))) / (2 * step) < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("family", "target", "more", "words"),
+    [
+        ("ordinal", "grade", {}, "not for the ordinal family; fit at penalties of your own choice"),
+        ("negative-binomial", "count", {}, "one value of alpha; give it"),
+        ("logistic", "ill", {"random_intercept": True}, "a path has no random intercept"),
+        ("logistic", "ill", {"l1": 0.1}, "a path sets l1 itself"),
+    ],
+)
+def test_a_path_refuses_what_it_would_get_wrong(
+    family: str, target: str, more: dict[str, object], words: str
+) -> None:
+    with pytest.raises(fedshed.ConfigError, match=words):
+        fedshed.path(sites(3), study(family, target, **more))

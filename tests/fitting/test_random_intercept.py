@@ -170,7 +170,7 @@ def test_few_sites_are_warned_of_and_predictions_are_of_a_site_without_a_deviati
 
 
 def test_what_a_random_intercept_cannot_have_is_refused_by_name():
-    with pytest.raises(ConfigError, match="random intercept per site is for logistic, binomial, poisson"):
+    with pytest.raises(ConfigError, match="per site is for linear, logistic, binomial, poisson"):
         Study(family="gamma", target="y", random_intercept=True)
     with pytest.raises(ConfigError, match="a random intercept varies about the intercept"):
         Study(family="poisson", target="y", random_intercept=True, intercept=False)

@@ -153,5 +153,5 @@ def test_optimize_is_given_the_parameter_and_fit_searches_for_it():
     federation = Federation.from_arrays(np.ones((4, 1)), np.arange(4.0))
     with pytest.raises(ConfigError, match="the negative-binomial loss needs its alpha"):
         fedshed.optimize(federation, loss="negative-binomial")
-    with pytest.raises(ConfigError, match="random intercept per site is for logistic, binomial, poisson"):
+    with pytest.raises(ConfigError, match="per site is for linear, logistic, binomial, poisson"):
         fedshed.optimize(federation, loss="gamma@site(0.5)")

@@ -328,9 +328,17 @@ def _at(study: Study, step: Step) -> Study:
 def _check(study: Study, settings: PathSettings, rule: str) -> None:
     """Refuse a path that there cannot be, before anything is sent."""
     family = family_of(study.loss)
-    if family.classes == "many" or family.loss == "cox" or not hasattr(family.objective, "without"):
+    if family.classes in ("many", "ordered") or family.survival or not hasattr(family.objective, "without"):
         raise ConfigError(
-            f"a path is for one linear predictor and rows with a loss each, not for the {study.family} family"
+            "a path is for one linear predictor with an intercept and rows with a loss each, not for the "
+            f"{study.family} family; fit at penalties of your own choice (l1, --l1)"
+        )
+    if study.random_intercept:
+        raise ConfigError("a path has no random intercept, whose tau is searched for; leave it out")
+    if study.searched and family.parameter is not None:
+        raise ConfigError(
+            f"a path is at one value of {family.parameter.name}; give it, as in '{study.family}(0.8)', for "
+            "example the value that a fit without a penalty finds"
         )
     if study.protected or study.privacy is not None:
         raise ConfigError(
@@ -339,6 +347,8 @@ def _check(study: Study, settings: PathSettings, rule: str) -> None:
         )
     if isinstance(study.l2, dict) or study.l2:
         raise ConfigError("a path sets l2 itself; leave l2 out of the study, and give l1_ratio")
+    if study.selects:
+        raise ConfigError("a path sets l1 itself; leave l1 out of the study")
     if rule not in ("min", "1se"):
         raise ConfigError(f'rule must be "min" or "1se", not {rule!r}')
     _check_numbers(settings)

@@ -17,7 +17,7 @@ SHOWN = {
 }
 
 
-SHORT = {"brier": "Brier", "calibration_slope": "cal. slope", "deviance": "deviance", "bias": "mean error"}
+SHORT = {"brier": "Brier", "calibration_slope": "slope", "deviance": "deviance", "bias": "mean err"}
 
 
 def text(it: Evaluation) -> str:
@@ -68,14 +68,19 @@ def _sites(it: Evaluation) -> str:
     from fedshed.inference.evaluation import NAMES
 
     shown = SHOWN[it.kind]
-    wide = max(len("site"), *(len(printable(site)) for site in it.sites)) + 2
+    wide = max(len("site"), *(len(printable(site)) for site in it.sites)) + 1
     heads = [SHORT.get(name, NAMES[name]) for name in shown]
-    lines = [f"{'site':<{wide}}{'rows':>7}" + "".join(f"{head:>11}{'std err':>9}" for head in heads)]
+    lines = [f"{'site':<{wide}}{'rows':>6}" + "".join(f"{head:>9}{'std err':>8}" for head in heads)]
     for site, one in it.sites.items():
         cells = [one.measures.get(name, Measure(None)) for name in shown]
-        row = "".join(f"{_number(cell.value):>11}{_number(cell.std_err):>9}" for cell in cells)
-        lines.append(f"{printable(site):<{wide}}{one.rows:>7}{row}")
+        row = "".join(f"{_short(cell.value):>9}{_short(cell.std_err):>8}" for cell in cells)
+        lines.append(f"{printable(site):<{wide}}{one.rows:>6}{row}")
     return "\n".join(lines)
+
+
+def _short(x: float | None) -> str:
+    """A number that leaves room for eight of them in a line of a terminal."""
+    return "" if x is None else f"{x:.4f}" if abs(x) < 100 else f"{x:.{4 if abs(x) < 1e4 else 3}g}"
 
 
 def _number(x: float | None) -> str:

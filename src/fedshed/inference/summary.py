@@ -173,7 +173,7 @@ class Summary(Struct, frozen=True):
         """How well a survival model fits: there is no dispersion, and no Pearson's chi2."""
         it, facts = self.inference, self.inference.survival
         yield from (("Log partial likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)))
-        if it.deviance is not None and it.null_deviance is not None and not any(it.l2):
+        if it.deviance is not None and it.null_deviance is not None and not any(it.l2) and not any(it.l1):
             chi2 = max(0.0, it.null_deviance - it.deviance)
             yield f"LR chi2({_plain(it.df_model)})", _plain(chi2)
             yield "P (LR test)", f"{chdtrc(it.df_model, chi2):.3g}"
@@ -227,7 +227,7 @@ class Summary(Struct, frozen=True):
             beside = f"{_plain(s.weight):>11}" * weighted + f"{left_out:>9}" * dropped
             lines.append(
                 f"{printable(i):<{wide}}{s.rows:>9}{beside}{s.deviance:>12.2f}"
-                f"{s.score.statistic:>12.3f}{s.score.df:>6}{p:>8}"
+                + (f"{s.score.statistic:>12.3f}{s.score.df:>6}{p:>8}" if s.score.df else "")
             )
         if len(sites) > MOST_SITES:
             lines.append(f"({len(sites) - MOST_SITES} more sites; shown are those that differ most)")
@@ -240,7 +240,7 @@ class Summary(Struct, frozen=True):
     def _heterogeneity(self) -> str:
         test = self.inference.heterogeneity
         if any(self.inference.l1):
-            return "Heterogeneity of the sites: not tested, for the absolute penalty (l1) shrinks estimates"
+            return "Heterogeneity of the sites: not tested, as l1 shrinks estimates"
         if test.p_value is None:
             return "Heterogeneity of the sites: nothing to test"
         return (

@@ -48,7 +48,7 @@ class Profiled(Message, frozen=True):
 
 
 class JointPoint(Struct, frozen=True):
-    """The cost of all sites at a point (theta, v), ridge included."""
+    """The cost of all sites at a point (theta, v), penalties included."""
 
     theta: Vector
     gradient: Vector
@@ -78,13 +78,22 @@ class JointPoint(Struct, frozen=True):
         return np.asarray(scale * np.linalg.lstsq(unit, scale * b, rcond=rcond)[0])
 
 
+def _where_it_moves(
+    theta: Vector, l1: Vector, g: Vector, H: Matrix, m: Vector
+) -> tuple[Vector, Matrix, Vector]:
+    """With the slope of an absolute penalty; coefficients that it holds at 0 stay there as v changes."""
+    held = (theta == 0) & (l1 > 0)
+    H = np.where(held[:, None] | held, np.diag(held.astype(np.float64)), H)
+    return np.where(held, 0.0, g + l1 * np.sign(theta)), H, np.where(held, 0.0, m)
+
+
 class Profile(Conversation, frozen=True, tag=True):
     """One exchange at the minimum by theta for one value of the parameter, with which sites have begun."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskProfile, Profiled)
 
     def flow(self, problem: Problem, theta: Vector) -> Flow[JointPoint]:
-        """The derivatives of the cost of all sites, ridge included; sums in sorted order."""
+        """The derivatives of the cost of all sites, penalties included; sums in sorted order."""
         replies = yield from everyone([AskProfile(theta)], problem)
         answers: dict[AgentId, Profiled] = answers_of(replies, Profiled, AskProfile)
         n = problem.n
@@ -94,6 +103,8 @@ class Profile(Conversation, frozen=True, tag=True):
             p, one = problem.p[i], answers[i]
             g, H, m = g + p * one.gradient, H + p * unpack(one.hessian, n), m + p * one.mixed
             slope, curvature = slope + p * one.slope, curvature + p * one.curvature
+        if problem.l1 is not None:
+            g, H, m = _where_it_moves(theta, problem.l1, g, H, m)
         return JointPoint(theta, g, H, slope, curvature, m)
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
