@@ -19,7 +19,7 @@ from fedshed._utils.errors import Error
 from fedshed.algorithms import build
 from fedshed.algorithms.rivals.giant import Giant, Solve
 from fedshed.deployment.config import StudyFile
-from fedshed.fitting import host
+from fedshed.fitting import parts
 from fedshed.preparation import Study
 from fedshed.protocol.codec import codec_of, encode
 from fedshed.protocol.messages import Search
@@ -88,7 +88,7 @@ class Unbounded(Giant, frozen=True, tag="Done"):
 def iterations(mode: Mode, rows: int) -> Found:
     """An algorithm whose local solve takes 30,000 iterations; 1 if the site carried them out."""
     solve = Solve(np.zeros(4), np.ones(4), np.array([1e-3]))
-    known = patch.object(host, "BUILT_IN", Unbounded) if mode == "rule off" else nullcontext()
+    known = patch.object(parts, "BUILT_IN", Unbounded) if mode == "rule off" else nullcontext()
     with _asked(mode, rows, iterations.rules, cover(mode, FILE)) as (master, plan), known:
         answers: list[Any] = []
         with suppress(DeniedError):

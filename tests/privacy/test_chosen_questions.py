@@ -23,6 +23,7 @@ from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Update
 from fedshed.solve.evaluating import Evaluate, Evaluating, Recalibrate, Tabulate
+from fedshed.solve.life_counts import AskCounts
 from fedshed.solve.site_estimates import AskEstimate, SiteEstimates
 from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck
 from fedshed.tables.survival import survival
@@ -144,3 +145,9 @@ def test_a_chosen_inverse_gives_no_pull_of_a_few_rows(tmp_path):
     assert ask(AskLeverages(np.array([0.0, 0.1]), pack(inverse)))
     with pytest.raises(DisclosureError, match="rows that count"):
         ask(AskLeverages(np.array([0.1, 0.0]), pack(inverse)))
+
+
+def test_a_life_table_has_a_bounded_number_of_cells():
+    """A grid of a million times in a thousand groups would take gigabytes at a site."""
+    with pytest.raises(ValueError, match="cells"):
+        AskCounts(np.arange(1e6), tuple(range(999)))

@@ -123,6 +123,14 @@ WORDS = {
     "squares": "the sum of squared scores", "weight": "the weight of the rows",
     "events": "numbers of events by time and group", "censored": "those of censored rows",
     "entered": "those of late entries", "beyond": "those still observed at the end",
+    "pull": "what the rows add to the slope of Firth's penalty",
+    "sums (Tallies)": "sums of columns, and numbers of their values",
+    "weight (Evaluated)": "the weight of the rows held out",
+    "sums (Evaluated)": "sums of losses, errors and scores of the rows held out",
+    "squares (Evaluated)": "sums of their squares",
+    "moments (Evaluated)": "sums of the target of the rows held out",
+    "confusion (Evaluated)": "numbers of rows held out by actual and predicted class",
+    "hits (Evaluated)": "the number of them whose class is predicted",
 }  # fmt: skip
 TIMES = {
     "before": "before the fit", "each round": "in each round", "at the end": "at the end",
@@ -141,7 +149,8 @@ def leaving(items: Sequence[Item]) -> list[str]:
 
 def _thing(one: Item) -> str:
     name = one.what.partition(" (")[0]
-    return WORDS.get(name, one.what) + ("" if one.numbers is None else f" ({one.numbers:,})")
+    said = WORDS.get(one.what, WORDS.get(name, one.what))
+    return said + ("" if one.numbers is None else f" ({one.numbers:,})")
 
 
 ROUNDS = {"newton": 10, "pen": 12, "qn-shed": 20}  # that a fit may take; other algorithms:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
@@ -177,6 +178,7 @@ def _alone(
     places, labels = tuple(range(len(study.positive))), study.classes or schema.labels
     everywhere = replace(schema, positive=places, labels=labels)  # other sites may have the rest
     plan = agree(study, {site.name: _with_two_classes(study, everywhere)})
+    bare = plan
     plan, told = _tallied(plan, preparer, schema.complete)
     ready = preparer.ready(plan)
     objective = local_objective(site.name, preparer.table(plan), study.loss, plan.classes, plan.intercept)
@@ -187,6 +189,8 @@ def _alone(
         held = preparer.held(plan)
         rows = held_objective(site.name, held, study.loss, plan.classes, plan.intercept)
         found += held_objections(site.disclosure, rows)
+    if told:
+        found += site.disclosure.too_few_observed(filling.fewest_observed(bare, told[0].sums))
     found += [each for answer in told for each in site.disclosure.too_small(tallies.smallest_block(answer))]
     broken = [f"{one.rule}: {one.detail}" for one in found]
     return schema, replace(plan, names=ready.names, terms=ready.terms), ready, told, broken
@@ -217,11 +221,16 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
     candidates = int(getattr(getattr(algorithm, "line_search", None), "candidates", 0))
     return [
         *_items("before", start),
-        *(item for answer in first for item in _items("before", answer)),
+        *(item for answer in first for item in _items(_when(algorithm), answer)),
         *_items("each round", fit),
         Item("each round", "costs along the step", candidates, 8 * candidates),
         *_items("at the end", inspect),
     ]
+
+
+def _when(algorithm: Algorithm[Any]) -> str:
+    """When what comes first leaves: where an iteration takes two exchanges, in each of them."""
+    return "each round" if isinstance(algorithm, Firth) else "before"
 
 
 def _searched(sites: Sites, problem: Problem) -> list[Item]:
@@ -241,8 +250,11 @@ def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[I
 def _evaluated(sites: Sites, problem: Problem) -> list[Item]:
     """What an evaluation of the rows held out takes at most."""
     first = _answered(sites, EVALUATION, problem, Evaluating().flow(problem, np.zeros(problem.n)))
-    items = _items("at the end", first)
+    items = [item for item in _items("at the end", first) if not item.what.startswith("line ")]
+    items.append(Item("at the end", "losses of the model without columns, on rows held out", 2, 16))
     if family_of(problem.loss).classes == "two":
+        items.append(Item("at the end", "pairs of rows held out, and their variance", 3, 24))
+        items.append(Item("at the end", "the line that recalibrates its scores, and its covariance", 5, 40))
         rows = int(getattr(first, "rows", 0))
         counts = min(4 * (BINS + 1), 4 * rows) + 4 * GROUPS
         items.append(Item("at the end", "counts of rows held out, by score and class", counts, 8 * counts))

@@ -27,6 +27,7 @@ from fedshed.protocol.sums import TOTAL, Rule
 
 MOST_TIMES = 1 << 20  # of a grid
 MOST_GROUPS = 1000
+MOST_CELLS = 1 << 22  # of all groups
 LARGEST = float(2**53)  # a count beyond it is not a whole number of float64
 ROUNDING = 1e-6  # of a count that is spread over cells
 
@@ -62,6 +63,8 @@ class AskCounts(Message, frozen=True):
         super().__post_init__()
         if not len(self.times):
             raise ValueError("a grid has at least one time")
+        if len(self.times) * (len(self.columns) + 1) > MOST_CELLS:
+            raise ValueError(f"a life table has at most {MOST_CELLS} cells; give fewer times or groups")
         _increasing(self.times)
 
 
