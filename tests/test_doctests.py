@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import pkgutil
 import re
+from pathlib import Path
 
 import pytest
 
 import fedshed
 from fedshed.algorithms import renewal
 
+API = Path(__file__).parent.parent / "docs" / "api"
 WITHOUT = (ArithmeticError, Exception)  # errors explain themselves
 
 
@@ -45,3 +48,24 @@ def test_the_parameters_of_a_function_are_all_explained(name):
     lines = re.findall(r"^    (\w[\w, ]*)(?: :|$)", section[1], flags=re.M)
     explained = {word.strip() for line in lines for word in line.split(",")}
     assert set(inspect.signature(value).parameters) <= explained
+
+
+@pytest.mark.parametrize("name", ["Study", *(n for n in documented() if n.startswith("Federated"))])
+def test_the_parameters_of_a_study_and_of_an_estimator_are_all_explained(name):
+    value = documented()[name]
+    section = re.search(r"(?:Parameters|Attributes)\n\s*-+\n(.*?)\n\s*\n", value.__doc__, flags=re.S)
+    lines = re.findall(r"^    (\w[\w, ]*)(?: :|$)", section[1], flags=re.M)
+    explained = {word.strip() for line in lines for word in line.split(",")}
+    assert set(inspect.signature(value).parameters) <= explained
+
+
+@pytest.mark.parametrize("name", documented())
+def test_a_public_name_is_in_the_reference(name):
+    """By itself, among the members of a module that are listed, or in a module that is there as a whole."""
+    text = "".join(page.read_text() for page in API.glob("*.md"))
+    shown = re.findall(r"^::: (\S+)\n(?: +options: (.*)\n)?", text, flags=re.M)
+    members = [names for _, options in shown for names in re.findall(r"members: \[(.*?)\]", options)]
+    listed = {f"fedshed.{one}" for names in members for one in names.split(", ")}
+    whole = {pkgutil.resolve_name(place).__name__ for place, o in shown if "members" not in o}
+    value = documented()[name]
+    assert f"fedshed.{name}" in {place for place, _ in shown} | listed or value.__module__ in whole

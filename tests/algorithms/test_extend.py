@@ -128,8 +128,8 @@ def test_a_step_that_returns_nothing_is_an_error_that_names_it():
 
 
 @pytest.fixture
-def tweedie(monkeypatch):
-    monkeypatch.setitem(FAMILIES, "tweedie", page.FAMILY)
+def rain(monkeypatch):
+    monkeypatch.setitem(FAMILIES, "rainfall", page.FAMILY)
     rng = np.random.default_rng(7)
     made = {}
     for site, rows in {"a": 40, "b": 90, "c": 200}.items():
@@ -139,11 +139,11 @@ def tweedie(monkeypatch):
     return made
 
 
-def test_a_family_of_the_page_gives_what_statsmodels_gives(tweedie):
+def test_a_family_of_the_page_gives_what_statsmodels_gives(rain):
     """Coefficients, standard errors, deviance and dispersion, with an offset."""
-    study = fedshed.Study(family="tweedie", target="y", exposure="years")
-    model = fedshed.fit(tweedie, study)
-    pooled = pd.concat(tweedie.values())
+    study = fedshed.Study(family="rainfall", target="y", exposure="years")
+    model = fedshed.fit(rain, study)
+    pooled = pd.concat(rain.values())
     family = sm.families.Tweedie(link=sm.families.links.Log(), var_power=1.5)
     X = sm.add_constant(pooled[["u", "v"]], prepend=False)
     expected = sm.GLM(pooled["y"], X, family=family, offset=np.log(pooled["years"])).fit(
@@ -157,10 +157,10 @@ def test_a_family_of_the_page_gives_what_statsmodels_gives(tweedie):
     assert "Tweedie (1.5)" in str(model.summary())
 
 
-def test_a_response_that_the_family_does_not_know_is_refused_by_name(tweedie):
-    tweedie["b"].loc[3, "y"] = -1.0
+def test_a_response_that_the_family_does_not_know_is_refused_by_name(rain):
+    rain["b"].loc[3, "y"] = -1.0
     with pytest.raises(fedshed.DataError, match=r"site 'b'.*'y' is negative in 1 of 90 rows.*an amount >= 0"):
-        fedshed.fit(tweedie, fedshed.Study(family="tweedie", target="y", columns=("u",)))
+        fedshed.fit(rain, fedshed.Study(family="rainfall", target="y", columns=("u",)))
 
 
 def test_the_derivatives_of_the_page_are_those_of_its_loss():

@@ -107,4 +107,4 @@ def test_a_site_does_not_answer_about_a_parameter_that_the_study_does_not_search
     plain = Study(family="poisson", target="count", columns=("u", "v"))
     play = Play(agreed(folder, plain), raw(build("newton")))
     with pytest.raises(ProtocolError, match="no parameter that is searched for"):
-        part_of(PROFILE.number, play, 3)
+        part_of(PROFILE.number, play, 3, ())

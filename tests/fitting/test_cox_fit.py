@@ -28,7 +28,6 @@ from fedshed.objectives.survival_scores import of_times
 from fedshed.privacy.policy import Policy
 from fedshed.tables.survival import survival
 from naive_cox import partial_likelihood
-from pages import blocks
 
 NEAR = 1e-7
 OPEN = Policy(
@@ -371,9 +370,3 @@ def test_times_and_events_that_cannot_be_are_refused_with_site_and_column(column
     other = {**good, "d": [0, 0, 0, 0]} if "no row" in sentence else good
     with pytest.raises(DataError, match=sentence):
         fit({"north": bad, "south": other}, study)
-
-
-def test_the_page_on_cox_regression_runs(capsys):
-    page = Path(__file__).parent.parent.parent / "docs" / "survival.md"
-    exec(blocks(page)[0], {})
-    assert "hazard ratio" in capsys.readouterr().out

@@ -191,7 +191,7 @@ def test_rows_of_a_cluster_are_in_one_fold_and_folds_are_of_almost_the_same_size
         ({}, {"ratio": 2.0}, "ratio must lie between"),
         ({}, {"penalties": (0.1, -1.0)}, "penalties must be positive"),
         ({}, {"rule": "best"}, "rule must be"),
-        ({}, {"folds": 100, "rows": 40}, "100 folds of 40 rows"),
+        ({}, {"folds": 100, "rows": 40}, "40 rows cannot be split into 100 folds"),
     ],
 )
 def test_what_has_no_path_is_refused_in_words(changes, settings, message):
@@ -207,9 +207,9 @@ def test_a_site_that_approves_studies_answers_no_path():
         protocol=PROTOCOL, study=STUDY, sites=("a",), algorithm="newton", tolerance=1e-9, max_iterations=50
     )
     plan = DesignPlan(STUDY, COLUMNS, {})
-    assert part_of(FOLDS.number, Play(plan, raw(Newton())), 9) is FOLDS
+    assert part_of(FOLDS.number, Play(plan, raw(Newton())), 9, COLUMNS) is FOLDS
     with pytest.raises(ProtocolError, match="no approved study allows"):
-        part_of(FOLDS.number, Play(plan, raw(Newton()), terms), 9)
+        part_of(FOLDS.number, Play(plan, raw(Newton()), terms), 9, COLUMNS)
 
 
 def test_a_row_of_weight_two_is_the_row_twice():

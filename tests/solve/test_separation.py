@@ -255,9 +255,9 @@ def test_a_last_step_of_zero_bends_nothing():
 @pytest.mark.parametrize("seed", range(4))
 def test_over_links_a_rare_level_of_one_class_is_never_an_optimum(algorithm, seed, monkeypatch):
     """What a run leaves along ordinary columns must not hide that one coefficient has no end."""
-    from fedshed.fitting import conduct as conducting
+    from fedshed.fitting import fit_problem as fitting
 
-    monkeypatch.setattr(conducting, "LocalSites", type("Elsewhere", (), {}))  # no rows at hand
+    monkeypatch.setattr(fitting, "LocalSites", type("Elsewhere", (), {}))  # no rows at hand
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, 200)
     level = np.where(rng.random(200) < 0.5, "a", "b").astype(object)

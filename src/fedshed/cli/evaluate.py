@@ -22,10 +22,12 @@ def evaluate(
     site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None,
     threshold: Annotated[float, option("Probability from which a row counts as predicted yes.")] = 0.5,
     bins: Annotated[
-        int, option("Bins of scores that leave a site; 0: scores of all sites are compared exactly.")
+        int, option("Bins in which a site counts its scores; 0: the scores themselves are compared.")
     ] = 0,
-    least: Annotated[int, option("With --bins: rows in each cell that leaves a site.")] = 1,
-    out: Annotated[Path | None, option("Folder for text, CSV and figure.", "print only")] = None,
+    least: Annotated[int, option("With --bins: the least number of rows in a cell that leaves a site.")] = 1,
+    out: Annotated[
+        Path | None, option("Folder for the text, the CSV file and the figure.", "print only")
+    ] = None,
     as_json: Json = False,
     *,
     given: CsvOptions,

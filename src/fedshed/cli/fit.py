@@ -52,19 +52,23 @@ def fit(
     errors: Annotated[
         str, option("model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3.")
     ] = "model",
-    level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
-    exp: Annotated[bool, typer.Option("--exp", help="Odds ratios, rate ratios: exp(coef).")] = False,
+    level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
+    exp: Annotated[
+        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios, hazard ratios.")
+    ] = False,
     protected: Annotated[
-        bool, typer.Option("--protected", help="By masked sums that every site verifies; simulated here.")
+        bool, typer.Option("--protected", help="Fit by masked sums that every site verifies; simulated here.")
     ] = False,
     holdout: Annotated[
         str | None, option("Fraction of each site's rows, or column of booleans, to evaluate on.", "none")
     ] = None,
-    holdout_seed: Annotated[int, option("By which each site draws that fraction.")] = 0,
+    holdout_seed: Annotated[int, option("The seed from which each site draws that fraction.")] = 0,
     leave_one_site_out: Annotated[
-        bool, typer.Option("--leave-one-site-out", help="Evaluate on each site the model of the others.")
+        bool, typer.Option("--leave-one-site-out", help="Evaluate each site with a model of the others.")
     ] = False,
-    out: Annotated[Path, option("Folder for model, plot, trace and report.")] = Path("results/fit"),
+    out: Annotated[Path, option("Folder for the model, its plot, the trace and the report.")] = Path(
+        "results/fit"
+    ),
     report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
     as_json: Json = False,
@@ -156,7 +160,7 @@ def predict(
         str, option("Rows with a level that no site had: error, or as missing values (missing).")
     ] = "error",
     interval: Annotated[bool, typer.Option("--interval", help="Standard errors and intervals.")] = False,
-    level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
+    level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
     *,
     given: CsvOptions,
 ) -> None:

@@ -42,7 +42,10 @@ def families(as_json: Json = False) -> None:
         {"name": name, "response": _response(family), "link": family.link, "exp(coef)": _ratio(family)}
         for name, family in sorted(named.items())
     ]
-    notes = ["'negative-binomial(0.8)' gives alpha, otherwise found; 'tweedie(1.6)' gives p, otherwise 1.5"]
+    notes = [
+        "a name with a number, such as 'tweedie(1.6)', fixes the parameter; "
+        "without one, that of tweedie is 1.5 and that of negative-binomial is estimated"
+    ]
     print_json(rows) if as_json else print_rows(rows, notes, optional=("exp(coef)",))
 
 

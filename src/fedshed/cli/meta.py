@@ -24,10 +24,14 @@ def meta(
     context: typer.Context,
     tables: list[Path],
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
-    method: Annotated[str, option("fixed, dl, pm or reml: the variance between sites.")] = "reml",
-    interval: Annotated[str, option("Of random effects: hk (Hartung-Knapp) or normal.")] = "hk",
-    level: Annotated[float, option("Of the confidence intervals.")] = 0.95,
-    exp: Annotated[bool, typer.Option("--exp", help="Odds ratios, rate ratios: exp(coef).")] = False,
+    method: Annotated[
+        str, option("How the variance between sites is estimated: fixed (0), dl, pm or reml.")
+    ] = "reml",
+    interval: Annotated[str, option("Intervals of random effects: hk (Hartung and Knapp) or normal.")] = "hk",
+    level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
+    exp: Annotated[
+        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios, hazard ratios.")
+    ] = False,
     out: Annotated[Path, option("Folder for meta.csv and the forest plot.")] = Path("results/meta"),
     as_json: Json = False,
     *,

@@ -23,14 +23,18 @@ def select(
     context: typer.Context,
     tables: list[Path],
     l1_ratio: Annotated[float, option("1 is the lasso, below 1 the elastic net.")] = 1.0,
-    values: Annotated[int, option("Penalties of the path.")] = 100,
-    ratio: Annotated[float | None, option("Of the smallest penalty and the largest.", "1e-4 or 1e-2")] = None,
-    folds: Annotated[int, option("Of the cross-validation, drawn at each site.")] = 10,
-    seed: Annotated[int, option("Of the folds.")] = 0,
-    rule: Annotated[str, option("min, or 1se: the largest penalty within one standard error.")] = "min",
+    values: Annotated[int, option("How many penalties the path has.")] = 100,
+    ratio: Annotated[
+        float | None, option("The smallest penalty divided by the largest.", "1e-4 or 1e-2")
+    ] = None,
+    folds: Annotated[int, option("How many folds; each site draws its own rows of each.")] = 10,
+    seed: Annotated[int, option("The seed from which sites draw the folds.")] = 0,
+    rule: Annotated[
+        str, option("min: the smallest deviance; 1se: the largest penalty within one standard error.")
+    ] = "min",
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
     tol: Annotated[float, option("Stop at this norm of the subgradient.")] = 1e-6,
-    out: Annotated[Path, option("Folder for path, figure and model.")] = Path("results/select"),
+    out: Annotated[Path, option("Folder for the path, the figure and the model.")] = Path("results/select"),
     as_json: Json = False,
     *,
     given: TableOptions,

@@ -33,12 +33,16 @@ def survival(
     positive: Annotated[str, option("Values of the event column that are events, with commas.", "1")] = "",
     missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse",
     grid: Annotated[str, option("Times at which sites count, with commas.", _EXACT)] = "",
-    every: Annotated[float | None, option("The same in equal steps, up to --until.", _EXACT)] = None,
-    until: Annotated[float | None, option("The last time.", "the largest")] = None,
-    least: Annotated[int, option("No smaller count leaves a site, but 0: cells are merged.")] = 0,
-    level: Annotated[float, option("Of the bands and intervals.")] = 0.95,
-    per_site: Annotated[bool, typer.Option("--per-site", help="The curves of each site, too.")] = False,
-    out: Annotated[Path, option("Folder for curves, figure and report.")] = Path("results/survival"),
+    every: Annotated[float | None, option("Count at multiples of this time, up to --until.", _EXACT)] = None,
+    until: Annotated[float | None, option("The last time at which sites count.", "the largest")] = None,
+    least: Annotated[
+        int, option("No count below this leaves a site, except 0; cells are merged until it is reached.")
+    ] = 0,
+    level: Annotated[float, option("The level of the bands and intervals.")] = 0.95,
+    per_site: Annotated[bool, typer.Option("--per-site", help="Write the curves of each site, too.")] = False,
+    out: Annotated[Path, option("Folder for the curves, the figure and the report.")] = Path(
+        "results/survival"
+    ),
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
     as_json: Json = False,
     *,

@@ -63,7 +63,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     ] = ""
     weight: Annotated[str | None, option("Column with the weight of each row.", _NONE)] = None
     weight_type: Annotated[
-        str, option("frequency: a row counts so often; precision: its variance is divided by it.")
+        str, option("frequency: the row counts this many times; precision: its variance is divided by it.")
     ] = "auto"
     cluster: Annotated[
         str | None, option("Column of rows that belong together, for --errors cluster.", _NONE)
@@ -82,10 +82,13 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     ties: Annotated[str, option("Events at the same time, for cox: efron or breslow.")] = "efron"
     standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
     firth: Annotated[
-        bool, typer.Option("--firth", help="Firth's penalty: finite where classes are separated.")
+        bool,
+        typer.Option(
+            "--firth", help="Firth's penalty: estimates are finite even where classes are separated."
+        ),
     ] = False
     missing: Annotated[str, option("Missing values: refuse, drop, indicator or impute.")] = "refuse"
-    random_intercept: Annotated[bool, option("A random intercept per site, normal about 0.")] = False
+    random_intercept: Annotated[bool, option("A random intercept per site, normally distributed.")] = False
     study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
 
     def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:

@@ -33,10 +33,11 @@ class FederatedClassifier(FederatedLogisticRegression):
     family : str
         "logistic" (multinomial for more than two classes), "multinomial", "probit" or "cloglog" of two
         classes, or "ordinal" of classes in an order.
-    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, firth,
-    l1
+    l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model. An ordinal model has
         thresholds in place of an intercept, and `intercept_` holds their negatives.
+    firth : bool
+        As in `FederatedLogisticRegression`, for the logistic family.
     random_intercept : bool
         As in `FederatedRegressor`, for the logistic family.
     order : sequence, optional

@@ -57,6 +57,10 @@ class FederatedLinearRegression(_FederatedRegressor):
     ----------
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
+    random_intercept : bool
+        A random intercept per site, estimated by REML (docs/random.md); the default l2 then counts as 0.
+    firth : bool
+        Refused: Firth's penalty is for two classes.
 
     Examples
     --------
@@ -107,6 +111,10 @@ class FederatedPoissonRegressor(_LogLinear):
     ----------
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
+    random_intercept : bool
+        A random intercept per site (docs/random.md).
+    firth : bool
+        Refused: Firth's penalty is for two classes.
 
     Examples
     --------
@@ -130,6 +138,8 @@ class FederatedGammaRegressor(_LogLinear):
     ----------
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
         As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
+    random_intercept, firth : bool
+        Refused for this family.
 
     Examples
     --------
@@ -175,6 +185,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     l1 : float or array
         The absolute penalty on the mean loss, l1 |coef| (lasso; with l2 the elastic net, docs/selection.md);
         the intercept is not penalised, and there are no standard errors.
+    random_intercept : bool
+        Whether the intercepts of the sites come from a normal distribution, whose standard deviation is
+        estimated (docs/random.md); for linear, logistic, binomial and Poisson models.
     firth : bool
         Firth's penalised likelihood for two classes in place of the ridge (docs/firth.md): the estimates are
         finite where the classes are separated. The default l2 then counts as 0; another is refused.

@@ -103,7 +103,7 @@ def _check(plan: DesignPlan, tables: Mapping[str, Any], threshold: float, bins: 
         raise ConfigError(f"threshold is a probability between 0 and 1, not {threshold!r}")
     if not (bins == 0 or 2 <= bins <= MOST_BINS) or least < 1 or (bins == 0 and least > 1):
         raise ConfigError(
-            f"bins is 0, where all scores may leave, or from 2 to {MOST_BINS}; least goes with bins"
+            f"bins must be 0 (all scores may leave) or from 2 to {MOST_BINS}, and least is for bins above 0"
         )
 
 

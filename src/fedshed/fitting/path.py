@@ -272,7 +272,7 @@ def conduct_path(study: Study, sites: TableSites, settings: PathSettings, rule: 
     problem = replace(problem_of(plan, ready, stateless), l1=_factors(plan))
     rows = sum(each.rows for each in ready.values())
     if settings.folds > rows:
-        raise ConfigError(f"{settings.folds} folds of {rows} rows; take fewer")
+        raise ConfigError(f"{rows} rows cannot be split into {settings.folds} folds; take fewer")
     if settings.ratio == DEFAULT:
         settings = replace(settings, ratio=1e-4 if rows > problem.n else 1e-2)
     settings = replace(settings, factors=problem.l1)
@@ -291,8 +291,9 @@ def select(
     ----------
     tables, study, rule, over
         As in `fedshed.path`.
-    **settings
-        The other parameters of `fedshed.path`.
+    settings
+        The other parameters of `fedshed.path`, by name: `values`, `ratio`, `l1_ratio`, `penalties`, `folds`,
+        `seed` and `tol`.
 
     Returns
     -------

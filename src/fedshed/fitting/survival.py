@@ -135,7 +135,7 @@ def asked_grid(
         if not len(times) or not np.isfinite(times).all() or times[0] < 0 or len(times) > MOST_TIMES:
             raise ConfigError(f"a grid has 1 to {MOST_TIMES:,} times, none of them negative or infinite")
         if times[-1] == 0:
-            raise ConfigError("a grid ends later than at time 0; add later times")
+            raise ConfigError("a grid must end after time 0; add later times")
         return times, None
     if every is None:
         return None, until

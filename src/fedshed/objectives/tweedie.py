@@ -60,7 +60,7 @@ class Tweedie(Parametric):
         return np.where(some, np.maximum(own, 0.0), np.exp((2.0 - p) * z) / (2.0 - p))
 
     def gains(self, direction: Vector) -> Matrix:
-        """How far the mean of each row falls: without an amount for ever, but with one it must stay."""
+        """How far the mean of each row falls: without limit if its amount is 0, else not at all."""
         z = self.linear(direction)
         return np.column_stack([-z, np.where(self.y > 0, z, -z)])
 

@@ -38,7 +38,31 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     read as such.  `site` may be named among columns or in the formula: every site then has its own intercept.
     `l2` is one number (the intercept is then not penalised) or one by term or coefficient, 0 elsewhere; with
     `standardize` it applies to the standardised coefficients, and so does `l1`, the absolute penalty.
-    The cox family has `time` and `event` in place of a target, and perhaps `entry` and `strata`.
+
+    Attributes
+    ----------
+    family : str
+        The model (`fedshed families`, docs/families.md); "tweedie(1.6)" gives the parameter, too.
+    target, columns, exclude, formula, site, categories, references, intercept
+        The response and the predictors (docs/preparation.md).
+    positive, classes, levels, max_levels
+        Values of the target that count as yes; the classes of the target and the levels of categories, if no
+        others may occur (the reference first; of an ordinal target in their order); most levels of a column.
+    weight, weight_type, cluster, trials, offset, exposure
+        Columns with a number for each row, and what a weight is (docs/statistics.md).
+    missing : "refuse", "drop", "impute" or "indicator"
+        What is done where a value is missing (docs/missing.md).
+    standardize, l2, l1
+        Penalties, and whether they apply to standardised columns (docs/selection.md).
+    time, event, entry, strata, ties, grid, by
+        A survival model, in place of a target, and the curves of a deployed one (docs/survival.md).
+    holdout, holdout_seed
+        Rows that are evaluated and not fitted (docs/evaluation.md).
+    random_intercept, firth, site_estimates
+        A random intercept per site (docs/random.md); Firth's penalty (docs/firth.md); the estimate of each
+        single site (docs/sites_differ.md).
+    protected, privacy
+        Only sums over all sites leave them; differential privacy (docs/protected.md).
 
     Examples
     --------

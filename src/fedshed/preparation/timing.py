@@ -66,9 +66,9 @@ def _check_grid(study: Study) -> None:
     if not all(later > earlier for later, earlier in above):
         raise ConfigError("the times of grid must increase")
     if not study.grid[-1]:
-        raise ConfigError("grid ends later than at time 0; add later times")
+        raise ConfigError("grid must end after time 0; add later times")
     for name in ("standardize", "weight"):
         if getattr(study, name):
             raise ConfigError(
-                f"a study with survival curves (grid) cannot have {name}; leave one of both out"
+                f"a study with survival curves (grid) cannot have {name}; leave out one of the two"
             )

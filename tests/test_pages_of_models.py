@@ -1,4 +1,4 @@
-"""The pages on sites that differ and on missing values print what they show."""
+"""The pages on models print what they show."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from pages import play
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("name", ["sites_differ", "missing"])
+@pytest.mark.parametrize("name", ["families", "survival", "firth", "random", "sites_differ", "missing"])
 def test_the_page_prints_what_it_shows(name):
     play(DOCS / f"{name}.md")
