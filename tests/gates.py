@@ -208,26 +208,29 @@ GATES: dict[str, Callable[[], None]] = {
     "newcomer": newcomer, "wheel": wheel, "lowest": lowest, "pythons": pythons,
 }  # fmt: skip
 # the quick figures of `make quick` are drawn by a test
-STEPS = ("lint", "newcomer", "data", "browser", "docs", "benchopt", "wheel", "lowest")
-# steps that run beside others: the engines mostly wait, and environments are mostly downloaded
-BESIDE = {"engines": ("browser", "docs", "benchopt", "wheel"), "pythons": ("lowest",)}
+STEPS = ("newcomer", "data", "browser", "docs", "benchopt", "wheel", "lowest")
+# steps that run beside others: the engines mostly wait, types are one process, environments mostly downloads
+BESIDE = {
+    "engines": ("browser", "docs", "benchopt", "wheel"),
+    "lint": ("browser", "docs", "benchopt", "wheel"),
+    "pythons": ("lowest",),
+}
 INSTALLED = tuple(f".venv/.{extra}" for extra in ("browser", "engines", "docs", "benchopt"))  # not beside
 
 
 def ci() -> None:
     """Every step with its time; the first that fails ends it."""
     took: dict[str, float] = {}
+    beside: dict[str, _Beside] = {}
     start = time.monotonic()
     try:
         for step in STEPS:
-            first, last = _beginning(step), _ending(step)
-            if first == "engines":
+            if "engines" in _beginning(step):
                 run("make", "--no-print-directory", *INSTALLED)
-            if first:
-                beside = _Beside(first)
+            beside |= {other: _Beside(other) for other in _beginning(step)}
             took[step] = _step(step)
-            if last:
-                took[last] = beside.ended()
+            for other in _ending(step):
+                took[other] = beside[other].ended()
     finally:
         print("\n=== times")
         for step, seconds in took.items():
@@ -235,14 +238,14 @@ def ci() -> None:
         print(f"{'in all':10} {time.monotonic() - start:6.0f} s", flush=True)
 
 
-def _beginning(step: str) -> str:
-    """The step that begins with this one, and runs beside it."""
-    return next((other for other, steps in BESIDE.items() if step == steps[0]), "")
+def _beginning(step: str) -> list[str]:
+    """The steps that begin with this one, and run beside it."""
+    return [other for other, steps in BESIDE.items() if step == steps[0]]
 
 
-def _ending(step: str) -> str:
-    """The step that is waited for after this one."""
-    return next((other for other, steps in BESIDE.items() if step == steps[-1]), "")
+def _ending(step: str) -> list[str]:
+    """The steps that are waited for after this one."""
+    return [other for other, steps in BESIDE.items() if step == steps[-1]]
 
 
 def _step(step: str) -> float:
