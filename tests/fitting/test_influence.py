@@ -11,6 +11,7 @@ import pytest
 import fedshed
 from embedded import claims, firms, hospitals, marriages
 from fedshed import ConfigError, Model, Study
+from fedshed.inference.influence import Influence
 
 INVEST = Study(family="linear", target="invest", columns=("value", "capital"))
 
@@ -85,3 +86,9 @@ def test_the_summary_shows_it_on_request():
     text = " ".join(str(model.summary(influence=True)).split())
     assert f"Without site {site!r} {name} would be {abs(moved):.2f} standard errors" in text
     assert "would be" not in str(model.summary())
+
+
+def test_a_coefficient_without_an_error_is_not_said_to_move():
+    found = Influence(("flat", "x"), (0.0, 1.0), (0.0, 0.5), {"north": (0.0, 0.25)})
+    np.testing.assert_array_equal(found.standardised("north"), [np.nan, 0.5])
+    assert found.largest() == [("north", "x", 0.25, 0.5)]

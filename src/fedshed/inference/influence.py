@@ -90,8 +90,9 @@ class Influence(Struct, frozen=True):
     exact: bool = False
 
     def standardised(self, site: str) -> Vector:
-        """The changes of a site in standard errors of the estimate of all sites."""
-        return np.asarray(np.array(self.changes[site]) / np.array(self.std_err))
+        """The changes of a site in standard errors of the estimate of all sites; NaN where there is none."""
+        changes, errors = np.array(self.changes[site]), np.array(self.std_err)
+        return np.divide(changes, errors, out=np.full(len(errors), np.nan), where=errors > 0)
 
     def largest(self) -> list[tuple[str, str, float, float]]:
         """Of each site the coefficient that it moves most, by how much, and in standard errors.
@@ -100,7 +101,7 @@ class Influence(Struct, frozen=True):
         """
         found = []
         for site in self.changes:
-            moved = self.standardised(site)
+            moved = np.nan_to_num(self.standardised(site))
             j = int(np.abs(moved).argmax())
             found.append((site, self.names[j], self.changes[site][j], float(moved[j])))
         return sorted(found, key=lambda each: (-abs(each[3]), each[0]))
