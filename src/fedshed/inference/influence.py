@@ -92,7 +92,7 @@ class Influence(Struct, frozen=True):
     def standardised(self, site: str) -> Vector:
         """The changes of a site in standard errors of the estimate of all sites; NaN where there is none."""
         changes, errors = np.array(self.changes[site]), np.array(self.std_err)
-        return np.divide(changes, errors, out=np.full(len(errors), np.nan), where=errors > 0)
+        return np.asarray(np.divide(changes, errors, out=np.full(len(errors), np.nan), where=errors > 0))
 
     def largest(self) -> list[tuple[str, str, float, float]]:
         """Of each site the coefficient that it moves most, by how much, and in standard errors.
