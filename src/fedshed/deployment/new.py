@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STUDY = """# The study, at the Master; docs/preparation.md has all that can be said of the model.
 sites = [{sites}]
-family = "logistic"          # linear, logistic, poisson, gamma, multinomial, cox (time, event)
+family = "logistic"          # see `fedshed families`
 target = "{target}"
 {columns}
 l2 = 1e-3                    # ridge, not on the intercept
