@@ -70,9 +70,9 @@ from .fitting.meta_analysis import meta_analysis as meta_analysis
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one
 from .fitting.nested import likelihood_ratio as likelihood_ratio
-from .fitting.path import Path as Path
 from .fitting.path import path as path
 from .fitting.path import select as select
+from .fitting.path_result import Path as Path
 from .fitting.process_sites import ProcessSites as ProcessSites
 from .fitting.regressor import FederatedRegressor as FederatedRegressor
 from .fitting.scorers import auc_within_sites as auc_within_sites

@@ -14,7 +14,7 @@ from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
 from fedshed.cli.table_options import TableOptions, with_options
 
 if TYPE_CHECKING:
-    from fedshed.fitting.path import Path as PathOfPenalties
+    from fedshed.fitting.path_result import Path as PathOfPenalties
 
 
 @app.command(epilog="Example: fedshed select a.csv b.csv --target ill --family logistic --rule 1se")

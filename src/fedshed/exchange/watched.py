@@ -13,9 +13,10 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, LinearModel
-from fedshed.objectives.base import LinearPoint, Sensitivity
+from fedshed.objectives.base import LinearPoint
 from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable, small_count
+from fedshed.objectives.objective import Sensitivity
 from fedshed.objectives.scored import Scored
 from fedshed.objectives.scores import leverages
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from math import isfinite
-from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed._utils.names import printable
-from fedshed._utils.notebook import html_table
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
 from fedshed.exchange.sites import Connect
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.conduct import problem_of
 from fedshed.fitting.fit import fit, where_tables_are
-from fedshed.fitting.model import Model
+from fedshed.fitting.path_result import Path, Rule, Step
 from fedshed.fitting.process_sites import ProcessSites
 from fedshed.fitting.sites import TableSites
-from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.linalg.arrays import Vector
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
@@ -34,167 +28,11 @@ from fedshed.solve.path import PathSettings, Walked
 from fedshed.solve.stages import walk_path
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
-Rule: TypeAlias = Literal["min", "1se"]
-COLUMNS = ("penalty", "l1", "l2", "nonzero", "deviance_explained", "cv_mean", "cv_error")
 MOST_VALUES = 1000
-PATIENCE, WIDTH = 20, 88
+PATIENCE = 20
 DEFAULT = 0.0  # a ratio that the number of rows decides
-
-
-class Step(Struct, frozen=True):
-    """One penalty of a path: its size, how many coefficients are not 0, and how well it predicts.
-
-    `cv_mean` is the mean deviance of a row that the fit had not seen, and `cv_error` its standard error.
-    """
-
-    penalty: float
-    l1: float
-    l2: float
-    nonzero: int
-    deviance_explained: float
-    cv_mean: float | None
-    cv_error: float | None
-
-
-class Path:
-    """The coefficients at each penalty, the largest first, and which one cross-validation chooses.
-
-    Attributes
-    ----------
-    steps : tuple of Step
-        One for each penalty; `to_rows()`, `to_csv()` and `to_pandas()` give them as a table.
-    names, coefficients
-        The coefficients at each penalty, a row each, on the scale of the tables; those of `scaled` are on the
-        scale of the fit, on which they can be compared.
-    minimum, one_se : int or None
-        The step of the smallest cross-validated deviance, and of the largest penalty within one standard
-        error of it.
-    chosen : Step
-        The one that `rule` names.
-    model : Model or None
-        The fit at the chosen penalty, if there is one (`fedshed.select`).
-    traffic : Traffic
-        What the path took: exchanges, bytes up and down.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import fedshed
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(90, 3))
-    >>> y = X[:, 0] + rng.normal(size=90)
-    >>> rows = {"north": slice(0, 20), "south": slice(20, 90)}
-    >>> tables = {i: {"a": X[r, 0], "b": X[r, 1], "c": X[r, 2], "y": y[r]} for i, r in rows.items()}
-    >>> study = fedshed.Study(family="linear", target="y", standardize=True)
-    >>> path = fedshed.path(tables, study, values=20, folds=5)
-    >>> path.steps[0].nonzero, path.steps[-1].nonzero
-    (0, 3)
-    """
-
-    def __init__(
-        self, study: Study, names: tuple[str, ...], steps: tuple[Step, ...], coefficients: Matrix,
-        scaled: Matrix, settings: PathSettings, traffic: Traffic, rule: Rule, rows: int,
-    ) -> None:  # fmt: skip
-        self.study, self.names, self.steps, self.rule = study, names, steps, rule
-        self.coefficients, self.scaled, self.traffic, self.rows = coefficients, scaled, traffic, rows
-        self.l1_ratio, self.folds, self.seed = settings.l1_ratio, settings.folds, settings.seed
-        self.model: Model | None = None
-
-    @property
-    def minimum(self) -> int | None:
-        """The step of the smallest cross-validated deviance; of several, the largest penalty."""
-        means = [step.cv_mean for step in self.steps]
-        return None if means[0] is None else int(np.argmin(np.array(means, dtype=float)))
-
-    @property
-    def one_se(self) -> int | None:
-        """The step of the largest penalty whose deviance is within one standard error of the smallest."""
-        if self.minimum is None:
-            return None
-        best = self.steps[self.minimum]
-        most = (best.cv_mean or 0.0) + (best.cv_error or 0.0)
-        return next(k for k, step in enumerate(self.steps) if (step.cv_mean or 0.0) <= most)
-
-    @property
-    def choice(self) -> int:
-        """The number of the chosen step."""
-        chosen = self.minimum if self.rule == "min" else self.one_se
-        if chosen is None:
-            raise ConfigError("a path without folds chooses nothing; set folds to 5 or 10")
-        return chosen
-
-    @property
-    def chosen(self) -> Step:
-        """The chosen step."""
-        return self.steps[self.choice]
-
-    @property
-    def selected(self) -> tuple[str, ...]:
-        """The penalised coefficients that are not 0 at the chosen step, and the others but the intercept."""
-        pairs = zip(self.names, self.coefficients[self.choice], strict=True)
-        return tuple(name for name, value in pairs if value != 0 and name != "intercept")
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """One dictionary for each penalty, with the coefficients by name."""
-        found = zip(self.steps, self.coefficients.tolist(), strict=True)
-        return [
-            {name: getattr(step, name) for name in COLUMNS} | dict(zip(self.names, row, strict=True))
-            for step, row in found
-        ]
-
-    def to_csv(self) -> str:
-        """The table as CSV; what was not computed is empty."""
-        file = io.StringIO()
-        writer = csv.DictWriter(file, (*COLUMNS, *self.names), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.to_rows())
-        return file.getvalue()
-
-    def to_pandas(self) -> Any:
-        """The table as a pandas DataFrame (needs `pip install fedshed[data]`)."""
-        import pandas as pd
-
-        return pd.DataFrame(self.to_rows())
-
-    def plot(self) -> Figure:
-        """The coefficients over the penalty, and the cross-validated deviance with both choices."""
-        from fedshed.fitting.path_plot import draw
-
-        return draw(self)
-
-    def __repr__(self) -> str:
-        return "\n".join([self._head(), *self._choices(), self._cost()])
-
-    def _repr_html_(self) -> str:
-        return html_table([{n: getattr(s, n) for n in COLUMNS} for s in self.steps], self._head(), most=100)
-
-    def _head(self) -> str:
-        study, (first, last) = self.study, (self.steps[0], self.steps[-1])
-        return (
-            f"Path of {printable(study.target)}: {study.family}, {self.rows:,} rows, "
-            f"l1_ratio {self.l1_ratio:g}, {len(self.steps)} penalties "
-            f"from {first.penalty:.4g} to {last.penalty:.4g}"
-        )
-
-    def _choices(self) -> list[str]:
-        if self.minimum is None or self.one_se is None:
-            return ["No cross-validation: nothing is chosen."]
-        lines = [f"{'choice':<24}{'penalty':>12}{'not 0':>8}{'deviance of a new row':>24}{'std err':>10}"]
-        for name, k in (("smallest deviance", self.minimum), ("one standard error", self.one_se)):
-            step, mark = self.steps[k], " *" * (k == self.choice)
-            lines.append(
-                f"{name + mark:<24}{step.penalty:>12.4g}{step.nonzero:>8}"
-                f"{step.cv_mean:>24.4f}{step.cv_error:>10.4f}"
-            )
-        named = ", ".join(map(printable, self.selected)) or "nothing"
-        return [*lines, fill(f"Selected: {named}", WIDTH, subsequent_indent="  ", break_long_words=False)]
-
-    def _cost(self) -> str:
-        folds = f"{self.folds} folds (seed {self.seed})" if self.folds else "no folds"
-        t = self.traffic
-        return f"{t.exchanges} exchanges, {t.uplink_bytes:,} bytes up, {t.downlink_bytes:,} down; {folds}"
 
 
 def path(

@@ -12,7 +12,7 @@ from fedshed._utils.figure_style import BLUE, GREY, PALETTE, VERMILLION
 from fedshed._utils.names import printable
 
 if TYPE_CHECKING:
-    from fedshed.fitting.path import Path
+    from fedshed.fitting.path_result import Path
 
 NAMED = 10  # coefficients whose names are written, the largest ones
 

@@ -16,19 +16,17 @@ from scipy.special import chdtrc
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import printable
 from fedshed._utils.notebook import preformatted
+from fedshed.inference.caveats import caveats
 from fedshed.inference.influence import influence_of
 from fedshed.inference.result import (
-    ENOUGH_CLUSTERS,
-    FEW_SITES,
     Distribution,
     FewSitesWarning,
     Inference,
     Promise,
     Robust,
-    SurvivalFacts,
     by_site,
-    few_sites,
 )
+from fedshed.inference.wording import plain
 from fedshed.linalg.arrays import Matrix
 from fedshed.objectives import family_of
 from fedshed.preparation.counts import RowCount, dropped_in_words
@@ -40,9 +38,6 @@ if TYPE_CHECKING:
 MOST_SITES = 20
 WIDTH = 78
 TERMINAL = 80
-OVERDISPERSED = 1.5
-ENOUGH = 5
-DOUBTFUL = 0.05  # P of a test of proportional hazards
 
 
 class Summary(Struct, frozen=True):
@@ -140,16 +135,16 @@ class Summary(Struct, frozen=True):
         left = [
             ("Family", family.title), ("Link", family.link),
             ("No. sites", it.site_count), ("No. rows", it.rows),
-            *self._weights(), ("Df residuals", _plain(it.df_resid)),
-            ("Df model", _plain(it.df_model)), ("l2", _ridge(it.l2)), *self._lasso(), *self._nuisance(),
+            *self._weights(), ("Df residuals", plain(it.df_resid)),
+            ("Df model", plain(it.df_model)), ("l2", _ridge(it.l2)), *self._lasso(), *self._nuisance(),
         ]  # fmt: skip
         if family.survival:
             left = [each for each in left if each[0] != "Df residuals"]
             return _two_columns([*left, *self._events()], [*self._survival(), *self._run()], width)
         right = [
-            ("Log-likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)), ("BIC", _plain(it.bic)),
-            ("Deviance", _plain(it.deviance)), ("Null deviance", _plain(it.null_deviance)),
-            ("Pearson chi2", _plain(it.pearson)), ("Dispersion", _plain(it.dispersion)), self._r2(),
+            ("Log-likelihood", plain(it.log_likelihood)), ("AIC", plain(it.aic)), ("BIC", plain(it.bic)),
+            ("Deviance", plain(it.deviance)), ("Null deviance", plain(it.null_deviance)),
+            ("Pearson chi2", plain(it.pearson)), ("Dispersion", plain(it.dispersion)), self._r2(),
             ("Covariance", "none" if any(it.l1) else _covariance(self.robust)),
             *self._run(),
         ]  # fmt: skip
@@ -168,32 +163,32 @@ class Summary(Struct, frozen=True):
 
     def _events(self) -> Iterable[tuple[str, Any]]:
         if self.inference.survival is not None:
-            yield "No. events", _plain(self.inference.survival.events)
+            yield "No. events", plain(self.inference.survival.events)
 
     def _survival(self) -> Iterable[tuple[str, Any]]:
         """How well a survival model fits: there is no dispersion, and no Pearson's chi2."""
         it, facts = self.inference, self.inference.survival
-        yield from (("Log partial likelihood", _plain(it.log_likelihood)), ("AIC", _plain(it.aic)))
+        yield from (("Log partial likelihood", plain(it.log_likelihood)), ("AIC", plain(it.aic)))
         if it.deviance is not None and it.null_deviance is not None and not any(it.l2) and not any(it.l1):
             chi2 = max(0.0, it.null_deviance - it.deviance)
-            yield f"LR chi2({_plain(it.df_model)})", _plain(chi2)
+            yield f"LR chi2({plain(it.df_model)})", plain(chi2)
             yield "P (LR test)", f"{chdtrc(it.df_model, chi2):.3g}"
         if facts is not None:
-            yield "Concordance in sites", _plain(facts.concordance)
+            yield "Concordance in sites", plain(facts.concordance)
             test = facts.proportional_global
             if test.p_value is not None:
-                yield f"Proportional chi2({test.df})", _plain(test.statistic)
+                yield f"Proportional chi2({test.df})", plain(test.statistic)
                 yield "P (proportional)", f"{test.p_value:.3g}"
         yield "Covariance", _covariance(self.robust)
 
     def _weights(self) -> Iterable[tuple[str, Any]]:
         if self.inference.weight_type != "none":
-            yield "Weights", f"{self.inference.weight_type}, sum {_plain(self.inference.weight)}"
+            yield "Weights", f"{self.inference.weight_type}, sum {plain(self.inference.weight)}"
 
     def _r2(self) -> tuple[str, str]:
         it = self.inference
         name = family_of(it.loss).determination
-        return name, _plain(it.mcfadden if "McFadden" in name else it.deviance_explained)
+        return name, plain(it.mcfadden if "McFadden" in name else it.deviance_explained)
 
     def _run(self) -> Iterable[tuple[str, Any]]:
         if self.converged is not None and self.inference.promise is None:
@@ -226,7 +221,7 @@ class Summary(Struct, frozen=True):
             s = sites[i]
             p = "" if s.score.p_value is None else f"{s.score.p_value:.3f}"
             left_out = shown_count(self.counts[i].dropped) if i in self.counts else ""
-            beside = f"{_plain(s.weight):>11}" * weighted + f"{left_out:>9}" * dropped
+            beside = f"{plain(s.weight):>11}" * weighted + f"{left_out:>9}" * dropped
             lines.append(
                 f"{printable(i):<{wide}}{s.rows:>9}{beside}{s.deviance:>12.2f}"
                 + (f"{s.score.statistic:>12.3f}{s.score.df:>6}{p:>8}" if s.score.df else "")
@@ -295,105 +290,6 @@ def _covariance(robust: Robust) -> str:
     )
 
 
-def _overdispersed(it: Inference) -> bool:
-    looked_at = family_of(it.loss).unit_dispersion and it.pearson is not None
-    return looked_at and it.df_resid > 0 and (it.pearson or 0.0) > OVERDISPERSED * it.df_resid
-
-
-def caveats(it: Inference, robust: Robust) -> Iterable[str]:
-    """What a careful reader should know about these figures."""
-    if it.protected is not None:
-        yield (
-            "Protected: only sums over all sites left them, so there are no tables of single sites, no "
-            "checks of each site's answers for convexity, and no models that stand for silent sites."
-        )
-    if it.promise is not None:
-        share = max(z**2 / c for z, c in zip(it.promise.noise, np.diag(it.covariance()), strict=True))
-        yield (
-            "Private: each number that left had noise, so there are no measures of fit, and no test of the "
-            f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
-        )
-        yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
-    if it.nuisance is not None:
-        yield from it.nuisance.in_words()
-    if not family_of(it.loss).convex:
-        yield "The cost of this family is not convex: estimates are a local optimum, one of several perhaps."
-    if it.firth and it.penalised_log_likelihood is not None:
-        yield (
-            "Firth's penalised likelihood, whose logarithm is "
-            f"{it.penalised_log_likelihood:.8g} here: log-likelihood, deviance and AIC are without the "
-            "penalty. Errors are from the information at the estimates."
-        )
-    if any(it.l2) and not any(it.l1):
-        yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
-    if by_site(robust) and not any(it.l1):
-        yield from _robust_caveats(it)
-    if robust == "cluster":
-        yield (
-            f"Robust errors are clustered within sites. They rest on {it.row_clusters:,} clusters, and use "
-            f"Student's t with {it.row_clusters - 1:,} degrees of freedom."
-        )
-        if names := _too_few(it, it.row_groups):
-            yield f"No robust error is given for {_listed(names)}: too few clusters inform it."
-    if family_of(it.loss).dispersed and it.dispersion is not None:
-        yield "The dispersion is Pearson chi2 / Df residuals."
-    if not by_site(robust) and robust != "cluster" and it.freedom() < inf:
-        yield f"Student's t with {_plain(it.df_resid)} degrees of freedom: the dispersion is estimated."
-    if it.weight_type == "precision":
-        yield "A weight divides the variance of its row (precision); the row is one observation."
-    if it.weight_type == "frequency":
-        yield "A weight is how often its row counts (frequency); if it is a precision, say so (weight_type)."
-    if it.survival is not None:
-        yield from _doubtful_hazards(it.names, it.survival)
-    if _overdispersed(it):
-        yield (
-            f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, and a "
-            f"{family_of(it.loss).title}'s is 1: "
-            "errors from the model are too small; compare robust ones (robust=True, --robust)."
-        )
-    few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
-    if few:
-        yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows per degree of freedom."
-
-
-def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[str]:
-    """The coefficients whose hazard ratio seems to change with time."""
-    found = [
-        f"{name} (P = {test.p_value:.2g})"
-        for name, test in zip(names, facts.proportional, strict=True)
-        if test.p_value is not None and test.p_value < DOUBTFUL
-    ]
-    if found:
-        yield (
-            f"The hazard ratio of {_listed(found)} seems to change with time (score test of proportional "
-            "hazards): the estimate is an average over time; consider strata, or an interaction with time."
-        )
-
-
-def _robust_caveats(it: Inference) -> Iterable[str]:
-    """What robust errors rest on."""
-    few = list(it.names) if it.cluster_covariance is None else _too_few(it, it.clusters)
-    if few:
-        shown = "No robust error is given" + ("" if len(few) == len(it.names) else f" for {_listed(few)}")
-        yield (
-            f"{shown}: fewer than {ENOUGH_CLUSTERS:g} sites in effect inform a coefficient, as where sites "
-            "are few, one has most of the rows, or each has its own intercept; use the model's errors."
-        )
-    if len(few) < len(it.names):
-        yield f"Robust errors use Student's t, with {it.site_count - 1} degrees of freedom."
-        if it.site_count < FEW_SITES:
-            yield few_sites(it.site_count)
-
-
-def _too_few(it: Inference, counts: tuple[float, ...] | None) -> list[str]:
-    """The coefficients that too few clusters inform."""
-    return [name for name, count in zip(it.names, counts or (), strict=False) if count < ENOUGH_CLUSTERS]
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
 def _cells(cells: Sequence[str], sizes: Sequence[int]) -> str:
     """One line of a table."""
     return "".join(f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
@@ -411,10 +307,6 @@ def _two_columns(left: list[tuple[str, Any]], right: list[tuple[str, Any]], widt
 
 def _pair(label: str, value: Any, width: int) -> str:
     return f"{label + ':':<16}{value!s:>{max(width - max(16, len(label) + 1), 1)}}"
-
-
-def _plain(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.8g}" if abs(value) >= 100 else f"{value:.5g}"
 
 
 def _statistic(value: float) -> str:

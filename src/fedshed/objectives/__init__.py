@@ -1,6 +1,6 @@
 """Local costs f^(i): the mean loss of a site's rows, without the ridge (the Master adds that)."""
 
-from fedshed.objectives.base import Fit, LinearModel, Objective, Point
+from fedshed.objectives.base import LinearModel
 from fedshed.objectives.build import coefficient_names, local_objective, local_objectives
 from fedshed.objectives.families import FAMILIES, family_of
 from fedshed.objectives.family import Family
@@ -8,6 +8,7 @@ from fedshed.objectives.gamma import Gamma
 from fedshed.objectives.least_squares import LeastSquares
 from fedshed.objectives.logistic import Logistic
 from fedshed.objectives.multinomial import Multinomial, contrasts
+from fedshed.objectives.objective import Fit, Objective, Point
 from fedshed.objectives.poisson import Poisson
 from fedshed.objectives.stack import stacked
 from fedshed.objectives.targets import common_classes

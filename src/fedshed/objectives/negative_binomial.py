@@ -23,8 +23,8 @@ import numpy as np
 from scipy.special import gammaln, polygamma, psi, xlogy
 
 from fedshed.linalg.arrays import Vector, namespace
-from fedshed.objectives.base import Sensitivity
 from fedshed.objectives.family import Family, Parameter
+from fedshed.objectives.objective import Sensitivity
 from fedshed.objectives.parametric import Parametric
 from fedshed.objectives.poisson import Poisson
 

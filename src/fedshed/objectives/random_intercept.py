@@ -39,8 +39,9 @@ from numpy.typing import NDArray
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.rows import Rows, gram
 from fedshed.objectives import binomial, logistic, poisson
-from fedshed.objectives.base import LinearModel, LinearPoint, Sensitivity
+from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.family import Family, Parameter
+from fedshed.objectives.objective import Sensitivity
 from fedshed.objectives.parametric import Parametric
 
 if TYPE_CHECKING:

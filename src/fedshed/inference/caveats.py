@@ -1,0 +1,127 @@
+"""What a reader of a summary must know beside its numbers, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedshed.inference.result import (
+    ENOUGH_CLUSTERS,
+    FEW_SITES,
+    Inference,
+    Robust,
+    SurvivalFacts,
+    by_site,
+    few_sites,
+)
+from fedshed.inference.wording import plain
+from fedshed.objectives import family_of
+
+if TYPE_CHECKING:
+    pass
+
+OVERDISPERSED = 1.5
+ENOUGH = 5
+DOUBTFUL = 0.05  # P of a test of proportional hazards
+
+
+def _overdispersed(it: Inference) -> bool:
+    looked_at = family_of(it.loss).unit_dispersion and it.pearson is not None
+    return looked_at and it.df_resid > 0 and (it.pearson or 0.0) > OVERDISPERSED * it.df_resid
+
+
+def caveats(it: Inference, robust: Robust) -> Iterable[str]:
+    """What a careful reader should know about these figures."""
+    if it.protected is not None:
+        yield (
+            "Protected: only sums over all sites left them, so there are no tables of single sites, no "
+            "checks of each site's answers for convexity, and no models that stand for silent sites."
+        )
+    if it.promise is not None:
+        share = max(z**2 / c for z, c in zip(it.promise.noise, np.diag(it.covariance()), strict=True))
+        yield (
+            "Private: each number that left had noise, so there are no measures of fit, and no test of the "
+            f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
+        )
+        yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
+    if it.nuisance is not None:
+        yield from it.nuisance.in_words()
+    if not family_of(it.loss).convex:
+        yield "The cost of this family is not convex: estimates are a local optimum, one of several perhaps."
+    if it.firth and it.penalised_log_likelihood is not None:
+        yield (
+            "Firth's penalised likelihood, whose logarithm is "
+            f"{it.penalised_log_likelihood:.8g} here: log-likelihood, deviance and AIC are without the "
+            "penalty. Errors are from the information at the estimates."
+        )
+    if any(it.l2) and not any(it.l1):
+        yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
+    if by_site(robust) and not any(it.l1):
+        yield from _robust_caveats(it)
+    if robust == "cluster":
+        yield (
+            f"Robust errors are clustered within sites. They rest on {it.row_clusters:,} clusters, and use "
+            f"Student's t with {it.row_clusters - 1:,} degrees of freedom."
+        )
+        if names := _too_few(it, it.row_groups):
+            yield f"No robust error is given for {_listed(names)}: too few clusters inform it."
+    if family_of(it.loss).dispersed and it.dispersion is not None:
+        yield "The dispersion is Pearson chi2 / Df residuals."
+    if not by_site(robust) and robust != "cluster" and it.freedom() < inf:
+        yield f"Student's t with {plain(it.df_resid)} degrees of freedom: the dispersion is estimated."
+    if it.weight_type == "precision":
+        yield "A weight divides the variance of its row (precision); the row is one observation."
+    if it.weight_type == "frequency":
+        yield "A weight is how often its row counts (frequency); if it is a precision, say so (weight_type)."
+    if it.survival is not None:
+        yield from _doubtful_hazards(it.names, it.survival)
+    if _overdispersed(it):
+        yield (
+            f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, and a "
+            f"{family_of(it.loss).title}'s is 1: "
+            "errors from the model are too small; compare robust ones (robust=True, --robust)."
+        )
+    few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
+    if few:
+        yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows per degree of freedom."
+
+
+def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[str]:
+    """The coefficients whose hazard ratio seems to change with time."""
+    found = [
+        f"{name} (P = {test.p_value:.2g})"
+        for name, test in zip(names, facts.proportional, strict=True)
+        if test.p_value is not None and test.p_value < DOUBTFUL
+    ]
+    if found:
+        yield (
+            f"The hazard ratio of {_listed(found)} seems to change with time (score test of proportional "
+            "hazards): the estimate is an average over time; consider strata, or an interaction with time."
+        )
+
+
+def _robust_caveats(it: Inference) -> Iterable[str]:
+    """What robust errors rest on."""
+    few = list(it.names) if it.cluster_covariance is None else _too_few(it, it.clusters)
+    if few:
+        shown = "No robust error is given" + ("" if len(few) == len(it.names) else f" for {_listed(few)}")
+        yield (
+            f"{shown}: fewer than {ENOUGH_CLUSTERS:g} sites in effect inform a coefficient, as where sites "
+            "are few, one has most of the rows, or each has its own intercept; use the model's errors."
+        )
+    if len(few) < len(it.names):
+        yield f"Robust errors use Student's t, with {it.site_count - 1} degrees of freedom."
+        if it.site_count < FEW_SITES:
+            yield few_sites(it.site_count)
+
+
+def _too_few(it: Inference, counts: tuple[float, ...] | None) -> list[str]:
+    """The coefficients that too few clusters inform."""
+    return [name for name, count in zip(it.names, counts or (), strict=False) if count < ENOUGH_CLUSTERS]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
