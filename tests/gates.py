@@ -162,6 +162,8 @@ def pythons() -> None:
             python = folder / version / "bin/python"
             run(uv, "venv", "-q", "--python", found, folder / version)
             run(uv, "pip", "install", "-q", "--python", python, f"{ROOT}[data,ui,dev]")
+            # lifelines, an oracle of tests that are not run here, holds pandas back
+            run(uv, "pip", "install", "-q", "--python", python, "--upgrade", "pandas")
             _tested(python, QUICK)
 
 
