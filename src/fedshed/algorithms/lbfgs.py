@@ -6,7 +6,7 @@ Hessian at the start (one vector from each agent), scaled by the newest secant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -15,15 +15,24 @@ from msgspec.structs import replace
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fedshed.algorithms.base import Info, State, gradient
-from fedshed.algorithms.gradients import GradientAlgorithm, LocalScale, Scale, mean_scale, with_diagonal
+from fedshed.algorithms.gradients import (
+    GradientAlgorithm,
+    LocalScale,
+    Scale,
+    diagonals_at,
+    mean_scale,
+    with_diagonal,
+)
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.algorithms.linked import LINK_MESSAGES, Held, Linked
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
+from fedshed.objectives.plural import Points
 from fedshed.protocol import links
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
 from fedshed.protocol.links import Here
-from fedshed.protocol.messages import Local, Message
+from fedshed.protocol.messages import Local, Message, Update
 
 Initial: TypeAlias = Callable[[Vector], Vector]
 
@@ -89,9 +98,17 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         point = agent.objective.at(part.theta)
         return held, Local(point.value, point.gradient, None)
 
+    def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
+        """f_i and g_i of many agents; over coded links one by one."""
+        return GradientAlgorithm.respond_together(self, agents, part) if isinstance(part, Update) else None
+
     def scaled(self, point: Point) -> Message:
         """With the first answer, the diagonal of the Hessian."""
         return with_diagonal(point)
+
+    def scaled_together(self, points: Points) -> Columns | None:
+        """The same of many agents."""
+        return diagonals_at(points)
 
 
 def remembered(
