@@ -1,4 +1,4 @@
-"""A group: an agent that answers for its members with sums of their answers."""
+"""A relay: an agent that answers for the members of a group with sums of their answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ProtocolError
+from fedshed.exchange.groups import Hop
 from fedshed.exchange.inprocess import Handler
 from fedshed.exchange.sums import blanks, join, split
 from fedshed.privacy.addends import add
-from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.codec import Codec, Reply, codec_of
 from fedshed.protocol.conversation import AgentId, Conversation
 from fedshed.protocol.messages import Declined, Message, Undefined, at_trial_point
 from fedshed.protocol.sums import Scaling
@@ -19,25 +20,28 @@ from fedshed.protocol.sums import Scaling
 TOO_LARGE = "a number of some site is not finite or too large to be added; rescale the columns or the target"
 
 
-class Group:
+class Relay:
     """Bytes in, bytes out, as for one site: means and totals over the rows of all members.
 
     Every member must answer; what one of them says in place of an answer is the answer of the group.
+    `hop` counts the bytes between the relay and its members.
     """
 
     def __init__(
         self, members: Mapping[AgentId, Handler], conversation: Conversation, n: int,
-        scalings: Mapping[AgentId, Scaling],
+        scalings: Mapping[AgentId, Scaling], codec: Codec | None = None, hop: Hop | None = None,
     ) -> None:  # fmt: skip
-        self._members, self._conversation, self._n = dict(members), conversation, n
-        self._scalings, self._codec = scalings, codec_of(conversation, n)
+        self._members, self._conversation, self._n = dict(sorted(members.items())), conversation, n
+        self._scalings, self._codec = scalings, codec or codec_of(conversation, n)
+        self._hop = hop or Hop()
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply of all members together; a Hessian of theirs counts as one."""
         request = self._codec.decode_request(payload)
-        replies = {
-            i: self._codec.decode_reply(self._members[i].handle(payload)) for i in sorted(self._members)
-        }
+        answered = {i: member.handle(payload) for i, member in self._members.items()}
+        self._hop.down += len(payload) * len(answered)
+        self._hop.up += sum(map(len, answered.values()))
+        replies = {i: self._codec.decode_reply(data) for i, data in answered.items()}
         hessians = max(reply.hessians for reply in replies.values())
         answers = _instead(replies) or self._added(request.parts, replies)
         return self._codec.encode_reply(Reply(request.run, request.number, hessians, answers))
@@ -76,5 +80,6 @@ def _instead(replies: Mapping[AgentId, Reply]) -> list[Any]:
         for part in reply.parts:
             if part.refuses:
                 why = getattr(part, part.refuses)
-                return [replace(part, **{part.refuses: why if repr(i) in why else f"site {i!r}: {why}"})]
+                named = repr(i) in why or why.startswith("site ")  # a group within names its own member
+                return [replace(part, **{part.refuses: why if named else f"site {i!r}: {why}"})]
     return []

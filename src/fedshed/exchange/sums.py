@@ -173,7 +173,7 @@ class _Sheet:
         if numbers is None:
             return _Shape(public, 0, False, False, False)
         count = len(numbers.values)
-        fine = numbers.fine or (self._scaling.units and not numbers.packed)
+        fine = not self._scaling.plain and (numbers.fine or (self._scaling.units and not numbers.packed))
         slots = np.full(count, self._base)
         if numbers.apart:
             slots = np.arange(count) + len(self._raised)

@@ -25,6 +25,7 @@ class Scaling(Struct, frozen=True):
     columns: Vector | None = None  # powers of two c_j, near the root mean square of each coefficient's column
     slim: bool = True  # whether Hessians are bounded for each unit of weight, so that 64 bits are enough
     units: bool = False  # whether costs and gradients have a unit, so that they may be of any size
+    plain: bool = False  # whether float64 numbers are added as they are, which may be of any size
 
     def unit(self, power: int, matrix: bool, count: int) -> Vector:
         """c_j^power for a vector, c_j c_k for a packed matrix, and the largest of them for one number."""
