@@ -44,8 +44,8 @@ class GroupedTables(LocalTables):
 
 MOST_NAMES = 10
 BY_GROUP = (
-    "Robust errors by site, the test of heterogeneity, influence and the table of sites are by group, because "
-    "the Master sees only the sums of a group."
+    "Robust errors by site, the test of heterogeneity, influence and the table of sites are by group, "
+    "because the Master sees only the sums of a group."
 )
 
 
