@@ -9,6 +9,13 @@ import fedshed
 from conftest import make_federation
 from fedshed import ConfigError, Group
 from fedshed.exchange import Faulty, InProcess, Stateless
+from fedshed.exchange.group import Relay
+from fedshed.exchange.groups import Hop
+from fedshed.exchange.site import Site
+from fedshed.protocol.codec import codec_of
+from fedshed.protocol.messages import Search, Update
+from fedshed.protocol.sums import Scaling
+from fedshed.solve.optimize import build_problem
 
 SUMMABLE = [name for name, entry in fedshed.ALGORITHMS.items() if entry.algorithm.summable]
 OTHERS = [name for name in fedshed.ALGORITHMS if name not in SUMMABLE]
@@ -186,3 +193,85 @@ def test_separated_data_are_found_behind_groups():
     result = fedshed.optimize(rows, l2=0.0, intercept=True, algorithm="newton", groups=groups)
     assert not result.converged
     assert "separated" in result.reason
+
+
+# --- sites that answer in the plural ---------------------------------------------------------------
+
+
+def alike_sites(loss, count=11, rows=6):
+    """Sites with tables of one shape, which share arrays."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(count * rows, N))
+    y = rng.poisson(1.0, count * rows) if loss == "poisson" else X[:, 0] > rng.normal(size=count * rows)
+    weights = rng.integers(1, 4, count * rows).astype(float)
+    labels = np.repeat([f"s{k:02d}" for k in range(count)], rows)
+    rows = fedshed.Federation.from_arrays(X, y, labels, sample_weight=weights)
+    return build_problem(rows, loss, 1e-2, intercept=False)[0]
+
+
+def relays(algorithm, loss):
+    """A relay whose sites share its codec and so answer together, and one that asks them one by one."""
+    models = alike_sites(loss)
+    total = sum(model.weight for model in models.values())
+    scalings = {i: Scaling(model.weight, total, plain=True) for i, model in models.items()}
+    made = []
+    for codec in (codec_of(algorithm, N), None):
+        sites = {i: Site(i, model, algorithm, codec) for i, model in models.items()}
+        hop = Hop()
+        made.append((Relay(sites, algorithm, N, scalings, codec, hop), hop))
+    return made
+
+
+def requests(t=2):
+    """An update; a search with the update at its full step; the same where costs overflow."""
+    theta, far = np.linspace(-0.1, 0.1, N), np.full(N, 400.0)
+    etas = np.array([1.0, 0.5, 1e-9])
+    near = Search(theta, -theta, etas, slopes=True)
+    return [(Update(t, theta),), (near, Update(t, None)), (Search(theta, far, etas), Update(t, None))]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "poisson"])
+@pytest.mark.parametrize("name", ["newton", "lbfgs", "agd", "heavy-ball"])
+def test_sites_that_answer_together_give_the_sums_and_bytes_of_each_alone(name, loss):
+    algorithm = fedshed.ALGORITHMS[name].algorithm
+    (together, its_hop), (alone, hop) = relays(algorithm, loss)
+    codec = codec_of(algorithm, N)
+    for t in (1, 2):
+        for k, parts in enumerate(requests(t)):
+            payload = codec.encode_request(codec.encode_common(b"run", k, parts), None)
+            ours, theirs = (codec.decode_reply(relay.handle(payload)) for relay in (together, alone))
+            assert ours.hessians == theirs.hessians
+            assert (its_hop.up, its_hop.down) == (hop.up, hop.down)
+            for one, other in zip(ours.parts, theirs.parts, strict=True):
+                assert_alike(one, other)
+
+
+def assert_alike(one, other):
+    assert type(one) is type(other)
+    for name in one.__struct_fields__:
+        ours, theirs = getattr(one, name), getattr(other, name)
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-14, atol=1e-15)
+
+
+def test_many_sites_are_asked_some_at_a_time(monkeypatch):
+    """So never are all answers of a large group there at once."""
+    rows = fedshed.datasets.load("digits", agents=30)
+    whole = solved(rows, "newton", [Group("all of them", rows.sites)])
+    monkeypatch.setattr("fedshed.exchange.group.MOST", 7)
+    parts = solved(rows, "newton", [Group("all of them", rows.sites)])
+    np.testing.assert_allclose(parts.theta, whole.theta, rtol=0, atol=1e-12)
+    assert parts.hops == whole.hops
+
+
+@pytest.mark.parametrize("name", ["newton", "lbfgs", "agd"])
+def test_no_site_is_asked_alone_where_all_answer_together(name, monkeypatch):
+    algorithm = fedshed.ALGORITHMS[name].algorithm
+    ((together, _), (alone, _)), codec = relays(algorithm, "logistic"), codec_of(algorithm, N)
+    monkeypatch.setattr(Site, "handle", None)
+    for parts in requests()[:2]:
+        payload = codec.encode_request(codec.encode_common(b"run", 1, parts), None)
+        assert codec.decode_reply(together.handle(payload)).parts
+        with pytest.raises(TypeError):
+            alone.handle(payload)
