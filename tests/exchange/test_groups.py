@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Search, Update
 from fedshed.protocol.sums import Scaling
 from fedshed.solve.optimize import build_problem
+from pages import play
 
 SUMMABLE = [name for name, entry in fedshed.ALGORITHMS.items() if entry.algorithm.summable]
 OTHERS = [name for name in fedshed.ALGORITHMS if name not in SUMMABLE]
@@ -193,6 +196,10 @@ def test_separated_data_are_found_behind_groups():
     result = fedshed.optimize(rows, l2=0.0, intercept=True, algorithm="newton", groups=groups)
     assert not result.converged
     assert "separated" in result.reason
+
+
+def test_the_page_about_groups_runs():
+    play(Path(__file__).parents[2] / "docs" / "scale.md")
 
 
 # --- sites that answer in the plural ---------------------------------------------------------------

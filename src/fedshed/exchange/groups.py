@@ -73,6 +73,15 @@ class GroupTraffic(Struct, frozen=True):
     """The bytes of all messages between a group's relay and its members, and the same of groups within it.
 
     They come on top of `Traffic`, which counts the bytes between the Master and its agents.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> groups = [fedshed.Group("north", federation.sites[:3])]
+    >>> result = fedshed.optimize(federation, l2=1e-2, algorithm="newton", groups=groups)
+    >>> print(result.hops[0])
+    Group 'north' sent 31,473 bytes to its 3 members and received 362,718 bytes.
     """
 
     name: str
