@@ -13,6 +13,7 @@ from fedshed import ConfigError, Group
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.exchange.group import Relay
 from fedshed.exchange.groups import Hop
+from fedshed.exchange.processes import Processes
 from fedshed.exchange.site import Site
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Search, Update
@@ -54,7 +55,7 @@ def split(sites, rng, depth, name):
 
 
 def solved(rows, name, groups=(), **given):
-    settings = {"l2": 1e-2, "tol": 1e-12, "max_iterations": 25} | given
+    settings = {"l2": 1e-2, "tol": 1e-12, "max_iterations": 15} | given
     return fedshed.optimize(rows, algorithm=name, groups=groups, **settings)
 
 
@@ -124,6 +125,11 @@ def test_an_algorithm_that_does_not_add_up_is_refused_by_name(name):
     groups = [Group("north", ["s00", "s01"])]
     with pytest.raises(ConfigError, match=r"needs each site's own answer; a run with groups allows .*lbfgs"):
         fedshed.optimize(federation(), algorithm=name, groups=groups, loss="least-squares")
+
+
+def test_processes_are_for_sites_and_not_for_groups():
+    with pytest.raises(ConfigError, match="'north' is a group, and a process has one site"):
+        solved(federation(), "newton", [Group("north", ["s00"])], transport=Processes)
 
 
 def test_a_rounded_precision_is_refused():
@@ -264,7 +270,9 @@ def assert_alike(one, other):
 
 def test_many_sites_are_asked_some_at_a_time(monkeypatch):
     """So never are all answers of a large group there at once."""
-    rows = fedshed.datasets.load("digits", agents=30)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(90, N))
+    rows = fedshed.Federation.from_arrays(X, X[:, 0] > rng.normal(size=90), np.repeat(np.arange(30), 3))
     whole = solved(rows, "newton", [Group("all of them", rows.sites)])
     monkeypatch.setattr("fedshed.exchange.group.MOST", 7)
     parts = solved(rows, "newton", [Group("all of them", rows.sites)])
