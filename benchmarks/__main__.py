@@ -7,7 +7,7 @@ from importlib import import_module
 from itertools import takewhile
 
 BENCHMARKS = (
-    "speed", "storage", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
+    "speed", "scale", "storage", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
     "attacks", "honest", "seldom", "private", "masked", "rivals", "path", "auc",
     "cox", "messages",
 )  # fmt: skip

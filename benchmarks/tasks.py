@@ -105,6 +105,30 @@ def dense(algorithm: str, agents: str, n: str, rows: str, iterations: str) -> Ou
     return solved(Federation.from_sites(tables), algorithm, tol=1e-14, max_iterations=int(iterations))
 
 
+def grouped(algorithm: str, agents: str, groups: str, iterations: str) -> Outcome:
+    """Agents of 20 rows and 50 columns in groups: seconds of an iteration (median), and before the first."""
+    M, count, rows, n = int(agents), int(groups), 20, 50
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(M * rows, n))
+    y = X @ rng.normal(size=n) / 7 + rng.logistic(size=M * rows) > 0
+    names = [f"{i:07}" for i in range(M)]
+    own = [slice(i * rows, (i + 1) * rows) for i in range(M)]
+    tables = {name: (X[mine], y[mine]) for name, mine in zip(names, own, strict=True)}
+    each = -(-M // count)
+    made = [fedshed.Group(f"group {k}", names[k * each : (k + 1) * each]) for k in range(count)]
+    clocks: list[tuple[float, float]] = []
+
+    def watch(progress: Any) -> None:
+        clocks.append((time.process_time(), time.perf_counter()))
+
+    before = time.process_time()
+    federation = Federation.from_sites(tables)
+    options = {"groups": made, "watch": watch, "tol": 0.0, "max_iterations": int(iterations), "l2": L2}
+    _, cost = measured(lambda: fedshed.optimize(federation, algorithm=algorithm, **options))
+    cpu, wall = np.median(np.diff(clocks, axis=0), axis=0).tolist()
+    return {**cost, "each_cpu": cpu, "each_wall": wall, "before": clocks[0][0] - before - cpu}
+
+
 def held(name: str, l2: str, kind: str) -> Outcome:
     """What the Master's state holds at most, with each way to keep eigenvectors."""
     from benchmarks import storage
@@ -118,6 +142,7 @@ TASKS: dict[str, Callable[..., Outcome]] = {
     "w8a-pooled": w8a_pooled,
     "sparse": sparse,
     "dense": dense,
+    "grouped": grouped,
     "held": held,
 }
 

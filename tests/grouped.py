@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from fedshed.exchange import InProcess
-from fedshed.exchange.group import Group
+from fedshed.exchange.group import Relay
 from fedshed.exchange.site import Site
 from fedshed.exchange.sums import ALL, Scaling, scaling_of
 from fedshed.fitting.conduct import conduct
@@ -26,7 +26,7 @@ class GroupedTables(LocalTables):
 
     def prepare(self):
         scalings = dict.fromkeys(self._preparers, Scaling(units=True))
-        return nullcontext(InProcess({ALL: Group(self._preparers, Preparation(), 1, scalings)}))
+        return nullcontext(InProcess({ALL: Relay(self._preparers, Preparation(), 1, scalings)}))
 
     def play(self, plan, problem, algorithm):
         study = plan.study
@@ -50,7 +50,7 @@ class GroupedSites:
         members = {i: Site(i, model, stage.conversation) for i, model in models.items()}
         scalings = {i: scaling_of(self._problem, model.weight, stage.null) for i, model in models.items()}
         n = next(iter(models.values())).dim
-        return nullcontext(InProcess({ALL: Group(members, stage.conversation, n, scalings)}))
+        return nullcontext(InProcess({ALL: Relay(members, stage.conversation, n, scalings)}))
 
 
 def grouped_fit(tables, study, algorithm="newton", errors=None, tol=1e-9, max_iterations=200):

@@ -43,6 +43,8 @@ from .algorithms.channels import (
 from .algorithms.linesearch import FullStep as FullStep
 from .algorithms.linesearch import Fused as Fused
 from .algorithms.linesearch import TwoExchange as TwoExchange
+from .exchange.groups import Group as Group
+from .exchange.groups import GroupTraffic as GroupTraffic
 from .experiments.compare import compare as compare
 from .experiments.comparison import Comparison as Comparison
 from .fitting import estimators as estimators

@@ -7,7 +7,7 @@ from tests.inference_problems import LOSSES, SITES, made
 import fedshed
 from fedshed.algorithms import build
 from fedshed.algorithms.newton import Newton
-from fedshed.exchange.group import Group
+from fedshed.exchange.group import Relay
 from fedshed.exchange.inprocess import InProcess
 from fedshed.exchange.site import Site
 from fedshed.exchange.sums import ALL, scaling_of
@@ -26,7 +26,7 @@ def grouped(conversation, objectives, problem):
     together = Problem(problem.l2, {ALL: sum(problem.weights.values())}, problem.loss, problem.columns)
     members = {i: Site(i, model, conversation) for i, model in objectives.items()}
     scalings = {i: scaling_of(together, model.weight) for i, model in objectives.items()}
-    return Group(members, conversation, problem.n, scalings), together
+    return Relay(members, conversation, problem.n, scalings), together
 
 
 def federation(loss, scale=1.0):

@@ -206,14 +206,14 @@ def configured(
     return replace(algorithm, **changes)
 
 
-def check_summable(algorithm: Algorithm[Any]) -> None:
-    """Refuse an algorithm that needs the answer of each site, where only sums over the sites leave."""
+def check_summable(algorithm: Algorithm[Any], where: str = "protected mode") -> None:
+    """Refuse an algorithm that needs the answer of each site, where only sums over sites are seen."""
     if algorithm.summable and not algorithm.lossy:
         return
     allowed, name = [entry.name for entry in ENTRIES if entry.algorithm.summable], _called(algorithm)
     if algorithm.summable or name in allowed:  # but for its precision
-        raise ConfigError("protected mode adds exact numbers, so precision must be Exact(); leave it out")
-    raise ConfigError(f"{name} needs each site's own answer; protected mode allows {', '.join(allowed)}")
+        raise ConfigError(f"{where} needs exact numbers to add, so precision must be Exact(); leave it out")
+    raise ConfigError(f"{name} needs each site's own answer; {where} allows {', '.join(allowed)}")
 
 
 def check_composite(algorithm: Algorithm[Any]) -> None:

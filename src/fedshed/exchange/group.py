@@ -1,45 +1,63 @@
-"""A group: an agent that answers for its members with sums of their answers."""
+"""A relay: an agent that answers for the members of a group with sums of their answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
+import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import Error, ProtocolError
+from fedshed.exchange.groups import Hop
 from fedshed.exchange.inprocess import Handler
-from fedshed.exchange.sums import blanks, join, split
+from fedshed.exchange.plural import answered_together
+from fedshed.exchange.site import UNEXPECTED, Site
+from fedshed.exchange.sums import blanks, join, pooled, split
+from fedshed.linalg.arrays import Vector
 from fedshed.privacy.addends import add
-from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.codec import Codec, Reply, Request, codec_of
+from fedshed.protocol.columns import columns_of
 from fedshed.protocol.conversation import AgentId, Conversation
 from fedshed.protocol.messages import Declined, Message, Undefined, at_trial_point
 from fedshed.protocol.sums import Scaling
 
 TOO_LARGE = "a number of some site is not finite or too large to be added; rescale the columns or the target"
+MOST = 1024  # sites that are asked together, whose answers are held at a time
 
 
-class Group:
+class Said(Struct, frozen=True):
+    """What a member answers, or some sites together, and how it is weighed in the sums."""
+
+    name: AgentId
+    reply: Reply
+    scaling: Scaling
+
+
+class Relay:
     """Bytes in, bytes out, as for one site: means and totals over the rows of all members.
 
     Every member must answer; what one of them says in place of an answer is the answer of the group.
+    `hop` counts the bytes between the relay and its members.
     """
 
     def __init__(
         self, members: Mapping[AgentId, Handler], conversation: Conversation, n: int,
-        scalings: Mapping[AgentId, Scaling],
+        scalings: Mapping[AgentId, Scaling], codec: Codec | None = None, hop: Hop | None = None,
     ) -> None:  # fmt: skip
-        self._members, self._conversation, self._n = dict(members), conversation, n
-        self._scalings, self._codec = scalings, codec_of(conversation, n)
+        self._members, self._conversation, self._n = members, conversation, n
+        self._scalings, self._codec = scalings, codec or codec_of(conversation, n)
+        self._hop = hop or Hop()
+        self._parties = list(_parties(members, scalings, self._codec))
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply of all members together; a Hessian of theirs counts as one."""
         request = self._codec.decode_request(payload)
-        replies = {
-            i: self._codec.decode_reply(self._members[i].handle(payload)) for i in sorted(self._members)
-        }
-        hessians = max(reply.hessians for reply in replies.values())
-        answers = _instead(replies) or self._added(request.parts, replies)
+        told = [said for party in self._parties for said in self._answers(party, request, payload)]
+        self._hop.down += len(payload) * len(self._members)
+        hessians = max(said.reply.hessians for said in told)
+        answers = _instead(told) or self._added(request.parts, told)
         return self._codec.encode_reply(Reply(request.run, request.number, hessians, answers))
 
     def forget(self) -> None:
@@ -47,19 +65,100 @@ class Group:
         for member in self._members.values():
             member.forget()
 
-    def _added(self, asked: Sequence[Message], replies: Mapping[AgentId, Reply]) -> list[Any]:
+    def _answers(self, party: Party, request: Request, payload: bytes) -> list[Said]:
+        """The answers of some members: in one, where they are sites that answer together."""
+        if party.weights is None:
+            return [self._alone(name, payload) for name in party.names]
+        together = self._together(party, request)
+        return together or self._alike(party, [self._alone(name, payload) for name in party.names])
+
+    def _alone(self, name: AgentId, payload: bytes) -> Said:
+        data = self._members[name].handle(payload)
+        self._hop.up += len(data)
+        return Said(name, self._codec.decode_reply(data), self._scalings[name])
+
+    def _together(self, party: Party, request: Request) -> list[Said] | None:
+        """The mean answer of sites that answer in the plural; None: each says for itself, also why not."""
+        sites = [cast(Site, self._members[name]) for name in party.names]
+        assert party.weights is not None
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                columns = answered_together(sites, request) or []
+                parts = [pooled(part, party.weights) for part in columns]
+        except (Error, ValueError, ArithmeticError, *UNEXPECTED):
+            return None
+        if not parts or None in parts:
+            return None
+        head = request.run, request.number, sites[0].hessians
+        one = [part.rows(slice(0, 1)).messages()[0] for part in columns]  # all replies have the same size
+        self._hop.up += len(sites) * len(self._codec.encode_reply(Reply(*head, one)))
+        return [self._mean(party, Reply(*head, parts))]
+
+    def _alike(self, party: Party, told: list[Said]) -> list[Said]:
+        """Answers that were given one by one: their mean, where all are of one kind and have one shape."""
+        assert party.weights is not None
+        if len({len(said.reply.parts) for said in told}) > 1:
+            return told
+        parts = list[Message]()
+        for messages in zip(*(said.reply.parts for said in told), strict=True):
+            columns = columns_of(messages)
+            mean = None if columns is None else pooled(columns, party.weights)
+            if mean is None:
+                return told
+            parts.append(mean)
+        hessians = max(said.reply.hessians for said in told)
+        return [self._mean(party, replace(told[0].reply, parts=parts, hessians=hessians))]
+
+    def _mean(self, party: Party, reply: Reply) -> Said:
+        """The mean answer of all sites of a party, which has the weight of all of them."""
+        assert party.weights is not None
+        scaling = replace(self._scalings[party.names[0]], weight=float(party.weights.sum()))
+        return Said(party.names[0], reply, scaling)
+
+    def _added(self, asked: Sequence[Message], told: Sequence[Said]) -> list[Any]:
+        if len(told) == 1:  # the mean of all members, or the one that there is
+            return usable(asked, told[0].reply.parts)
         instead = blanks(self._conversation, asked, self._n)
-        found = {i: split(reply.parts, self._scalings[i], instead) for i, reply in replies.items()}
-        first = next(iter(found))
-        for i, (public, _) in found.items():
-            if public != found[first][0]:
+        found = [split(said.reply.parts, said.scaling, instead) for said in told]
+        for said, (public, _) in zip(told, found, strict=True):
+            if public != found[0][0]:
                 raise ProtocolError(
-                    f"sites {first!r} and {i!r} gave answers of different kinds, which cannot be added; "
-                    "run the same version of fedshed at both"
+                    f"sites {told[0].name!r} and {said.name!r} gave answers of different kinds, which cannot "
+                    "be added; run the same version of fedshed at both"
                 )
-        totals = add([addends for _, addends in found.values()])
-        answers = join(found[first][0], totals, self._scalings[first], self._conversation.messages)
+        totals = add([addends for _, addends in found])
+        answers = join(found[0][0], totals, told[0].scaling, self._conversation.messages)
         return usable(asked, answers)
+
+
+class Party(Struct, frozen=True):
+    """Members that are asked together, with their weights; a member that is asked alone has none here."""
+
+    names: Sequence[AgentId]
+    weights: Vector | None = None
+
+
+def _parties(
+    members: Mapping[AgentId, Handler], scalings: Mapping[AgentId, Scaling], codec: Codec
+) -> Iterator[Party]:
+    """The members in sorted order: plain sites of this process that are next to each other, and others."""
+    waiting: list[AgentId] = []
+    for name in sorted(members):
+        site = members[name]
+        plural = isinstance(site, Site) and site.plain and site.codec is codec
+        if waiting and (not plural or len(waiting) == MOST):
+            yield _party(waiting, scalings)
+            waiting = []
+        if plural:
+            waiting.append(name)
+        else:
+            yield Party([name])
+    if waiting:
+        yield _party(waiting, scalings)
+
+
+def _party(names: Sequence[AgentId], scalings: Mapping[AgentId, Scaling]) -> Party:
+    return Party(names, np.array([scalings[name].weight for name in names]))
 
 
 def usable(asked: Sequence[Message], answers: Sequence[Message]) -> list[Message]:
@@ -70,11 +169,12 @@ def usable(asked: Sequence[Message], answers: Sequence[Message]) -> list[Message
     return list(answers)
 
 
-def _instead(replies: Mapping[AgentId, Reply]) -> list[Any]:
+def _instead(told: Sequence[Said]) -> list[Any]:
     """What the first member that will not answer says, with its name; nothing where all answer."""
-    for i, reply in replies.items():
-        for part in reply.parts:
+    for said in told:
+        for part in said.reply.parts:
             if part.refuses:
-                why = getattr(part, part.refuses)
-                return [replace(part, **{part.refuses: why if repr(i) in why else f"site {i!r}: {why}"})]
+                why, named = getattr(part, part.refuses), f"site {said.name!r}"
+                known = repr(said.name) in why or why.startswith("site ")  # by a group within, of its member
+                return [replace(part, **{part.refuses: why if known else f"{named}: {why}"})]
     return []

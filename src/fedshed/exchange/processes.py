@@ -10,7 +10,7 @@ from secrets import token_bytes
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.exchange.agent import write_link
 from fedshed.exchange.hub import Hub
 from fedshed.exchange.site import Site
@@ -119,6 +119,9 @@ class Processes(ProcessGroup):
         self, sites: Mapping[str, Site], *, deadline: float = 10.0, policy: Policy | None = None,
         start_within: float = 60.0,
     ) -> None:  # fmt: skip
+        for name, site in sites.items():
+            if not isinstance(site, Site):
+                raise ConfigError(f"{name!r} is a group, and a process has one site; leave out groups")
         super().__init__(
             tuple(sites), lambda name, folder: write_site(folder, sites[name], policy),
             "fedshed.exchange.agent", deadline=deadline, start_within=start_within,

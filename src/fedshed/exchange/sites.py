@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from fedshed.exchange.inprocess import InProcess
+from fedshed.exchange.inprocess import Handler, InProcess
 from fedshed.exchange.site import Site
 from fedshed.exchange.transport import Transport, opened
 from fedshed.objectives import LinearModel
-from fedshed.protocol.codec import codec_of
+from fedshed.protocol.codec import Codec, codec_of
 from fedshed.protocol.conversation import Conversation
 
 Connect: TypeAlias = Callable[[Mapping[str, Any]], Transport]
@@ -66,7 +66,11 @@ class LocalSites:
         models = {i: model.null() if stage.null else model for i, model in objectives.items()}
         codec = codec_of(stage.conversation, next(iter(models.values())).dim)
         self._open = {i: Site(i, model, stage.conversation, codec) for i, model in models.items()}
-        return opened(self._connect(self._open))
+        return opened(self._connect(self._answering(stage, codec)))
+
+    def _answering(self, stage: Stage, codec: Codec) -> Mapping[str, Handler]:
+        """What answers to the Master: the sites themselves."""
+        return self._open
 
     def kernels(self) -> Counter[str]:
         """The kernels that computed eigenpairs in the stage opened last, and at how many sites."""

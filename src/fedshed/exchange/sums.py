@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from math import inf
 from typing import Any, get_args, get_type_hints
 
@@ -14,11 +15,12 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Gradient, Packed, Vector
 from fedshed.linalg.solve import plain_name
 from fedshed.objectives import family_of
-from fedshed.privacy.addends import Addends, Totals
+from fedshed.privacy.addends import LARGEST, Addends, Totals
 from fedshed.protocol.codec import encode
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Conversation, Problem
 from fedshed.protocol.messages import Costs, Message, Undefined, at_trial_point
-from fedshed.protocol.sums import Numbers, Rule, Scaling
+from fedshed.protocol.sums import Added, Numbers, Rule, Scaling
 
 __all__ = [
     "ALL",
@@ -27,6 +29,7 @@ __all__ = [
     "column_scales",
     "column_sizes",
     "join",
+    "pooled",
     "scaling_of",
     "split",
 ]
@@ -85,6 +88,27 @@ def join(public: bytes, totals: Totals, scaling: Scaling, kinds: Sequence[type[M
     return answers
 
 
+def pooled(columns: Columns, weights: Vector) -> Message | None:
+    """The answer of all agents of some columns together, as of one agent with all their rows.
+
+    None where it is not made of numbers that add up, all of them finite: then each agent speaks for itself.
+    """
+    fields, rules = dict[str, Any](), columns.kind.adds
+    for name, rule in (rules or {}).items():
+        value = columns.fields[name]
+        if value is None:
+            fields[name] = None
+        elif isinstance(rule, Added) and isinstance(value, np.ndarray):
+            found = rule.pooled(value, weights)
+            large = ~(np.abs(found) < LARGEST)
+            if large.any() and not rule.apart:
+                return None
+            fields[name] = np.where(large, inf, found) if found.ndim else float(found)
+        else:
+            return None
+    return columns.kind(**fields) if rules is not None else None
+
+
 def blanks(conversation: Conversation, parts: Sequence[Message], n: int) -> list[Message | None]:
     """For each part that asks about a trial point, an answer of the right kind in which all numbers are 0."""
     return [_blank(conversation.answer_kind(part), n) if at_trial_point(part) else None for part in parts]
@@ -120,10 +144,16 @@ def scaling_of(problem: Problem, weight: float, null: bool = False) -> Scaling:
 def _fields(
     kind: type[Message], found: Sequence[tuple[_Shape, Vector]], scaling: Scaling
 ) -> Iterator[tuple[str, Any]]:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     rules: Mapping[str, Rule] = kind.adds or {}
     for (name, rule), (shape, totals) in zip(rules.items(), found, strict=True):
         yield name, rule.join(shape.public, totals, hints[name], scaling)
+
+
+@cache
+def _hints(kind: type[Message]) -> dict[str, Any]:
+    """The types of its fields, which are slow to find."""
+    return get_type_hints(kind)
 
 
 def _message(kind: type[Message], fields: Sequence[tuple[str, Any]]) -> Message:
@@ -136,7 +166,7 @@ def _message(kind: type[Message], fields: Sequence[tuple[str, Any]]) -> Message:
 def _blank(kind: type[Message], n: int) -> Message:
     """A message of zeros, without what may be left out."""
     lengths = {Vector: n, Gradient: n, Packed: n * (n + 1) // 2}
-    hints, fields = get_type_hints(kind), dict[str, Any]()
+    hints, fields = _hints(kind), dict[str, Any]()
     for name in kind.__struct_fields__:
         if hints[name] is float:
             fields[name] = 0.0
@@ -173,7 +203,7 @@ class _Sheet:
         if numbers is None:
             return _Shape(public, 0, False, False, False)
         count = len(numbers.values)
-        fine = numbers.fine or (self._scaling.units and not numbers.packed)
+        fine = not self._scaling.plain and (numbers.fine or (self._scaling.units and not numbers.packed))
         slots = np.full(count, self._base)
         if numbers.apart:
             slots = np.arange(count) + len(self._raised)

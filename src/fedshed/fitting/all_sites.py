@@ -19,6 +19,7 @@ from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import Transport
 from fedshed.exchange.group import usable
+from fedshed.exchange.groups import Group
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.sums import ALL, blanks, column_scales, join, scaling_of, split
 from fedshed.exchange.wire import Traffic
@@ -82,6 +83,7 @@ class AllTables:
 
     one_process = False
     names: Sequence[str] = (ALL,)
+    groups: Sequence[Group] = ()
 
     def __init__(
         self, exchange: Exchange, most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None

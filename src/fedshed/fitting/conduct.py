@@ -24,6 +24,8 @@ from fedshed.algorithms.registry import (
     check_summable,
     with_one_exchange,
 )
+from fedshed.exchange.grouped_sites import BY_GROUPS
+from fedshed.exchange.groups import grouped_problem
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.curves import study_curves
@@ -67,13 +69,15 @@ def conduct(
     """
     _possible_errors(study, errors)
     _possible_algorithm(study, algorithm)
+    if tables.groups and algorithm != "auto":
+        check_summable(build(algorithm) if isinstance(algorithm, str) else algorithm, BY_GROUPS)
     check_spread(study.random_intercept, len(tables.names))
     with one_thread():  # the same bits on any machine with this BLAS
         with tables.prepare() as transport:
             stateless = transport.stateless
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
-        problem = problem_of(plan, ready, stateless)
+        problem = grouped_problem(problem_of(plan, ready, stateless), tables.groups)
         if not problem.n:
             raise ConfigError(
                 "a model without columns has no coefficients; name a column, or ask for survival curves"
@@ -88,7 +92,7 @@ def conduct(
         links = tables.budget() if budget is None else budget
         chosen, why = checks.choose_algorithm(
             algorithm, links, None, seed, problem, stateless, tables.one_process, firth=study.firth,
-            protected=study.protected,
+            protected=study.protected or bool(tables.groups),
         )  # fmt: skip
         if algorithm == "auto" and problem.l1 is None and not study.firth:
             cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,9 +11,11 @@ from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
 from fedshed.exchange import InProcess
+from fedshed.exchange.groups import Group
 from fedshed.exchange.processes import Processes, ProcessGroup
 from fedshed.exchange.sites import Connect
 from fedshed.fitting.conduct import conduct
+from fedshed.fitting.grouped import GroupedTables, check_grouped
 from fedshed.fitting.model import Model
 from fedshed.fitting.process_sites import ProcessSites
 from fedshed.fitting.protected_study import fit_protected
@@ -34,6 +36,7 @@ def fit(
     max_iterations: int = 500,
     seed: int = 0,
     errors: RowRobust | None = None,
+    groups: Sequence[Group] = (),
     over: Connect | ProcessSites | None = None,
     transport: Connect | None = None,
     watch: Watch | None = None,
@@ -53,6 +56,9 @@ def fit(
         Robust errors by rows, or by the study's column `cluster` within the sites, for one more exchange;
         `summary(robust="HC3")` shows them. HC2 and HC3 send the inverse information to the sites, for the
         leverages. Errors clustered by site come without asking.
+    groups : sequence of Group, optional
+        Groups of sites that are one agent each to the Master, which then sees only their sums
+        (docs/scale.md). In the preparation every site is asked. `model.run.hops` has the bytes within groups.
     over : optional
         Where the sites run: by default all in this process; `ProcessSites()` starts a process for each; or
         what makes a transport from the sites, such as `fedshed.exchange.Stateless`.
@@ -91,23 +97,27 @@ def fit(
             "grid is for deployed studies; here fedshed.survival gives the curves: leave it out"
         )
     goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
+    if groups:
+        check_grouped(study, over)
     if study.protected:
         if over is not None or budget is not None:
             raise ConfigError("a protected study has no budget, and runs in this process; leave out both")
         return fit_protected(tables, study, goal, algorithm=algorithm, errors=errors, watch=watch).model
-    with where_tables_are(tables, over) as sites:
+    with where_tables_are(tables, over, groups) as sites:
         done = conduct(
             study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, errors=errors, watch=watch
         )
-    return done.model
+    return sites.told_of(done.model) if isinstance(sites, GroupedTables) else done.model
 
 
 def where_tables_are(
-    tables: Mapping[str, Any], over: Connect | ProcessSites | None
+    tables: Mapping[str, Any], over: Connect | ProcessSites | None, groups: Sequence[Group] = ()
 ) -> AbstractContextManager[TableSites]:
     """The sites of tables: in this process, in processes of their own, or over a transport."""
     if isinstance(over, ProcessSites):
         return over.start(tables)
     if not callable(over or InProcess) or over in (ProcessSites, ProcessGroup, Processes):
         raise ConfigError("over is ProcessSites(), or what makes a transport from sites, such as Stateless")
+    if groups:
+        return nullcontext(GroupedTables(tables, groups, over or InProcess))
     return nullcontext(LocalTables(tables, over or InProcess))

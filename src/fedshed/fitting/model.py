@@ -19,6 +19,7 @@ from fedshed._utils.files import in_words, write_atomically
 from fedshed._utils.names import printable
 from fedshed._utils.notebook import html_table
 from fedshed._utils.version import __version__
+from fedshed.exchange.groups import GroupTraffic
 from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
 from fedshed.inference.combinations import Estimate, contrast
@@ -47,7 +48,7 @@ MEASURES = (
 SCHEMA = 2  # of the JSON file; a reader refuses one it does not know
 
 
-class Run(Struct, frozen=True):
+class Run(Struct, frozen=True, omit_defaults=True):
     """How the fit went: everything that crossed the wire, from the first schema to the standard errors."""
 
     converged: bool
@@ -57,6 +58,7 @@ class Run(Struct, frozen=True):
     exchanges: int
     uplink_bytes: int
     downlink_bytes: int
+    hops: tuple[GroupTraffic, ...] = ()  # bytes between the relay of each group and its members
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):

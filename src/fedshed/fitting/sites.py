@@ -13,6 +13,7 @@ from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
+from fedshed.exchange.groups import Group
 from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.stages import (
@@ -56,6 +57,11 @@ class TableSites(Protocol):
         """How many sites sums are over, where nobody sees more than sums; 0 elsewhere."""
         ...
 
+    @property
+    def groups(self) -> Sequence[Group]:
+        """Groups of sites that are one agent each after the preparation."""
+        ...
+
     def prepare(self) -> AbstractContextManager[Transport]:
         """A transport to sites that take part in the preparation."""
         ...
@@ -85,6 +91,7 @@ class LocalTables:
     """Tables in this process; `connect` makes a transport from what answers for the sites."""
 
     sites = 0
+    groups: Sequence[Group] = ()
 
     def __init__(self, tables: Mapping[str, Any], connect: Connect = InProcess) -> None:
         self._preparers, self._connect = preparers_of(tables), connect
@@ -109,6 +116,9 @@ class LocalTables:
         federation = Federation(rows, plan.names)
         objectives = stacked(local_objectives(federation, plan.loss, plan.intercept, plan.classes))
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
+        return self._sites(plan, objectives)
+
+    def _sites(self, plan: DesignPlan, objectives: Mapping[str, LinearModel]) -> LocalSites:
         return LocalSites(objectives, self._connect, self._held(plan))
 
     def _held(self, plan: DesignPlan) -> dict[str, LinearModel]:
@@ -148,6 +158,7 @@ class HostedTables:
 
     one_process = False
     sites = 0
+    groups: Sequence[Group] = ()
 
     def __init__(
         self, transport: Transport, names: Sequence[str], terms: Terms | None = None, run: bytes | None = None

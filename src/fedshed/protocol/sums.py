@@ -12,9 +12,11 @@ from typing import Any, Protocol, get_args
 import msgspec
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector, pack
+from fedshed.linalg.totals import compensated_total
 
 
 class Scaling(Struct, frozen=True):
@@ -25,6 +27,7 @@ class Scaling(Struct, frozen=True):
     columns: Vector | None = None  # powers of two c_j, near the root mean square of each coefficient's column
     slim: bool = True  # whether Hessians are bounded for each unit of weight, so that 64 bits are enough
     units: bool = False  # whether costs and gradients have a unit, so that they may be of any size
+    plain: bool = False  # whether float64 numbers are added as they are, which may be of any size
 
     def unit(self, power: int, matrix: bool, count: int) -> Vector:
         """c_j^power for a vector, c_j c_k for a packed matrix, and the largest of them for one number."""
@@ -118,6 +121,14 @@ class Added(Struct, frozen=True):
         if int in kinds:
             return round(float(values[0]))
         return float(values[0]) if float in kinds else values
+
+    def pooled(self, values: NDArray[Any], weights: Vector) -> NDArray[Any]:
+        """The field of all agents from a column with a row for each: the weighted mean, or the total."""
+        if not self.mean:
+            return compensated_total(values)
+        with np.errstate(over="ignore"):
+            weighted = values * weights.reshape(-1, *[1] * (values.ndim - 1))
+        return np.asarray(compensated_total(weighted) / weights.sum())
 
 
 class Maybe(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,11 +10,15 @@ import numpy as np
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
+from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.linesearch import LineSearch
+from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import InProcess
+from fedshed.exchange.grouped_sites import BY_GROUPS, GroupedSites
+from fedshed.exchange.groups import Group, checked_groups, grouped_problem
 from fedshed.exchange.sites import Connect, LocalSites
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
@@ -64,6 +68,7 @@ def optimize(
     seed: int = 0,
     quorum: int = 1,
     patience: int = 20,
+    groups: Sequence[Group] = (),
     transport: Connect | None = None,
     device: str | None = None,
     checkpoint: str | Path | None = None,
@@ -111,8 +116,11 @@ def optimize(
         A round goes on once `quorum` sites have answered, with the Master's model of the others where the
         algorithm has one. A site without a usable answer in `patience` exchanges in a row ends the run, which
         is then not converged (docs/faults.md).
+    groups : sequence of Group, optional
+        Groups of sites that are one agent each to the Master, for algorithms that need only sums
+        (docs/scale.md). A site in no group stays an agent. `result.hops` counts the bytes within groups.
     transport : callable, optional
-        Makes a transport from the sites. Default: all in this process.
+        Makes a transport from the sites, or from the groups. Default: all in this process.
     device : str, optional
         Where agents of this process compute, such as "torch:cuda", for simulations of very many: the same to
         rounding, except that approximate eigenpairs are exact there (docs/performance.md).
@@ -140,10 +148,14 @@ def optimize(
     (True, 13)
     """
     objectives, problem = build_problem(federation, loss, l2, intercept, device, l1)
-    goal = checks.goal(tol, max_iterations, f_star, gap_tol, quorum, patience, len(federation.sites))
-    sites = LocalSites(objectives, transport or InProcess)
-    chosen, why = checks.choose_algorithm(algorithm, budget, line_search, seed, problem, sites.stateless)
+    sites, problem = agents_of(objectives, problem, groups, transport or InProcess)
+    goal = checks.goal(tol, max_iterations, f_star, gap_tol, quorum, patience, len(problem.agents))
+    chosen, why = checks.choose_algorithm(
+        algorithm, budget, line_search, seed, problem, sites.stateless, protected=bool(groups)
+    )
     chosen = checks.with_precision(chosen, precision)
+    if groups:
+        check_summable(chosen, BY_GROUPS)
     theta = checks.start(None if isinstance(theta0, str) else theta0, problem.n)
     if theta0 is None:
         theta = origin(loss, problem.columns, problem.n)
@@ -171,6 +183,7 @@ def resume(
     tol: float | None = None,
     quorum: int | None = None,
     patience: int | None = None,
+    groups: Sequence[Group] = (),
     transport: Connect | None = None,
     device: str | None = None,
     watch: Watch | None = None,
@@ -187,6 +200,8 @@ def resume(
         Needed only for one that is not part of fedshed.
     max_iterations, tol, quorum, patience : optional
         New values; by default those that the run began with.
+    groups : sequence of Group, optional
+        The same groups as before; others are refused.
     transport, device, watch
         As in `optimize`. A run on a device goes on with the same bits on the same device.
 
@@ -209,14 +224,26 @@ def resume(
     old = settings.goal
     changed = {"max_iterations": max_iterations, "tol": tol, "quorum": quorum, "patience": patience}
     wanted = {name: getattr(old, name) if new is None else new for name, new in changed.items()}
-    goal = checks.goal(f_star=old.f_star, gap_tol=old.gap_tol, sites=len(federation.sites), **wanted)
     objectives, problem = build_problem(
         federation, settings.loss, settings.l2, settings.intercept, device, settings.l1
     )
+    sites, problem = agents_of(objectives, problem, groups, transport or InProcess)
+    if not progress.state.known.keys() <= set(problem.agents):
+        raise ConfigError(f"{path} was written by a run with other groups; give the same groups as before")
+    goal = checks.goal(f_star=old.f_star, gap_tol=old.gap_tol, sites=len(problem.agents), **wanted)
     progress = replace(progress, state=chosen.assume_forgotten(progress.state))
     saver = Checkpoint(path, chosen, replace(settings, goal=goal), data)
-    sites = LocalSites(objectives, transport or InProcess)
     return _solve(chosen, problem, objectives, sites, progress, goal, saver, watch)
+
+
+def agents_of(
+    objectives: Mapping[str, LinearModel], problem: Problem, groups: Sequence[Group], connect: Connect
+) -> tuple[LocalSites, Problem]:
+    """Where the rows are, and the problem with the agents that the Master asks: sites, or groups of them."""
+    if not groups:
+        return LocalSites(objectives, connect), problem
+    checked = checked_groups(groups, problem.agents)
+    return GroupedSites(objectives, checked, connect), grouped_problem(problem, checked)
 
 
 def optimum(
@@ -301,7 +328,8 @@ def _solve(
         checks.reachable(transport, problem.agents)
         problem = replace(problem, stateless=transport.stateless)
         result = run(algorithm, problem, transport, progress, goal, saver, watch)
-    result = replace(result, trace=Trace(tuple(result.trace), sites.kernels()))
+    hops = sites.traffic() if isinstance(sites, GroupedSites) else ()
+    result = replace(result, trace=Trace(tuple(result.trace), sites.kernels()), hops=hops)
     firth = isinstance(algorithm, Firth)  # finite where the data are separated
     if not firth and not problem.penalised.all() and (names := separating(objectives, problem, result.theta)):
         result = replace(result, converged=False, reason=separated(names, problem.loss))

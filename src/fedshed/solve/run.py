@@ -11,6 +11,7 @@ from msgspec import Struct
 from fedshed._utils.notebook import html_table
 from fedshed.algorithms.base import Algorithm
 from fedshed.exchange.contacts import Contact
+from fedshed.exchange.groups import GroupTraffic
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.transport import Transport
 from fedshed.exchange.wire import Refusal, Traffic, Wire
@@ -52,13 +53,15 @@ class Result(Struct, frozen=True):
     refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
     traffic: Traffic = Traffic()
     answers: dict[str, tuple[float, Vector]] = {}  # f_i and g_i at theta, of each site whose are exact there
+    hops: tuple[GroupTraffic, ...] = ()  # bytes between the relay of each group and its members
 
     def __repr__(self) -> str:
         ended = "converged" if self.converged else "NOT converged"
-        return (
+        said = (
             f"Result: {ended} ({self.reason}), {len(self.theta)} coefficients, "
             f"gradient norm {self.certificate.grad_norm:.1e}\n{self.trace!r}"
         )
+        return "\n".join([said, *map(str, self.hops)])
 
     def _repr_html_(self) -> str:
         last = self.trace[-1]

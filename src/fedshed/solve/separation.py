@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
@@ -114,7 +115,8 @@ def _named(size: Vector, columns: Sequence[str], share: float) -> tuple[str, ...
 
 def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> tuple[str, ...]:
     """The unpenalised coefficients along which the cost falls for ever; none where it has an optimum."""
-    models = [objectives[i] for i in problem.agents]
+    names = sorted(objectives)  # of sites, which the Master may know as groups
+    models = [objectives[i] for i in names]
     free = np.flatnonzero(problem.penalised == 0)
     if not models[0].can_recede or not len(free):
         return ()
@@ -122,9 +124,10 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
     R = sparse_inverse_root(G)
     basis = np.zeros((len(theta), R.shape[1]))
     basis[free] = R
-    points = {i: objectives[i].at(theta) for i in problem.agents}
-    H = sum(problem.p[i] * gram(chosen_columns(points[i].factor, free)) for i in problem.agents)
-    g = sum(problem.p[i] * points[i].gradient for i in problem.agents)
+    p = replace(problem, weights={i: objectives[i].weight for i in names}).p
+    points = {i: objectives[i].at(theta) for i in names}
+    H = sum(p[i] * gram(chosen_columns(points[i].factor, free)) for i in names)
+    g = sum(p[i] * points[i].gradient for i in names)
     if _has_optimum(models, theta, basis, R.T @ H @ R, basis.T @ g):
         return ()
     v = _recession(models, free, basis, theta)

@@ -125,9 +125,10 @@ def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
     X = arrow_table(where, X) if is_arrow(X) else X
     if (left := _left_in_place(where, X)) is not None:
         return left
+    frame = X if isinstance(X, np.ndarray) else narwhals.from_native(X, eager_only=True, pass_through=True)
     if scipy.sparse.issparse(X):
         matrix = X
-    elif isinstance(frame := narwhals.from_native(X, eager_only=True, pass_through=True), narwhals.DataFrame):
+    elif isinstance(frame, narwhals.DataFrame):
         names = tuple(str(column) for column in frame.columns)
         matrix = _array(where, "X", frame.to_numpy())
     else:

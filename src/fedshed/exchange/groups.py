@@ -1,0 +1,162 @@
+"""Groups of sites, each of which is one agent to the Master: their description, checks, and byte counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fedshed._utils.errors import ConfigError
+from fedshed._utils.names import closest
+from fedshed.linalg.arrays import Vector
+from fedshed.protocol.conversation import AgentId, Problem, Size
+
+FEW = 50  # names that an error lists
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sites that are one agent to the Master: a relay asks them and answers with sums of their answers.
+
+    Parameters
+    ----------
+    name : str
+        What the Master calls it. No site and no other group has this name.
+    members : sequence of str or Group
+        Names of sites, and groups within this one.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> north = fedshed.Group("north", ["a", "b"])
+    >>> fedshed.Group("country", [north, "c"]).sites
+    ('a', 'b', 'c')
+    """
+
+    name: str
+    members: Sequence[str | Group]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"a group has a name, not {self.name!r}: Group('north', ['a', 'b'])")
+        if isinstance(self.members, str | Group) or not isinstance(self.members, Collection):
+            raise ConfigError(
+                f"group {self.name!r}: members must be a list of sites and groups, not {self.members!r}"
+            )
+        if not self.members:
+            raise ConfigError(f"group {self.name!r} has no members; name its sites, or leave it out")
+        members = tuple(each if isinstance(each, Group) else str(each) for each in self.members)
+        object.__setattr__(self, "members", members)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """All sites in it, those of the groups within it included, sorted."""
+        return tuple(sorted(site for group in walked([self]) for site in group.own_sites))
+
+    @property
+    def own_sites(self) -> tuple[str, ...]:
+        """The members that are sites."""
+        return tuple(each for each in self.members if isinstance(each, str))
+
+    @property
+    def own_groups(self) -> tuple[Group, ...]:
+        """The members that are groups."""
+        return tuple(each for each in self.members if isinstance(each, Group))
+
+
+class GroupTraffic(Struct, frozen=True):
+    """The bytes of all messages between a group's relay and its members, and the same of groups within it.
+
+    They come on top of `Traffic`, which counts the bytes between the Master and its agents.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> groups = [fedshed.Group("north", federation.sites[:3])]
+    >>> result = fedshed.optimize(federation, l2=1e-2, algorithm="newton", groups=groups)
+    >>> print(result.hops[0])
+    Group 'north' sent 31,473 bytes to its 3 members and received 362,718 bytes.
+    """
+
+    name: str
+    members: int
+    uplink_bytes: int = 0  # from the members
+    downlink_bytes: int = 0  # to them
+    groups: tuple[GroupTraffic, ...] = ()
+
+    def __str__(self) -> str:
+        said = (
+            f"Group {self.name!r} sent {self.downlink_bytes:,} bytes to its {self.members} "
+            f"{'member' if self.members == 1 else 'members'} and received {self.uplink_bytes:,} bytes."
+        )
+        within = (f"  {line}" for group in self.groups for line in str(group).split("\n"))
+        return "\n".join([said, *within])
+
+
+class Hop:
+    """Bytes between a relay and its members, as they are counted."""
+
+    def __init__(self) -> None:
+        self.up = self.down = 0
+
+
+def walked(groups: Sequence[Group]) -> Iterator[Group]:
+    """Every group, and every group within it."""
+    for group in groups:
+        yield group
+        yield from walked(group.own_groups)
+
+
+def checked_groups(groups: Any, sites: Collection[AgentId]) -> tuple[Group, ...]:
+    """The groups, if every name in them is that of one site and no site or group is named twice."""
+    if isinstance(groups, Group) or not isinstance(groups, Collection):
+        raise ConfigError(f"groups must be a list of Groups, not {groups!r}")
+    for group in groups:
+        if not isinstance(group, Group):
+            raise ConfigError(f"groups must be a list of Groups, and {group!r} is none")
+    known, owners, names = set(sites), dict[str, str](), set[str]()
+    for group in walked(tuple(groups)):
+        if group.name in known:
+            raise ConfigError(f"a group and a site are both called {group.name!r}; rename the group")
+        if group.name in names:
+            raise ConfigError(f"two groups are called {group.name!r}; give each a name of its own")
+        names.add(group.name)
+        for site in group.own_sites:
+            _check_member(group.name, site, known, owners)
+            owners[site] = group.name
+    return tuple(groups)
+
+
+def _check_member(group: str, site: str, known: set[str], owners: Mapping[str, str]) -> None:
+    if site not in known:
+        names = closest(site, known) if len(known) <= FEW else ""
+        raise ConfigError(f"group {group!r} names {site!r}, which is no site here{names}")
+    if site in owners:
+        both = (
+            f"groups {owners[site]!r} and {group!r}" if owners[site] != group else f"group {group!r}, twice"
+        )
+        raise ConfigError(f"site {site!r} is in {both}; name it once")
+
+
+def grouped_problem(problem: Problem, groups: Sequence[Group]) -> Problem:
+    """The problem as the Master sees it: a group has the weight and the size of all its sites."""
+    weights, sizes = dict(problem.weights), dict(problem.sizes)
+    for group in groups:
+        sites = group.sites
+        if all(site in sizes for site in sites):
+            sizes[group.name] = _size([sizes.pop(site) for site in sites], [weights[site] for site in sites])
+        weights[group.name] = fsum(weights.pop(site) for site in sites)
+    return replace(problem, weights=weights, sizes=sizes)
+
+
+def _size(sizes: Sequence[Size], weights: Sequence[float]) -> Size:
+    """Rows of all sites, and the mean squares of their columns, where each of them has told its own."""
+    told: list[Vector] = [size.squares for size in sizes if size.squares is not None]
+    squares = np.average(told, axis=0, weights=weights) if len(told) == len(sizes) else None
+    return Size(sum(size.rows for size in sizes), squares)
