@@ -7,6 +7,7 @@ convergence is declared gradients are asked for once more, exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any, ClassVar, TypeAlias
 
@@ -81,6 +82,14 @@ class _Lossy(Struct, frozen=True, kw_only=True):
         if _count(raw) > n:
             raise CodecError(f"{_count(raw)} coded rows are more than R^{n} has directions")
         return self.decode_rows(raw, n)
+
+    def encode_together(self, kind: str, values: Sequence[Array], accuracy: float) -> list[bytes]:
+        """The bytes of each agent's array of this kind, as `encode` makes them."""
+        return [self.encode(kind, value, accuracy) for value in values]
+
+    def decode_together(self, kind: str, raws: Sequence[bytes], n: int) -> list[Array]:
+        """Each agent's array as the Master sees it, as `decode` makes it."""
+        return [self.decode(kind, raw, n) for raw in raws]
 
     def _encode_packed(self, packed: Array) -> bytes:
         """H = D (W + E) D with a unit diagonal in W: D and the largest eigenvalue of E in float32, W coded.
