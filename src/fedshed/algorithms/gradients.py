@@ -100,6 +100,8 @@ def with_diagonal(point: Point) -> LocalScale:
 
 def diagonal(factor: Rows) -> Vector:
     """diag F'F: the squared column norms of the factor."""
+    if getattr(factor, "has_canonical_format", False):  # CSR: added in the order of the rows, as below
+        return np.asarray(np.bincount(factor.indices, np.square(factor.data), factor.shape[1]), dtype=float)
     squares = np.square(factor) if isinstance(factor, np.ndarray) else factor.multiply(factor)
     return np.asarray(squares.sum(axis=0), dtype=float).ravel()
 
