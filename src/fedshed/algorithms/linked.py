@@ -60,6 +60,7 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
     """
 
     cache: ClassVar[Any] = Held
+    hears: ClassVar[tuple[str, ...] | None] = ("gradient",)
 
     @property
     def linked(self) -> bool:

@@ -47,6 +47,10 @@ class Exact(Struct, frozen=True, tag=True):
         """Not used: exact arrays are decoded by the codec."""
         raise NotImplementedError
 
+    def encode_together(self, kind: str, values: Sequence[Array], accuracy: float) -> list[bytes]:
+        """Not used: exact arrays are encoded by the codec."""
+        raise NotImplementedError
+
 
 class _Lossy(Struct, frozen=True, kw_only=True):
     """Gradients in steps of `gradient` times the last gradient norm per entry; other vectors in float32."""
