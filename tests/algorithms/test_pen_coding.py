@@ -20,8 +20,8 @@ from fedshed.algorithms.pen.coding import (
 )
 from fedshed.algorithms.pen.frame import change_of, identity, moved
 from fedshed.algorithms.pen.innovation import Copy, corrected_copy, decoded_first
-from fedshed.algorithms.pen.memo import Memo
 from fedshed.algorithms.pen.messages import First, Innovation, Move
+from fedshed.protocol.memo import Memo
 from fedshed.protocol.quantize import decode_steps, encode_logs
 
 QUICK = settings(deadline=None, max_examples=40, derandomize=True)

@@ -6,7 +6,7 @@ decoded one.  The Master's copy of an agent's gradient is the one in `state.know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -60,6 +60,7 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
     """
 
     cache: ClassVar[Any] = Held
+    hears: ClassVar[tuple[str, ...] | None] = ("gradient",)
 
     @property
     def linked(self) -> bool:
@@ -242,7 +243,7 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             return held, [Update(first.t, held.theta, first.accuracy), *parts[1:]], own_part.part
         search = links.search_from(held.theta, first, held.frame)
         held = replace(held, direction=search.direction, etas=search.etas)
-        trial = search.theta + search.direction
+        trial = links.moved(search.theta, 1.0, search.direction)
         rest = [replace(part, theta=trial) if at_trial_point(part) else part for part in parts[1:]]
         return held, [search, *rest], own_part.part
 
@@ -317,7 +318,8 @@ def _recalled(held: Held, frame: bytes, own: Own) -> Held | None:
     return replace(held, theta=theta, frame=frame, g=copy, before=copy)
 
 
-def _points(held: Held) -> list[Vector]:
-    if held.direction is None or held.etas is None:
-        return [held.theta]
-    return [held.theta, *(held.theta + float(eta) * held.direction for eta in held.etas)]
+def _points(held: Held) -> Iterator[Vector]:
+    yield held.theta
+    if held.direction is not None and held.etas is not None:
+        for eta in held.etas.tolist():
+            yield links.moved(held.theta, eta, held.direction)

@@ -9,6 +9,7 @@ not matter: eigenpairs are those of D^-1/2 H_i D^-1/2, and gradients and directi
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -151,9 +152,8 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
 
     def spectrum(self, point: Point, k: int, theta: Vector, need: int) -> Spectrum:
         """The first pairs of the Hessian at a point, and its trace."""
-        factor = point.factor
-        trace = float(diagonal(factor).sum())
-        return Spectrum(k, theta, leading(factor, need, self.kernel), trace)
+        trace = float(diagonal(point.factor).sum())
+        return Spectrum(k, theta, leading(point.narrow, need, self.kernel), trace)
 
 
 class InUnits:
@@ -168,19 +168,19 @@ class InUnits:
 
     def at(self, theta: Vector) -> Point:
         """The cost at theta."""
-        return cast(Point, PointInUnits(self._objective.at(theta), self._units))
+        return cast(Point, PointInUnits(self._objective, self._objective.at(theta), self._units))
 
 
 class PointInUnits:
     """A point of `InUnits`."""
 
-    def __init__(self, point: Point, units: Vector) -> None:
-        self._point, self._units = point, units
+    def __init__(self, objective: Objective, point: Point, units: Vector) -> None:
+        self._objective, self._point, self._units = objective, point, units
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._point, name)
 
-    @property
+    @cached_property
     def factor(self) -> Rows:
         """F diag(1/r)."""
         return with_units(self._point.factor, 1 / self._units)
@@ -188,7 +188,8 @@ class PointInUnits:
     @property
     def narrow(self) -> Narrow:
         """The same on the columns that matter: of equal columns the units may differ."""
-        return narrowed(self.factor)
+        columns = getattr(self._objective, "columns_in", lambda _: None)(self._units)
+        return narrowed(self.factor) if columns is None else Narrow(columns.narrow(self.factor), columns)
 
 
 def _taken_apart(local: LocalWhole) -> Eigenpairs:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedshed._utils.errors import Error
+from fedshed.exchange.plural_coded import coded_replies
 from fedshed.exchange.site import UNEXPECTED, Site, UnanswerableError
 from fedshed.linalg.arrays import Matrix
 from fedshed.objectives.plural import along_together
@@ -93,7 +94,7 @@ class Party:
     def _together(self) -> list[bytes] | None:
         """The replies from one computation for all; None where there is none."""
         request, first = self._requests[0], self._sites[0]
-        if any(other.mine is not None for other in self._requests):
+        if first.listens or any(other.mine is not None for other in self._requests):
             return None
         try:
             parts = answered_together(self._sites, request)
@@ -108,8 +109,11 @@ class Party:
         return replies
 
     def _one_by_one(self) -> list[bytes]:
-        """Each by itself; exact replies that are alike are written together."""
-        if self._sites[0].conversation.lossy:
+        """Each by itself; replies that are alike are written together."""
+        first = self._sites[0]
+        if first.conversation.precision.lossy:
+            return coded_replies(self._sites, self._requests, self._payloads)
+        if first.listens:
             return [site.handle(payload) for site, payload in zip(self._sites, self._payloads, strict=True)]
         replies = list(map(_reply, self._sites, self._requests, self._payloads))
         encoded = _written(self._sites[0], replies)

@@ -38,7 +38,7 @@ class Site:
     ) -> None:
         self.name, self.objective, self.conversation = name, objective, conversation
         self.codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
-        self._listens = conversation.lossy and type(conversation).sent is not Conversation.sent
+        self.listens = conversation.lossy and type(conversation).sent is not Conversation.sent
         self._cache: Any = None  # may be lost at any time
         self.asked: tuple[Any, ...] = ()  # the last request in full: its parts, and the site's own
         self._watched: WatchedModel | None = None
@@ -92,9 +92,8 @@ class Site:
 
     def _encoded(self, request: Request, reply: Reply, cache: Any) -> bytes:
         """The reply as it is sent, after which the cache is the new one."""
-        forgot = any(isinstance(part, Forgot) for part in reply.parts)
-        encoded = self.codec.encode_reply(reply, 0.0 if forgot else request.accuracy)
-        if self._listens and not forgot:  # what the Master sees is what the agent must go on from
+        encoded = self.codec.encode_reply(reply, 0.0 if reply.forgot else request.accuracy)
+        if self.listens and not reply.forgot:  # what the Master sees is what the agent must go on from
             for answer in self.codec.decode_reply(encoded).parts:
                 cache = self.conversation.sent(cache, answer)
         self._cache = cache
@@ -153,7 +152,7 @@ class Site:
     @property
     def plain(self) -> bool:
         """Whether nothing but its conversation looks at its requests and answers."""
-        return type(self) is Site and self._watched is None and not self._listens
+        return type(self) is Site and self._watched is None
 
     @property
     def remembers(self) -> bool:

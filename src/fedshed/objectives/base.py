@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
-from fedshed.linalg.rows import Rows, chosen_columns, gram
+from fedshed.linalg.rows import Rows, chosen_columns, gram, with_units
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import folds, scores
 from fedshed.objectives.folds import WithoutRows
@@ -54,6 +54,7 @@ class LinearModel:
         self.dim = int(X.shape[1])
         self._last: tuple[Vector, NDArray[np.float64]] | None = None  # the last theta and its margins
         self._shift: tuple[Vector, NDArray[np.float64]] | None = None  # the last direction and X d
+        self._units: tuple[Vector, Columns] | None = None  # the last units, and what matters in them
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is evaluated alone."""
@@ -151,6 +152,17 @@ class LinearModel:
     def columns(self) -> Columns:
         """The columns of X that matter."""
         return columns_of(self.X)
+
+    def columns_in(self, units: Vector) -> Columns | None:
+        """The columns of X diag(1/units) that matter, those of the last units kept; None where X is no table.
+
+        Of a scaled factor diag(c)^(1/2) X diag(1/units) they are the same, so they are looked for once.
+        """
+        if not self.rowwise or isinstance(self.X, Tall):
+            return None
+        if self._units is None or not np.array_equal(self._units[0], units):
+            self._units = units, columns_of(with_units(self.X, 1 / units))
+        return self._units[1]
 
     def total(self, values: Vector) -> float:
         """The weighted sum over rows."""

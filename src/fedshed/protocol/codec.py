@@ -20,6 +20,7 @@ from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Conversation
 from fedshed.protocol.forms import Form, form_of
 from fedshed.protocol.limits import MOST_PARTS, Number, check_items
+from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, with_trial_points
 from fedshed.protocol.precision import Exact, Precision
 
@@ -126,6 +127,11 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     hessians: int
     parts: list[Any]
 
+    @property
+    def forgot(self) -> bool:
+        """Whether the agent does not hold what the request goes on from."""
+        return any(isinstance(part, Forgot) for part in self.parts)
+
 
 class Alike(msgspec.Struct, frozen=True):
     """Replies that differ in nothing but numbers: their places among those that came, and their answers."""
@@ -186,7 +192,7 @@ class Codec:
         """A reply as it leaves an agent, its arrays in the algorithm's precision."""
         if not self._precision.lossy:
             return encode(reply)
-        parts = [_coded(part, self._precision, accuracy) for part in reply.parts]
+        parts = [coded(part, self._precision, accuracy) for part in reply.parts]
         return encode((reply.run, reply.number, reply.hessians, parts))
 
     def decode_reply(self, data: bytes) -> Reply:
@@ -249,21 +255,21 @@ def _alike(form: Form, first: Reply, replies: Sequence[bytes], left: list[int]) 
     return Alike(rows, first, parts)
 
 
-def _coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
+def coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
     """A message as the array msgspec would write, its arrays coded by their kind."""
     fields: list[Any] = [type(message).__struct_config__.tag]
-    for name, kind in _kinds(type(message)).items():
+    for name, kind in kinds_of(type(message)).items():
         value = getattr(message, name)
         if kind is not None and value is not None:
             value = precision.encode(kind, value, accuracy)
         elif isinstance(value, Message):
-            value = _coded(value, precision, accuracy)
+            value = coded(value, precision, accuracy)
         fields.append(value)
     return fields
 
 
 @lru_cache
-def _kinds(message: type[Message]) -> dict[str, str | None]:
+def kinds_of(message: type[Message]) -> dict[str, str | None]:
     """The kind of array of each field, as a precision knows it; none for anything else."""
     hints = get_type_hints(message)
     found = {}
@@ -304,7 +310,7 @@ def _carried(message: type[Message]) -> tuple[str, ...]:
     hints = get_type_hints(message)
     return tuple(
         name
-        for name, kind in _kinds(message).items()
+        for name, kind in kinds_of(message).items()
         if kind is not None or not {hints[name], *get_args(hints[name])} & {*plain, Scalars, Extended}
     )
 

@@ -137,6 +137,7 @@ class Conversation(Struct, frozen=True, tag=True):
     precision: Precision = Exact()
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides those of the line search
     cache: ClassVar[Any] = None  # type of what a site remembers, which is only a cache
+    hears: ClassVar[tuple[str, ...] | None] = None  # the fields of answers that `sent` looks at; None: all
 
     @property
     def lossy(self) -> bool:

@@ -110,7 +110,24 @@ def digest(*parts: bytes) -> int:
 
 def digest_of_point(theta: Vector, frame: bytes) -> int:
     """The name of a point in its units."""
-    return digest(theta.tobytes(), frame)
+    return _digest_of_point(theta.tobytes(), frame)
+
+
+@lru_cache(maxsize=16)  # agents of one process are at one point
+def _digest_of_point(theta: bytes, frame: bytes) -> int:
+    return digest(theta, frame)
+
+
+def moved(theta: Vector, eta: float, direction: Vector) -> Vector:
+    """theta + eta * direction, read-only: one array for all agents of a process."""
+    return _moved(theta.tobytes(), eta, direction.tobytes())
+
+
+@lru_cache(maxsize=16)
+def _moved(theta: bytes, eta: float, direction: bytes) -> Vector:
+    point: Vector = np.frombuffer(theta) + eta * np.frombuffer(direction)
+    point.flags.writeable = False
+    return point
 
 
 def copied(reference: Vector | None, units: Vector | None, sent: Vector) -> Vector:
@@ -154,10 +171,13 @@ def _powers(eighths: NDArray[np.int64]) -> Vector:
     return powers
 
 
+@lru_cache(maxsize=4)
 def units_of(coded: bytes, n: int) -> Vector:
-    """The square roots, 1 where the diagonal is 0: what numbers are divided by."""
+    """The square roots, 1 where the diagonal is 0: what numbers are divided by; read-only."""
     roots = roots_of(coded, n)
-    return np.where(roots > 0, roots, 1.0)
+    units: Vector = np.where(roots > 0, roots, 1.0)
+    units.flags.writeable = False
+    return units
 
 
 # --- directions -----------------------------------------------------------------------------------
@@ -168,8 +188,9 @@ def encode_direction(d: Vector, units: Vector, step: float) -> bytes:
     return b"\1" + encode_steps(units * d, step) if step else b"\0" + d.astype("<f8").tobytes()
 
 
+@lru_cache(maxsize=4)
 def decode_direction(raw: bytes, frame: bytes, n: int) -> Vector:
-    """The direction as both ends take it."""
+    """The direction as both ends take it, read-only: one array for all agents of a process."""
     if raw[:1] == b"\1":
         d: Vector = decode_steps(raw[1:], n) / units_of(frame, n)
     elif raw[:1] == b"\0" and len(raw) == 1 + 8 * n:
@@ -178,6 +199,7 @@ def decode_direction(raw: bytes, frame: bytes, n: int) -> Vector:
         raise CodecError(f"{len(raw)} bytes are not a coded direction of {n} entries")
     if not np.isfinite(d).all():
         raise CodecError("a direction holds NaN or infinity")
+    d.flags.writeable = False
     return d
 
 
@@ -194,11 +216,17 @@ def along(search: Search, direction: bytes, frame: bytes) -> Along:
 
 def step_sizes_of(part: Along) -> Scalars:
     """All step sizes: those that travel, or the geometric sequence that the first two begin."""
-    if len(part.etas) == part.count:
-        return part.etas
-    ratios = np.full(part.count, part.etas[1] / part.etas[0])
-    ratios[0] = part.etas[0]
-    return np.asarray(np.multiply.accumulate(ratios))
+    return part.etas if len(part.etas) == part.count else _sequence(*part.etas[:2].tolist(), part.count)
+
+
+@lru_cache(maxsize=4)
+def _sequence(first: float, second: float, count: int) -> Scalars:
+    """The geometric sequence of so many numbers, read-only."""
+    ratios = np.full(count, np.float64(second) / first)
+    ratios[0] = first
+    numbers: Scalars = np.multiply.accumulate(ratios)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def search_from(theta: Vector, part: Along, frame: bytes) -> Search:

@@ -7,6 +7,7 @@ convergence is declared gradients are asked for once more, exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any, ClassVar, TypeAlias
 
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import pack, unpack
-from fedshed.protocol.quantize import decode_rows, decode_steps, encode_rows, encode_steps
+from fedshed.protocol.coded import decode_known, encode_all, encode_known
+from fedshed.protocol.quantize import decode_rows, encode_rows
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -43,6 +45,10 @@ class Exact(Struct, frozen=True, tag=True):
 
     def decode(self, kind: str, raw: bytes, n: int) -> Array:
         """Not used: exact arrays are decoded by the codec."""
+        raise NotImplementedError
+
+    def encode_together(self, kind: str, values: Sequence[Array], accuracy: float) -> list[bytes]:
+        """Not used: exact arrays are encoded by the codec."""
         raise NotImplementedError
 
 
@@ -81,6 +87,23 @@ class _Lossy(Struct, frozen=True, kw_only=True):
         if _count(raw) > n:
             raise CodecError(f"{_count(raw)} coded rows are more than R^{n} has directions")
         return self.decode_rows(raw, n)
+
+    def encode_together(self, kind: str, values: Sequence[Array], accuracy: float) -> list[bytes]:
+        """The bytes of each agent's array of this kind, as `encode` makes them; arrays alike in one pass."""
+        alike = len({value.shape for value in values}) == 1 and all(v.flags.c_contiguous for v in values)
+        if alike and kind == "gradient":
+            return self._gradients_together(np.stack(values), accuracy)
+        if alike and kind == "matrix":
+            return self.matrices_together(np.stack(values))
+        return [self.encode(kind, value, accuracy) for value in values]
+
+    def matrices_together(self, matrices: Array) -> list[bytes]:
+        """The bytes of each matrix by `encode_rows`."""
+        return [self.encode_rows(rows) for rows in matrices]
+
+    def decode_together(self, kind: str, raws: Sequence[bytes], n: int) -> list[Array]:
+        """Each agent's array as the Master sees it, as `decode` makes it."""
+        return [self.decode(kind, raw, n) for raw in raws]
 
     def _encode_packed(self, packed: Array) -> bytes:
         """H = D (W + E) D with a unit diagonal in W: D and the largest eigenvalue of E in float32, W coded.
@@ -122,16 +145,21 @@ class _Lossy(Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def _encode_gradient(self, g: Array, accuracy: float) -> bytes:
-        if accuracy < 0:
-            accuracy = -accuracy * float(np.linalg.norm(g)) / len(g) ** 0.5
-        fits = 1e-30 < accuracy < 1e30 and np.abs(g).max(initial=0.0) < accuracy * 2**30
-        if not fits:
+        accuracy = _step_of(g, accuracy)
+        if not _in_steps(accuracy, np.abs(g).max(initial=0.0)):
             return b"\0" + g.astype("<f8").tobytes()
-        return b"\1" + encode_steps(g, accuracy)
+        return b"\1" + encode_known(g, accuracy)
+
+    def _gradients_together(self, G: Array, accuracy: float) -> list[bytes]:
+        """The bytes of each row by `_encode_gradient`."""
+        steps = [_step_of(g, accuracy) for g in G]
+        if not all(map(_in_steps, steps, np.abs(G).max(axis=1, initial=0.0).tolist())):
+            return [self._encode_gradient(g, accuracy) for g in G]
+        return [b"\1" + coded for coded in encode_all(G, steps)]
 
     def _decode_gradient(self, raw: bytes, n: int) -> Array:
         if raw[:1] == b"\1":
-            return decode_steps(raw[1:], n)
+            return decode_known(raw[1:], n)
         if raw[:1] != b"\0" or len(raw) != 1 + 8 * n:
             raise CodecError(f"{len(raw)} bytes are not a coded gradient of {n} entries")
         return _finite(np.frombuffer(raw[1:], "<f8"))
@@ -205,13 +233,24 @@ class EntropyCoded(_Lossy, frozen=True, tag=True):
 
     def encode_rows(self, rows: Array) -> bytes:
         """One stream for all rows."""
-        rms = sqrt(np.square(rows).sum() / rows.size) if rows.size else 0.0
-        return len(rows).to_bytes(4, "little") + encode_steps(rows.ravel(), max(self.step * rms, 1e-30))
+        step = self._step(float(np.square(rows).sum()), rows.size)
+        return len(rows).to_bytes(4, "little") + encode_known(rows.ravel(), step)
+
+    def matrices_together(self, matrices: Array) -> list[bytes]:
+        """The bytes of each matrix by `encode_rows`, all quantised in one pass."""
+        count, rows, n = matrices.shape
+        flat = matrices.reshape(count, rows * n)
+        steps = [self._step(square, rows * n) for square in np.square(flat).sum(axis=1).tolist()]
+        return [rows.to_bytes(4, "little") + coded for coded in encode_all(flat, steps)]
+
+    def _step(self, square: float, size: int) -> float:
+        """So many root mean squares."""
+        return max(self.step * (sqrt(square / size) if size else 0.0), 1e-30)
 
     def decode_rows(self, raw: bytes, n: int) -> Array:
         """Rows of n entries each."""
         count = _count(raw)
-        return decode_steps(raw[4:], count * n).reshape(count, n)
+        return decode_known(raw[4:], count * n).reshape(count, n)
 
 
 class Differences(EntropyCoded, frozen=True, tag=True):
@@ -247,6 +286,16 @@ class Differences(EntropyCoded, frozen=True, tag=True):
         super().__post_init__()
         if not 0 <= self.direction < 1:
             raise ConfigError(f"direction must be at least 0 and below 1, not {self.direction}")
+
+
+def _step_of(g: Array, accuracy: float) -> float:
+    """The step of a gradient's entries: as asked for, or a share of its own norm."""
+    return accuracy if accuracy >= 0 else -accuracy * float(np.linalg.norm(g)) / len(g) ** 0.5
+
+
+def _in_steps(step: float, largest: float) -> bool:
+    """Whether numbers up to this magnitude can be sent in such steps."""
+    return 1e-30 < step < 1e30 and largest < step * 2**30
 
 
 def _finite(numbers: NDArray[Any]) -> Array:

@@ -37,18 +37,23 @@ def entropy_encode(symbols: NDArray[Any]) -> bytes:
             "use an algorithm that sends plain numbers, such as newton"
         )
     x, largest = x.astype(np.int32, copy=False), max(-int(low), int(high))
-    return _stream(x, largest) if largest < LARGEST else _split(x, int(low), int(high))
+    return _fitted_stream(x, largest) if largest < LARGEST else _split(x, int(low), int(high))
 
 
 def _split(x: Symbols, low: int, high: int) -> bytes:
     """The low bits of each symbol, then the stream of the rest."""
     bits = max(-low, high).bit_length() - LARGEST.bit_length() + 2
-    rest = _stream(x >> bits, max(-(low >> bits), high >> bits))
+    rest = _fitted_stream(x >> bits, max(-(low >> bits), high >> bits))
     return _SIDE.pack(0, 0, SPLIT + bits) + _low_bits(x, bits) + rest
 
 
-def _stream(x: Symbols, largest: int) -> bytes:
-    zeros, tail = _fitted(x)
+def _fitted_stream(x: Symbols, largest: int) -> bytes:
+    return stream(x, largest, int(np.count_nonzero(x)), int(np.abs(x).sum()))
+
+
+def stream(x: Symbols, largest: int, others: int, total: int) -> bytes:
+    """Symbols of at most this magnitude: how many are not 0, and the sum of magnitudes, give the model."""
+    zeros, tail = _fitted(len(x), others, total)
     side = _SIDE.pack(zeros, tail, largest)
     return side + _range_encode(x + largest, _model(zeros, tail, largest)) if largest else side
 
@@ -135,11 +140,10 @@ def _from_low_bits(data: bytes, count: int, bits: int) -> Iterator[Symbols]:
         yield np.packbits(planes, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
 
-def _fitted(x: Symbols) -> tuple[int, int]:
+def _fitted(count: int, others: int, total: int) -> tuple[int, int]:
     """Log-odds of zero, in eighths of an octave, and of going on in the geometric tail, in elevenths."""
-    others = int(np.count_nonzero(x))
-    odds = log2((len(x) - others + 0.25) / (others + 0.25))
-    more = log2(max(int(np.abs(x).sum()) / others - 1, 2**-9)) if others else -9
+    odds = log2((count - others + 0.25) / (others + 0.25))
+    more = log2(max(total / others - 1, 2**-9)) if others else -9
     return min(max(round(8 * odds) + 128, 0), 255), min(max(round(11 * more) + 100, 0), 255)
 
 
@@ -187,7 +191,7 @@ def decode_logs(data: bytes, count: int, largest: int) -> NDArray[np.int64]:
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def quantized(x: NDArray[np.float64], step: float, dead_zone: float = 0.5) -> NDArray[np.float64]:
+def quantized(x: NDArray[np.float64], step: float | Matrix, dead_zone: float = 0.5) -> NDArray[np.float64]:
     """x/step rounded to integers, those below `dead_zone` (at least a half) to 0."""
     scaled = x / step
     symbols: NDArray[np.float64] = np.rint(scaled)
@@ -198,17 +202,17 @@ def quantized(x: NDArray[np.float64], step: float, dead_zone: float = 0.5) -> ND
 
 def encode_steps(x: Vector, step: float, dead_zone: float = 0.5) -> bytes:
     """A vector in uniform steps: the step as float32, then the entropy-coded symbols."""
-    head, sent = _sendable(step)
+    head, sent = sendable(step)
     return head + entropy_encode(quantized(x, sent, dead_zone))
 
 
 def encode_symbols(symbols: NDArray[np.float64], step: float) -> tuple[bytes, Vector]:
     """Symbols that are rounded already, as `encode_steps` sends them, and what they are decoded to."""
-    head, sent = _sendable(step)
+    head, sent = sendable(step)
     return head + entropy_encode(symbols), sent * symbols
 
 
-def _sendable(step: float) -> tuple[bytes, float]:
+def sendable(step: float) -> tuple[bytes, float]:
     """The step as float32, which must be neither 0 nor infinite: its bytes and its value."""
     try:
         head = _STEP.pack(step)

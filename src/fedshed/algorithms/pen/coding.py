@@ -6,9 +6,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from fedshed.algorithms.pen.memo import Memo
 from fedshed.linalg.arrays import Packed, Vector
 from fedshed.protocol import quantize
+from fedshed.protocol.memo import Memo
 from fedshed.protocol.quantize import decode_steps, encode_symbols, quantized
 
 LARGEST_LOG = 4096  # quarters of an octave

@@ -17,9 +17,9 @@ from scipy.sparse import csr_array
 
 from fedshed._utils.errors import CodecError
 from fedshed.algorithms.pen.coding import decode_logs, decoded, encoded, logs_of, roots, rounded
-from fedshed.algorithms.pen.memo import Memo, same
 from fedshed.algorithms.pen.messages import Move
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
+from fedshed.protocol.memo import Memo, same
 from fedshed.protocol.quantize import encode_logs, encode_steps
 
 GRADIENT_STEP = 0.01  # of a gradient's innovation and of a step, in units of the Newton decrement

@@ -26,10 +26,10 @@ from fedshed.algorithms.pen.coding import (
 )
 from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import GRADIENT_STEP, change_of, decoded_step
-from fedshed.algorithms.pen.memo import Memo, same
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
 from fedshed.algorithms.pen.spectral import encode_pairs, read_pairs, signed_sum, structured
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
+from fedshed.protocol.memo import Memo, same
 from fedshed.protocol.quantize import decode_steps, encode_logs, encode_steps
 
 NEAR = 0.03  # the Newton decrement below which steps are at their finest

@@ -1,4 +1,4 @@
-"""What PEN need not compute twice in one process: bounded in bytes, and found by content only."""
+"""What one process need not compute twice: bounded in bytes, and found by content only."""
 
 from __future__ import annotations
 
