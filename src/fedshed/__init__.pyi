@@ -43,6 +43,7 @@ from .algorithms.channels import (
 from .algorithms.linesearch import FullStep as FullStep
 from .algorithms.linesearch import Fused as Fused
 from .algorithms.linesearch import TwoExchange as TwoExchange
+from .exchange.ray_sites import RaySites as RaySites
 from .experiments.compare import compare as compare
 from .experiments.comparison import Comparison as Comparison
 from .fitting import estimators as estimators
