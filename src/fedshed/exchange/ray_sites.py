@@ -26,7 +26,10 @@ from fedshed.exchange.workers import WorkerDiedError, WorkerSites, assigned
 
 SIMULATION = "Ray pickles what it moves, so it is for simulations on a trusted cluster only"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": a cluster of one machine, on 127.0.0.1, on Linux too
-ENVIRONMENT = {LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
+ENVIRONMENT = {
+    LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # how long processes outlive a driver that was killed
+}  # fmt: skip
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -152,6 +155,7 @@ class Cluster:
 
     def _connect(self) -> None:
         if _connected():
+            self._same()
             self._ours = False
             return
         self._ours = True
@@ -161,6 +165,15 @@ class Cluster:
         except BaseException:
             self._disconnect()
             raise
+
+    def _same(self) -> None:
+        """Refuse another cluster than the one that this process is connected to."""
+        there = _ray().get_runtime_context().gcs_address
+        if self._address not in (None, "auto", there):
+            raise ConfigError(
+                f"address {self._address!r}: this process is connected to the Ray cluster at {there!r}; "
+                "leave address out to use that, or call ray.shutdown() before"
+            )
 
     def _attach(self, address: str) -> None:
         ray = _ray()
@@ -176,6 +189,7 @@ class Cluster:
                 "ray was imported before a RaySites could tell it to listen on 127.0.0.1 only; run without "
                 "`import ray` before, or call ray.init() yourself, and its cluster is used"
             )
+        # they stay set, as what Ray read of them when it was imported does
         os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
         self._folder = TemporaryDirectory(prefix="fedshed-", ignore_cleanup_errors=True)
         _ray().init(address="local", num_cpus=self._cpus, _temp_dir=self._folder.name, **QUIET)

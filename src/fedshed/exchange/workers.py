@@ -208,7 +208,7 @@ class WorkerSites:
 
     def _not_started(self, seconds: float) -> str:
         waiting = sorted({call.worker for call in self._calls.values()})
-        return f"workers {waiting} did not start within {seconds:g} s; does the cluster have a free CPU for each?"
+        return f"workers {waiting} did not start within {seconds:g} s; is a CPU of the cluster free for each?"
 
 
 def assigned(sizes: Mapping[str, int], workers: int) -> list[list[str]]:
