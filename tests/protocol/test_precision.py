@@ -189,7 +189,7 @@ class DropsExact(InProcess):
 
     def exchange(self, payloads):
         replies = dict(super().exchange(payloads))
-        codec = self.sites["large"]._codec
+        codec = self.sites["large"].codec
         asked = [codec.decode_request(p).parts for i, p in payloads.items() if i == "large"]
         exact = any(getattr(p, "accuracy", 1.0) == 0.0 for parts in asked for p in parts)
         if exact and len(payloads) > 1:

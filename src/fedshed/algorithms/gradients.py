@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -13,6 +13,8 @@ from fedshed.algorithms.base import Algorithm, SiteModel, State
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Point
+from fedshed.objectives.plural import at_together
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
 from fedshed.protocol.messages import Local, Message, Update
 from fedshed.protocol.sums import GRADIENT, MEAN, Added, Rule
@@ -88,9 +90,23 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
         point = agent.objective.at(part.theta)
         return None, self.scaled(point) if part.t == 1 else Local(point.value, point.gradient, None)
 
+    def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
+        """The same of many agents; those that send a scale answer one by one."""
+        scale = part.t == 1 and type(self).scaled is not GradientAlgorithm.scaled
+        return None if scale else gradients_together(agents, part.theta)
+
     def scaled(self, point: Point) -> Message:
         """The first answer; without a scale unless a subclass wants one."""
         return Local(point.value, point.gradient, None)
+
+
+def gradients_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
+    """f_i and g_i of all agents at theta."""
+    assert theta is not None
+    points = at_together([agent.objective for agent in agents], theta)
+    if points is None:
+        return None
+    return Columns(Local, {"loss": points.values, "gradient": points.gradients, "pairs": None}, len(agents))
 
 
 def with_diagonal(point: Point) -> LocalScale:

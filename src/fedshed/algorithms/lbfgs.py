@@ -6,7 +6,7 @@ Hessian at the start (one vector from each agent), scaled by the newest secant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -21,9 +21,10 @@ from fedshed.algorithms.linked import LINK_MESSAGES, Held, Linked
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
 from fedshed.protocol import links
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
 from fedshed.protocol.links import Here
-from fedshed.protocol.messages import Local, Message
+from fedshed.protocol.messages import Local, Message, Update
 
 Initial: TypeAlias = Callable[[Vector], Vector]
 
@@ -88,6 +89,10 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         """f_i and g_i."""
         point = agent.objective.at(part.theta)
         return held, Local(point.value, point.gradient, None)
+
+    def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
+        """f_i and g_i of many agents; over coded links one by one."""
+        return GradientAlgorithm.respond_together(self, agents, part) if isinstance(part, Update) else None
 
     def scaled(self, point: Point) -> Message:
         """With the first answer, the diagonal of the Hessian."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,8 @@ from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
+from fedshed.objectives.plural import at_together
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
@@ -76,6 +79,20 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         assert part.theta is not None
         point = agent.objective.at(part.theta)
         return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
+
+    def respond_together(self, agents: Sequence[Agent], part: Update) -> Columns | None:
+        """The same of many agents."""
+        return hessians_together(agents, part.theta)
+
+
+def hessians_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
+    """f_i, g_i and H_i of all agents at theta."""
+    assert theta is not None
+    points = at_together([agent.objective for agent in agents], theta)
+    if points is None:
+        return None
+    found = {"loss": points.values, "gradient": points.gradients, "hessian": points.hessians}
+    return Columns(LocalHessian, found, len(agents))
 
 
 def hessian(problem: Problem, state: State[Any]) -> DensePlusRidge:

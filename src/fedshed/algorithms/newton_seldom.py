@@ -7,6 +7,7 @@ then.  The next Hessian is asked for when the secants stop paying (docs/protecte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -15,12 +16,14 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
+from fedshed.algorithms.gradients import gradients_together
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
-from fedshed.algorithms.newton import PackedHessian, hessian, made_definite
+from fedshed.algorithms.newton import PackedHessian, hessian, hessians_together, made_definite
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.rows import gram
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, unlike
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Local, LocalHessian, Message
@@ -172,3 +175,7 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
         if not part.hessian:
             return None, Local(point.value, point.gradient, None)
         return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
+
+    def respond_together(self, agents: Sequence[Agent], part: HessianUpdate) -> Columns | None:
+        """The same of many agents."""
+        return (hessians_together if part.hessian else gradients_together)(agents, part.theta)

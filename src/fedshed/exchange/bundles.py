@@ -44,10 +44,11 @@ def pack_requests(payloads: Sequence[bytes], places: Sequence[int], sites: int) 
 
 
 def unpack_requests(bundle: bytes, names: Sequence[str]) -> dict[str, bytes]:
-    """The request to each site, by the names of all that the worker has."""
+    """The request to each site, by the names of all that the worker has; alike ones are one object."""
     asked = _REQUESTS.decode(bundle)
     places = range(len(names)) if asked.places is None else asked.places
-    return {names[place]: asked.common + own for place, own in zip(places, asked.own, strict=True)}
+    whole = {own: asked.common + own for own in set(asked.own)}
+    return {names[place]: whole[own] for place, own in zip(places, asked.own, strict=True)}
 
 
 def pack_replies(replies: Sequence[bytes], changed: bool = False, saved: bool = False) -> bytes:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from fedshed._utils.errors import ConfigError
+from fedshed.exchange.plural import answer_all, answers
 
 
 class Handler(Protocol):
@@ -42,7 +43,11 @@ class InProcess:
     def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
         """Every agent asked answers."""
         if self._workers == 1:
-            return [(i, self.sites[i].handle(payload)) for i, payload in payloads.items()]
+            return answer_all(self.sites, payloads)
         with ThreadPoolExecutor(self._workers) as pool:
             answers = pool.map(lambda i: self.sites[i].handle(payloads[i]), payloads)
             return list(zip(payloads, answers, strict=True))
+
+    def stream(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
+        """The same for one who reads the replies as they come: never are all of them there at once."""
+        return answers(self.sites, payloads) if self._workers == 1 else self.exchange(payloads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Optional
@@ -37,60 +38,67 @@ class Site:
         self, name: AgentId, objective: Objective, conversation: Conversation, codec: Codec | None = None
     ) -> None:
         self.name, self.objective, self.conversation = name, objective, conversation
-        self._codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
+        self.codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
         self._listens = conversation.lossy and type(conversation).sent is not Conversation.sent
-        self._cache: Any = None
+        self._cache: Any = None  # may be lost at any time
         self.asked: tuple[Any, ...] = ()  # the last request in full: its parts, and the site's own
         self._watched: WatchedModel | None = None
         self._counter = _HessianCounter(objective)
-        self._agent = Agent(name, self._counter)
+        self.agent = Agent(name, self._counter)
 
     def watch(self, watched: WatchedModel) -> None:
         """Answer from now on only at points that the rules allow."""
         self._watched = watched
         self._counter = _HessianCounter(watched)
-        self._agent = Agent(self.name, self._counter)
+        self.agent = Agent(self.name, self._counter)
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded request; the cache changes only if all parts were answered.
 
         A part that the algorithm cannot answer at this point is declined; the Master decides what follows.
         """
-        request = self._codec.decode_request(payload)
+        request = self.codec.decode_request(payload)
         try:
-            return self._handled(request)
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
+                return self._encoded(request, *self.replied(request))
         except UnanswerableError as error:
             return self.declined(payload, str(error))
 
-    def _handled(self, request: Request) -> bytes:
+    def replied(self, request: Request) -> tuple[Reply, Any]:
+        """The reply to a request, and the cache after it; numbers that overflow are those of NumPy."""
         self._counter.start(self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # too far away: rejected later
-            located = self.conversation.located(
-                self._cache, request.located, request.mine, self.objective.dim
-            )
+        located = self._located(request)
         if located is None:
             self.asked = ()
-            forgot = Reply(request.run, request.number, 0, [Forgot() for _ in request.parts])
-            return self._codec.encode_reply(forgot)
+            return Reply(request.run, request.number, 0, [Forgot() for _ in request.parts]), self._cache
         cache, parts, mine = located
         self.asked = (*parts, mine)
         answers: list[Message] = []
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-            for sent, part in zip(request.parts, parts, strict=True):
-                if isinstance(part, Search):
-                    answers.append(self._costs(part))
-                else:
-                    cache, answer = self._answer(cache, part, mine, trial=at_trial_point(sent))
-                    answers.append(answer)
-            if self._watched is not None:
-                answers = [self._limited(*pair) for pair in zip(parts, answers, strict=True)]
-        reply = Reply(request.run, request.number, self._counter.hessians, answers)
-        with np.errstate(over="ignore", invalid="ignore"):
-            encoded = self._codec.encode_reply(reply, request.accuracy)
-        if self._listens:  # what the Master sees is what the agent must go on from
-            for answer in self._codec.decode_reply(encoded).parts:
+        for sent, part in zip(request.parts, parts, strict=True):
+            if isinstance(part, Search):
+                answers.append(self._costs(part))
+            else:
+                cache, answer = self._answer(cache, part, mine, trial=at_trial_point(sent))
+                answers.append(answer)
+        if self._watched is not None:
+            answers = [self._limited(*pair) for pair in zip(parts, answers, strict=True)]
+        return Reply(request.run, request.number, self._counter.hessians, answers), cache
+
+    def _located(self, request: Request) -> tuple[Any, Sequence[Any], Any] | None:
+        """The request in full, with every theta; None where the cache has lost what it goes on from."""
+        if type(self.conversation).located is Conversation.located:
+            return self._cache, request.located, request.mine
+        with np.errstate(divide="ignore"):  # too far away: rejected later
+            return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
+
+    def _encoded(self, request: Request, reply: Reply, cache: Any) -> bytes:
+        """The reply as it is sent, after which the cache is the new one."""
+        forgot = any(isinstance(part, Forgot) for part in reply.parts)
+        encoded = self.codec.encode_reply(reply, 0.0 if forgot else request.accuracy)
+        if self._listens and not forgot:  # what the Master sees is what the agent must go on from
+            for answer in self.codec.decode_reply(encoded).parts:
                 cache = self.conversation.sent(cache, answer)
         self._cache = cache
         return encoded
@@ -105,10 +113,10 @@ class Site:
     def declined(self, payload: bytes, why: str) -> bytes:
         """The reply to a request that is not answered; nothing for one that cannot be read."""
         try:
-            request = self._codec.decode_request(payload)
+            request = self.codec.decode_request(payload)
         except CodecError:
             return b""
-        return self._codec.encode_reply(Reply(request.run, request.number, 0, [Declined(why[:2000])]))
+        return self.codec.encode_reply(Reply(request.run, request.number, 0, [Declined(why[:2000])]))
 
     def _costs(self, search: Search) -> Costs:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""
@@ -127,7 +135,7 @@ class Site:
         if at_trial_point(part):
             raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
         try:
-            return self.conversation.respond(self._agent, cache, part, own_part)
+            return self.conversation.respond(self.agent, cache, part, own_part)
         except ForbiddenPointError as error:
             if trial and not error.fits and np.array_equal(error.theta, part.theta):
                 return cache, Undefined()
@@ -144,6 +152,32 @@ class Site:
                 f"site {self.name!r} cannot answer {what}, which {type(self.conversation).__name__} does not "
                 f"expect ({type(error).__name__}: {error}); run the same version of fedshed at both ends"
             ) from error
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but its conversation looks at its requests and answers."""
+        return type(self) is Site and self._watched is None and not self._listens
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it has a cache."""
+        return self._cache is not None
+
+    @property
+    def hessians(self) -> int:
+        """Hessians that were computed for the last request."""
+        return self._counter.hessians
+
+    def asked_as_sent(self, request: Request) -> bool:
+        """Begin with a request; whether its parts are in full as they were sent."""
+        self._counter.start(self.conversation.anchor(self._cache))
+        located = self._located(request)
+        self.asked = () if located is None else (*located[1], located[2])
+        return located is not None and located[0] is self._cache and located[1] is request.located
+
+    def keep(self, cache: Any) -> None:
+        """Take the cache after a request."""
+        self._cache = cache
 
     @property
     def kernel(self) -> str | None:
@@ -186,6 +220,7 @@ class _HessianCounter:
 
     def __init__(self, objective: Objective) -> None:
         self._objective = self.counted = objective
+        self.slot = getattr(objective, "slot", None)  # its place among those that are evaluated together
         self.weight, self.dim = objective.weight, objective.dim
         self.start(None)
 

@@ -9,6 +9,7 @@ from threadpoolctl import ThreadpoolController
 
 from fedshed._utils.errors import Error
 from fedshed.exchange.bundles import pack_error, pack_replies, unpack_requests
+from fedshed.exchange.plural import answer_all
 from fedshed.exchange.site import Site
 from fedshed.exchange.site_arrays import Array, unpack_sites
 
@@ -41,7 +42,7 @@ class Worker:
         before = [site.cache for site in self._sites.values()]
         try:
             with self._threads.limit(limits=1):
-                replies = [self._sites[i].handle(payload) for i, payload in payloads.items()]
+                replies = [reply for _, reply in answer_all(self._sites, payloads)]
         except Error as error:
             return pack_error(error), b""
         changed = any(site.cache is not old for site, old in zip(self._sites.values(), before, strict=True))

@@ -78,6 +78,12 @@ def pack(H: Matrix) -> Packed:
     return H[_upper(n)] if n > FEW or H.shape != (n, n) else H.ravel().take(_places(n)[0])
 
 
+def pack_each(H: NDArray[np.float64]) -> Matrix:
+    """`pack` of each of several matrices of at most FEW rows, in a row each."""
+    count, n, _ = H.shape
+    return H.reshape(count, n * n).take(_places(n)[0], axis=1)
+
+
 def unpack(packed: Packed, n: int) -> Matrix:
     """The symmetric n x n matrix whose upper triangle is `packed`."""
     if n <= FEW and packed.shape == (n * (n + 1) // 2,):

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.linalg.arrays import HOST, Host, Matrix, Scalars, Vector
-from fedshed.linalg.rows import Rows
+from fedshed.linalg.arrays import FEW, HOST, Host, Matrix, Scalars, Vector, pack, pack_each
+from fedshed.linalg.rows import Rows, gram
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
 from fedshed.objectives.together import SharedEvaluation
 
 LIGHT = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
 ROWS = 1 << 13  # rows of a stack: so many numbers stay in a core's cache, and need no fresh memory
+FACTORS = 1 << 17  # entries of the factors that are made at a time: they stay in a core's cache
 GRADIENTS = 1 << 20  # entries of all gradients of a stack
 
 
@@ -118,6 +119,18 @@ class Stack:
         """What each row adds to its model's curvature, l''/N."""
         return self._shares(self._family.curvatures(z))
 
+    @property
+    def computes_hessians(self) -> bool:
+        """Whether the Hessians of dense tables are made together, here."""
+        return self._device is HOST and isinstance(self.rows, DenseRows)
+
+    def some_factors(self, roots: Matrix, places: list[int]) -> Array:
+        """F = diag(l''/N)^(1/2) X of some models with a dense table, from the roots of all."""
+        row = range(places[0], places[-1] + 1)
+        chosen = slice(row.start, row.stop) if list(row) == places else places
+        assert isinstance(self.rows, DenseRows)
+        return self.rows.X[chosen] * roots[chosen][:, :, None]
+
     def _costs_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
         z, u = self.at.found(theta).z, self.rows.times(direction)
         costs = [self._mean(self._family.losses(z + float(eta) * u)) for eta in etas]
@@ -142,22 +155,22 @@ class StackSlot:
     """A model's place in a stack: what was computed for all, or None where nobody else has asked yet."""
 
     def __init__(self, stack: Stack, place: int) -> None:
-        self._stack, self._place = stack, place
+        self.stack, self.place = stack, place
 
     def at(self, model: LinearModel, theta: Vector) -> LinearPoint | None:
         """The model at a point."""
-        joint = self._stack.at(self._place, theta)
-        return None if joint is None else joint.point(model, self._place)
+        joint = self.stack.at(self.place, theta)
+        return None if joint is None else joint.point(model, self.place)
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
         """Its costs along a direction."""
-        costs = self._stack.costs_along(self._place, theta, direction, etas)
-        return None if costs is None else costs[self._place]
+        costs = self.stack.costs_along(self.place, theta, direction, etas)
+        return None if costs is None else costs[self.place]
 
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
         """Its slopes along a direction."""
-        slopes = self._stack.slopes_along(self._place, theta, direction, etas)
-        return None if slopes is None else slopes[self._place]
+        slopes = self.stack.slopes_along(self.place, theta, direction, etas)
+        return None if slopes is None else slopes[self.place]
 
 
 class Joint:
@@ -169,6 +182,27 @@ class Joint:
     def point(self, model: LinearModel, place: int) -> SeatedPoint:
         """One of the models at the point."""
         return SeatedPoint(model, self, place)
+
+    def seated(self, place: int) -> SeatedPoint:
+        """The model at a place, at the point."""
+        return self.point(self._stack.models[place], place)
+
+    def hessians(self, places: list[int]) -> Matrix:
+        """The packed Hessians F'F of some models, each by the product that it would make alone."""
+        n = self._stack.models[0].dim
+        if not self._stack.computes_hessians or n > FEW:
+            return np.array([pack(gram(self.seated(place).factor)) for place in places])
+        packed = np.empty((len(places), n * (n + 1) // 2))
+        step = max(1, FACTORS // self._stack.models[0].X.size)
+        for start in range(0, len(places), step):
+            F = self._stack.some_factors(self.roots, places[start : start + step])
+            packed[start : start + step] = pack_each(np.matrix_transpose(F) @ F)
+        return packed
+
+    @cached_property
+    def roots(self) -> Matrix:
+        """The square roots of what each row adds to its model's curvature."""
+        return np.asarray(np.sqrt(self._stack.curvatures(self.z)))
 
     @cached_property
     def margins(self) -> Matrix:

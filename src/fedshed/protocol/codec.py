@@ -16,7 +16,9 @@ import numpy as np
 
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Conversation
+from fedshed.protocol.forms import Form, form_of
 from fedshed.protocol.limits import MOST_PARTS, Number, check_items
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, with_trial_points
 from fedshed.protocol.precision import Exact, Precision
@@ -125,6 +127,14 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     parts: list[Any]
 
 
+class Alike(msgspec.Struct, frozen=True):
+    """Replies that differ in nothing but numbers: their places among those that came, and their answers."""
+
+    rows: Sequence[int]
+    first: Reply  # its run, number and Hessians are those of all
+    parts: list[Columns]
+
+
 class Codec:
     """The wire format of one algorithm: its own messages, in a problem of dimension n."""
 
@@ -174,6 +184,61 @@ class Codec:
     def decode_reply(self, data: bytes) -> Reply:
         """A reply as the Master reads it."""
         return Reply(*self._reply(data))
+
+    def encode_replies(
+        self, run: bytes, number: int, hessians: int, parts: Sequence[Columns], accuracy: float = 0.0
+    ) -> list[bytes]:
+        """The replies of many agents, each as `encode_reply` writes it."""
+        first = [part.rows(slice(0, 1)).messages()[0] for part in parts]
+        exact = not self._precision.lossy
+        if exact and (form := form_of((run, number, hessians), first, encode)) is not None:
+            return form.write(parts)
+        answers = zip(*(part.messages() for part in parts), strict=True)
+        return [self.encode_reply(Reply(run, number, hessians, list(each)), accuracy) for each in answers]
+
+    def decode_replies(self, replies: Sequence[bytes], forms: list[tuple[Form, Reply] | None]) -> list[Alike]:
+        """Those of the replies that are alike, as `decode_reply` reads them; the rest is to be read alone.
+
+        `forms` are those that replies had before, in the same exchange; new ones are added.
+        """
+        found: list[Alike] = []
+        left, tried = list(range(len(replies))), 0
+        while len(left) >= FEWEST and tried < MOST_FORMS and not self._precision.lossy:
+            if tried == len(forms):
+                forms.append(self._form(replies[left[0]]))
+            form, tried = forms[tried], tried + 1
+            if form is not None and (alike := _alike(*form, replies, left)).rows:
+                found.append(alike)
+                taken = set(alike.rows)
+                left = [row for row in left if row not in taken]
+            else:
+                left = left[1:]
+        return found
+
+    def _form(self, data: bytes) -> tuple[Form, Reply] | None:
+        """The form of one reply, and the reply; None where it has none."""
+        try:
+            reply = self.decode_reply(data)
+        except CodecError:
+            return None
+        form = form_of((reply.run, reply.number, reply.hessians), reply.parts, encode)
+        return (form, reply) if form is not None and form.template == data else None
+
+
+FEWEST = 4  # replies from which it pays to read them together
+MOST_FORMS = 4  # of the replies of one exchange
+
+
+def _alike(form: Form, first: Reply, replies: Sequence[bytes], left: list[int]) -> Alike:
+    """Those of the replies left that have a form."""
+    length = len(form.template)
+    rows = [row for row in left if len(replies[row]) == length]
+    parts = form.columns(len(rows))
+    fine = form.read([replies[row] for row in rows], parts)
+    if not fine.all():
+        chosen = np.flatnonzero(fine)
+        rows, parts = [rows[k] for k in chosen], [part.rows(chosen) for part in parts]
+    return Alike(rows, first, parts)
 
 
 def _coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Objective
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.messages import Message
 from fedshed.protocol.precision import Exact, Precision
 
@@ -154,6 +155,13 @@ class Conversation(Struct, frozen=True, tag=True):
     def respond(self, agent: Agent, cache: Any, part: Any, own_part: Any) -> tuple[Any, Message]:
         """A site's answer to one part of a request, and its new cache."""
         raise NotImplementedError
+
+    def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
+        """The answers of many agents to a part that all were sent, none of which has a cache or an own part.
+
+        They are those of `respond`, to the bit.  None: they answer one by one.
+        """
+        return None
 
     def answer_kind(self, part: Any) -> type[Message]:
         """The kind of message that answers a part: a site that cannot answer it adds zeros of this kind."""
