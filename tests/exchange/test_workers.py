@@ -274,7 +274,7 @@ def sites_of(name="newton"):
 
 def requests(sites, count):
     """Requests without parts, one after the other: every site answers with nothing but their number."""
-    codec = next(iter(sites.values()))._codec
+    codec = next(iter(sites.values())).codec
     common = (codec.encode_common(b"run", k, []) for k in range(1, count + 1))
     return [dict.fromkeys(sites, codec.encode_request(one, None)) for one in common]
 

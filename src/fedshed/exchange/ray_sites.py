@@ -26,10 +26,7 @@ from fedshed.exchange.workers import WorkerDiedError, WorkerSites, assigned
 
 SIMULATION = "Ray pickles what it moves, so it is for simulations on a trusted cluster only"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": a cluster of one machine, on 127.0.0.1, on Linux too
-ENVIRONMENT = {
-    LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # how long processes outlive a driver that was killed
-}  # fmt: skip
+ENVIRONMENT = {LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
 
