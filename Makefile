@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test data browser tutorials engines docs benchopt lint format quick figures bench ci clean help \
+.PHONY: demo test data browser tutorials engines docs benchopt ray lint format quick figures bench ci clean help \
 	newcomer wheel lowest pythons
 
 help:  ## what can be made
@@ -30,6 +30,10 @@ $(VENV)/.docs: $(VENV)/.user
 
 $(VENV)/.benchopt: $(VENV)/.dev
 	$(PIP) -e '.[dev,benchopt]'
+	touch $@
+
+$(VENV)/.ray: $(VENV)/.dev
+	$(PIP) -e '.[dev,ray]'
 	touch $@
 
 demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in results/demo
@@ -61,6 +65,9 @@ docs: $(VENV)/.docs  ## the documentation site, in site/; a link that leads nowh
 
 benchopt: $(VENV)/.benchopt  ## the benchmark for the community, under benchopt
 	$(BIN)/python -m pytest -m benchopt -rs tests/test_benchopt.py
+
+ray: $(VENV)/.ray  ## a simulation on a Ray cluster of two workers on this machine
+	$(BIN)/python -m pytest -m ray -p no:xdist tests/ray
 
 lint: $(VENV)/.dev  ## formatting, lint, strict types, and that folders are layers
 	$(BIN)/ruff format --check .

@@ -45,6 +45,7 @@ from .algorithms.linesearch import Fused as Fused
 from .algorithms.linesearch import TwoExchange as TwoExchange
 from .exchange.groups import Group as Group
 from .exchange.groups import GroupTraffic as GroupTraffic
+from .exchange.ray_sites import RaySites as RaySites
 from .experiments.compare import compare as compare
 from .experiments.comparison import Comparison as Comparison
 from .fitting import estimators as estimators

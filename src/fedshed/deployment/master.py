@@ -19,6 +19,7 @@ from fedshed._utils.files import in_words, write_atomically
 from fedshed._utils.names import printable_lines
 from fedshed.deployment.approval import NOT_APPROVED
 from fedshed.deployment.config import StudyFile, read_study
+from fedshed.deployment.simulations import refuse_simulations
 from fedshed.exchange import Transport
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.model import Conducted, Model
@@ -61,6 +62,7 @@ def conduct_study(
     `save_curves` with the survival curves, of a study that declares them.
     """
     began = time.perf_counter()
+    refuse_simulations(transport)
     await_sites(transport, file.sites, file.deadline)
     tables: HostedTables | MaskedTables
     try:

@@ -18,6 +18,7 @@ from fedshed.algorithms.channels import ByteRate
 from fedshed.deployment import tables
 from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_of
 from fedshed.deployment.config import SiteFile, read_site
+from fedshed.deployment.simulations import refuse_simulations
 from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
 from fedshed.fitting.host import Host, opened_envelope
 from fedshed.fitting.parts import algorithm_of
@@ -59,6 +60,7 @@ class Node(Host):
     def __init__(
         self, site: SiteFile, folder: str | Path = ".", *, keep: bool = False, path: Path | None = None
     ) -> None:
+        refuse_simulations()
         super().__init__(site.name)
         self._file, self._folder, self._path = site, Path(folder), path
         self._read_at = _changed(path)

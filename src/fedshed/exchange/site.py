@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Optional
 
@@ -184,13 +185,23 @@ class Site:
         """Lose the cache, as a restarted process would."""
         self._cache = None
 
+    @property
+    def cache(self) -> Any:
+        """What the conversation remembers; another object once it has changed."""
+        return self._cache
+
     def save(self) -> bytes:
         """The cache as bytes, for an engine that starts a process for each message."""
         return encode(self._cache)
 
     def load(self, saved: bytes) -> None:
         """Take a saved cache back."""
-        self._cache = Decoder(Optional[self.conversation.cache], self.objective.dim)(saved)
+        self._cache = _cache_reader(self.conversation.cache, self.objective.dim)(saved)
+
+
+@lru_cache(maxsize=8)  # sites of one process share one, which takes long to make
+def _cache_reader(kind: Any, n: int) -> Decoder:
+    return Decoder(Optional[kind], n)
 
 
 def _or_infinite(values: Scalars) -> Scalars:

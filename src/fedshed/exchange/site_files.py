@@ -43,15 +43,9 @@ class SiteCard(Struct, frozen=True):
 def write_site(folder: Path, site: Site, policy: Policy | None = None, study: str = "") -> None:
     """A site's card and rows."""
     model: Any = site.objective
-    named = (name for name, family in FAMILIES.items() if family.objective is type(model))
-    loss = getattr(model, "loss", None) or next(named, None)
-    if loss is None:
-        raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(FAMILIES)}")
-    kind = (type(site.conversation).__module__, type(site.conversation).__qualname__)
-    if not kind[0].startswith(f"{PACKAGE}."):
-        raise ConfigError(f"site processes need one of fedshed's own algorithms, not {kind[0]}.{kind[1]}")
+    loss, kind = loss_of(site), kind_of(site.conversation)
     rows = io.BytesIO()
-    np.savez(rows, **_as_arrays(model))
+    np.savez(rows, **arrays_of(model))
     write_atomically(folder / "rows.npz", rows.getvalue())
     (folder / TALL).unlink(missing_ok=True)
     if isinstance(model.X, Tall):
@@ -64,22 +58,43 @@ def read_site(folder: Path) -> Site | Guarded:
     """The site of a folder."""
     card = msgspec.msgpack.decode((folder / "card").read_bytes(), type=SiteCard)
     with np.load(folder / "rows.npz", allow_pickle=False) as arrays:
-        model = _from_arrays(family_of(card.loss).objective, {**_read_tall(folder / TALL), **arrays})
-    site = Site(card.name, model, Decoder(_kind(*card.kind), model.dim)(bytes(card.conversation)))
+        model = model_of(card.loss, {**_read_tall(folder / TALL), **arrays})
+    site = Site(card.name, model, conversation_of(card.kind, card.conversation, model.dim))
     if card.policy is None:
         return site
     return Guarded(site, Gate(card.policy, Audit(folder / "audit.jsonl"), card.study))
 
 
-def _kind(module: str, name: str) -> type[Conversation]:
-    """The class of an algorithm of this package, as the card names it."""
+def loss_of(site: Site) -> str:
+    """The name of the loss that a site's model has."""
+    model: Any = site.objective
+    named = (name for name, family in FAMILIES.items() if family.objective is type(model))
+    loss = getattr(model, "loss", None) or next(named, None)
+    if loss is None:
+        raise ConfigError(f"site {site.name!r}: {type(model).__name__} is not one of {sorted(FAMILIES)}")
+    return str(loss)
+
+
+def kind_of(conversation: Conversation) -> tuple[str, str]:
+    """The module and the name of an algorithm of this package, by which another process finds it."""
+    kind = (type(conversation).__module__, type(conversation).__qualname__)
+    if not kind[0].startswith(f"{PACKAGE}."):
+        raise ConfigError(f"site processes need one of fedshed's own algorithms, not {kind[0]}.{kind[1]}")
+    return kind
+
+
+def conversation_of(kind: tuple[str, str], encoded: msgspec.Raw, n: int) -> Conversation:
+    """The algorithm that another process described."""
+    module, name = kind
     found = getattr(import_module(module), name) if module.startswith(f"{PACKAGE}.") else None
     if not (isinstance(found, type) and issubclass(found, Conversation)):
         raise ConfigError(f"{module}.{name} is not one of fedshed's own algorithms")
-    return found
+    conversation: Conversation = Decoder(found, n)(bytes(encoded))
+    return conversation
 
 
-def _as_arrays(model: Any) -> dict[str, Any]:
+def arrays_of(model: Any) -> dict[str, Any]:
+    """The arrays that a model is made of; but for the rows of a table that is not to be in memory."""
     X, rest = model.X, {name: getattr(model, name, None) for name in ("y", "weights", "offset", "classes")}
     if isinstance(X, np.ndarray):
         rest["X"] = X
@@ -88,12 +103,17 @@ def _as_arrays(model: Any) -> dict[str, Any]:
     return {name: value for name, value in rest.items() if value is not None}
 
 
+def lies_by_columns(X: Tall) -> bool:
+    """Whether the blocks of a table are in memory column by column."""
+    return not X[:2].flags.c_contiguous
+
+
 def _write_tall(path: Path, X: Tall) -> None:
     """A table that may be larger than memory, block by block, for the owner alone.
 
     By rows or by columns as its blocks are: a product in another order ends in other bits.
     """
-    by_columns = not X[:2].flags.c_contiguous
+    by_columns = lies_by_columns(X)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     copy = np.lib.format.open_memmap(
         path, mode="w+", dtype=np.float64, shape=X.shape, fortran_order=by_columns
@@ -107,11 +127,12 @@ def _read_tall(path: Path) -> dict[str, Any]:
     return {"X": Tall(np.load(path, mmap_mode="r", allow_pickle=False))} if path.exists() else {}
 
 
-def _from_arrays(kind: type[LinearModel], arrays: dict[str, Any]) -> LinearModel:
+def model_of(loss: str, arrays: dict[str, Any]) -> LinearModel:
+    """The model of a loss with these arrays."""
     from scipy.sparse import csr_array
 
     if (X := arrays.get("X")) is None:
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
         X = csr_array(parts, shape=tuple(arrays["shape"]))
     more: dict[str, Any] = {"classes": int(arrays["classes"])} if "classes" in arrays else {}
-    return kind(X, arrays["y"], arrays.get("weights"), arrays.get("offset"), **more)
+    return family_of(loss).objective(X, arrays["y"], arrays.get("weights"), arrays.get("offset"), **more)
