@@ -40,6 +40,7 @@ from .algorithms.channels import (
 from .algorithms.channels import (
     Recorded as Recorded,
 )
+from .algorithms.costs import Network as Network
 from .algorithms.linesearch import FullStep as FullStep
 from .algorithms.linesearch import Fused as Fused
 from .algorithms.linesearch import TwoExchange as TwoExchange

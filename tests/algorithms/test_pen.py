@@ -171,55 +171,6 @@ def test_separable_data_with_a_tiny_penalty():
     assert result.trace[-1].f - f_star < 1e-8
 
 
-# --- auto ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("n", "agents", "channel", "name"),
-    [
-        (10, 5, None, "newton"),
-        (300, 28, None, "pen"),
-        (300, 28, fedshed.Constant(3), "qn-shed"),
-        (2000, 5, None, "qn-shed"),
-        (900, 10_000, None, "qn-shed"),
-    ],
-)
-def test_auto_says_what_it_chose_and_why(n, agents, channel, name):
-    from fedshed.algorithms.auto import choose
-
-    algorithm, why = choose(n, agents, channel)
-    assert type(algorithm) is type(fedshed.ALGORITHMS[name].algorithm)
-    assert why.startswith(f"{name}: ")
-    assert "\n" not in why
-
-
-@pytest.mark.parametrize(
-    ("n", "agents", "channel", "name"),
-    [
-        (10, 5, None, "newton"),
-        (300, 28, None, "newton"),
-        (300, 28, fedshed.Constant(3), "qn-shed"),
-        (2000, 5, None, "newton"),
-        (2001, 5, None, "qn-shed"),
-        (900, 10_000, None, "qn-shed"),
-    ],
-)
-def test_in_one_process_auto_takes_what_needs_least_time(n, agents, channel, name):
-    from fedshed.algorithms.auto import choose
-
-    algorithm, why = choose(n, agents, channel, one_process=True)
-    assert type(algorithm) is type(fedshed.ALGORITHMS[name].algorithm)
-    assert why.startswith(f"{name}: ")
-    assert ("in this process" in why) == (n > 32 and channel is None)
-
-
-def test_auto_is_the_default():
-    result = fedshed.optimize(make_federation("logistic"), l2=L2)
-    assert result.algorithm.startswith("newton: with n = 6")
-    assert fedshed.optimize(make_federation("logistic"), l2=L2, budget=2).algorithm.startswith("qn-shed")
-    assert fedshed.optimize(digits("iid"), l2=1e-3).algorithm.startswith("pen")
-
-
 def test_hessians_are_skipped_while_the_decrement_falls_fast():
     federation = digits("two-class")
     options = {"l2": 1e-4, "tol": 1e-9}

@@ -231,6 +231,26 @@ def test_several_problems_can_be_looked_at_in_turn(visit, tmp_path):
     assert {(curve["run"], len(curve["x"])) for curve in lines(page)} == {("run 1", 6)}
 
 
+# Times
+
+
+def test_the_map_of_networks_has_the_numbers_of_the_comparison(done, visit):
+    comparison, _, address = done
+    page, found = visit(address), comparison.time_map()
+    drawn = page.evaluate(
+        "(({x, y, z, text}) => ({x, y, z, text}))(document.getElementById('times-plot').data[0])"
+    )
+    assert drawn["x"] == ["10 kbit/s", "1 Mbit/s", "100 Mbit/s"]
+    assert drawn["y"] == ["1 ms", "10 ms", "100 ms", "1 s"]
+    for i, row in enumerate(found.cells):
+        for j, (name, seconds) in enumerate(row):
+            assert drawn["z"][i][j] == pytest.approx(np.log10(seconds))
+            assert drawn["text"][i][j].startswith(f"<b>{name}</b><br>")
+    assert page.locator("#times-notes li").all_text_contents() == found.notes()
+    seen = page.locator("#times-plot svg.main-svg").first.text_content()
+    assert all(name in seen for row in found.cells for name, _ in row)
+
+
 # Edges
 
 

@@ -23,6 +23,7 @@ from fedshed import Federation
 from fedshed._utils.errors import ConfigError, DataError, ProtocolError
 from fedshed._utils.files import write_secret
 from fedshed.algorithms.auto import choose
+from fedshed.algorithms.costs import Shape
 from fedshed.algorithms.pen import Pen
 from fedshed.cli import app
 from fedshed.datasets.examples import EXAMPLES, TARGET, csv_text
@@ -385,8 +386,9 @@ def test_auto_asks_for_gradients_alone_where_sites_let_out_few_hessians(folder):
 
 
 def test_auto_spares_agents_that_forget_an_algorithm_that_needs_memory():
-    assert isinstance(choose(100, 5, None)[0], Pen)
-    assert not isinstance(choose(100, 5, None, stateless=True)[0], Pen)
+    slow, shape = fedshed.Network(rate=1e4), Shape(100, 5, 1000.0)
+    assert isinstance(choose(shape, None, slow)[0], Pen)
+    assert not isinstance(choose(shape, None, slow, stateless=True)[0], Pen)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 40)), np.arange(80) % 2
     result = fedshed.optimize(Federation.from_arrays(X, y), l2=1.0, transport=Stateless)

@@ -1,16 +1,29 @@
-"""Which algorithm to take when none is named: from n, the number of agents, and what their links carry.
+"""Which algorithm to take when none is named: the one that is estimated to end soonest (costs.py).
 
-Where links carry messages, bytes and exchanges count; where all agents are in one process, seconds do.
+Where links carry messages, exchanges and bytes count; where all agents are in one process, CPU seconds do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.channels import Channel
+from fedshed.algorithms.costs import (
+    ELSEWHERE,
+    HERE,
+    LARGEST,
+    Estimate,
+    Network,
+    Shape,
+    estimate,
+    rate_in_words,
+    size_in_words,
+    time_in_words,
+)
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
@@ -20,30 +33,51 @@ from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.shed import Shed
 
 SMALL = 32  # up to here a packed Hessian is no larger than a few gradients with their envelope
-LARGE = 1000  # beyond it n^2 numbers an agent are too many
-FAST = 2000  # n^3 of a dense solve: beyond it Newton took longer than qn-shed in one process
+LARGE = 1000  # beyond it n^2 numbers an agent are too many to be coded or masked
 MANY_SECANTS = 150  # of L-BFGS where nothing else tells the curvature: they cost no byte
 MEMORY = 125_000_000  # numbers the Master may hold of all agents together: 1 GB
+MARGIN, MOMENT = 1.1, 0.01  # a simpler algorithm may take this many times as long, and 10 ms more
+# the simplest first
+CANDIDATES: Mapping[str, Algorithm[Any]] = {
+    "newton": Newton(line_search=Fused()), "newton-seldom": NewtonSeldom(line_search=Fused()),
+    "pen": Pen(), "qn-shed": QnShed(),
+}  # fmt: skip
 
 
 def choose(
-    n: int, agents: int, channel: Channel | None, stateless: bool = False, one_process: bool = False
+    shape: Shape, channel: Channel | None, network: Network = ELSEWHERE, stateless: bool = False
 ) -> tuple[Algorithm[Any], str]:
     """An algorithm, and one line that says which and why; PEN needs agents that remember their frame."""
     if channel is not None:
         why = "links with a budget of their own: each sends the eigenpairs it can"
         return replace(QnShed(), channel=channel), f"qn-shed: {why}"
-    if n <= SMALL:
-        return Newton(
-            line_search=Fused()
-        ), f"newton: with n = {n} a packed Hessian costs {4 * n * (n + 1)} bytes"
-    if one_process:
-        return _fastest(n, agents)
-    if stateless:
-        return QnShed(), f"qn-shed: with n = {n} agents that forget can still send the next eigenpairs"
-    if n <= LARGE and agents * n * n <= MEMORY:
-        return Pen(), f"pen: with n = {n} Newton's rounds at a fraction of its bytes, and the Master has room"
-    return QnShed(), f"qn-shed: n = {n} and {agents} agents are too many for n^2 numbers an agent"
+    found = [estimate(name, shape) for name in CANDIDATES if _possible(name, shape, stateless)]
+    least = min(one.seconds(network) for one in found)
+    best = next(one for one in found if one.seconds(network) <= MARGIN * least + MOMENT)
+    return CANDIDATES[best.name], f"{best.name}: {_why(best, found, network)}"
+
+
+def _possible(name: str, shape: Shape, stateless: bool) -> bool:
+    """Whether the Master has room for the n^2 numbers of every agent, and agents remember what they must."""
+    numbers = shape.agents * shape.n * shape.n
+    if name == "pen":
+        return not stateless and shape.n <= LARGE and numbers <= MEMORY
+    return name == "qn-shed" or numbers <= 2 * MEMORY
+
+
+def _why(best: Estimate, found: list[Estimate], network: Network) -> str:
+    """The estimates that decided, in words."""
+    others = ", ".join(
+        f"{one.name} {time_in_words(one.seconds(network))}" for one in found if one.name != best.name
+    )
+    taken, count = time_in_words(best.seconds(network)), f"about {best.exchanges:.0f} exchanges"
+    kind = "estimates" if best.n <= LARGEST else f"estimates, extrapolated from n = {LARGEST:,}"
+    than = f" ({kind}; {others or 'no other algorithm has room at the Master'})"
+    if network == HERE:
+        return f"all sites are in this process, where bytes cost nothing; {count} in {taken} of CPU{than}"
+    link = f"{time_in_words(network.latency)} an exchange and {rate_in_words(network.rate)}"
+    size = f"{size_in_words(best.link_bytes)} per site"
+    return f"over a network of {link} {count}, {size}, {taken}{than}"
 
 
 def choose_composite(n: int, channel: Channel | None = None) -> tuple[Algorithm[Any], str]:
@@ -65,14 +99,3 @@ def choose_summable(n: int) -> tuple[Algorithm[Any], str]:
         return NewtonSeldom(line_search=Fused()), f"newton-seldom: {why}"
     why = f"only sums leave the sites, and with n = {n} packed Hessians are too large to be masked"
     return Lbfgs(memory=MANY_SECANTS, line_search=Fused()), f"lbfgs: {why}"
-
-
-def _fastest(n: int, agents: int) -> tuple[Algorithm[Any], str]:
-    """What ends soonest where a message costs nothing."""
-    if n <= FAST and agents * n * (n + 1) // 2 <= MEMORY:
-        why = f"all sites are in this process, where bytes cost nothing, and with n = {n} it takes least time"
-        return Newton(line_search=Fused()), f"newton: {why}"
-    why = (
-        f"all sites are in this process, but n = {n} and {agents} agents make n x n Hessians slow or too many"
-    )
-    return QnShed(), f"qn-shed: {why}"

@@ -205,8 +205,14 @@ def _print_summary(comparison: Comparison, every_column: bool) -> None:
         note += "\nmedians over the partitions, with the least and the most"
     optional = () if every_column else OPTIONAL
     print_rows(rows, [note, *stopped], comparison.title, optional, "--all shows them")
+    if found := comparison.time_map():
+        print_rows(found.records(), [*found.notes(), TIME_NOTE], "Fastest by latency and rate")
 
 
+TIME_NOTE = (
+    "time to the optimum = exchanges x latency + bytes of the busiest link / rate\n"
+    "+ CPU of all sites and the Master, as measured in these runs (docs/cost.md)"
+)
 # what a narrow terminal leaves out, in this order
 OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
 

@@ -60,6 +60,11 @@ class LocalSites:
             made = made.func
         return bool(getattr(made, "stateless", False))
 
+    @property
+    def one_process(self) -> bool:
+        """Unless a transport stands for others, such as sites that forget."""
+        return self._connect is InProcess
+
     def open(self, stage: Stage) -> AbstractContextManager[Transport]:
         """One site for each objective, for its null model, or for its rows that were held out."""
         objectives = self._held if stage.held else self.objectives

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from time import process_time
 from typing import Any, TypeAlias
 
 from msgspec.structs import fields
@@ -81,7 +82,7 @@ def compare(
     Returns
     -------
     Comparison
-        With `summary()`, `to_pandas()`, `plot()` and `report(path)`.
+        With `summary()`, `to_pandas()`, `plot()`, `report(path)` and `fastest(latency, rate)`.
 
     Raises
     ------
@@ -106,16 +107,19 @@ def compare(
     for data in several:
         _, f_star = optimum(data, loss=loss, l2=l2, intercept=intercept)
         results: dict[str, Result] = {}
+        cpu: dict[str, float] = {}
         recorders = {name: Recorder() for name in ready}
         for name, algorithm in ready.items():
+            began = process_time()
             results[name] = optimize(
                 data, loss=loss, l2=l2, intercept=intercept, algorithm=algorithm, tol=tol, seed=seed,
                 max_iterations=max_iterations, f_star=f_star,
                 watch=_watch(name, recorders[name], on_row, watch),
             )  # fmt: skip
+            cpu[name] = process_time() - began
             if on_result is not None:
                 on_result(name, results[name])
-        trials.append(Trial(data, f_star, results, recorders))
+        trials.append(Trial(data, f_star, results, recorders, cpu))
     setting = Setting(loss, l2, intercept, seed, title, command)
     return Comparison(tuple(trials), ready, setting, target_gap)
 

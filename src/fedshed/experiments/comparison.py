@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from fedshed._utils.errors import ConfigError
 from fedshed._utils.notebook import html_table
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.costs import Network
+from fedshed.experiments.times import Spent, TimeMap, fastest_of, mapped, spent_by
 from fedshed.linalg.arrays import Vector
 from fedshed.report.recorder import Recorder
 from fedshed.solve.run import Result
@@ -55,6 +58,7 @@ class Trial(Struct, frozen=True):
     f_star: float
     results: dict[str, Result]
     recorders: dict[str, Recorder] = {}  # what the Master held of each agent
+    cpu: dict[str, float] = {}  # seconds of each run, all sites and the Master together
 
 
 class Setting(Struct, frozen=True):
@@ -131,6 +135,99 @@ class Comparison(Struct, frozen=True):
     def summary(self) -> list[Summary]:
         """One row per algorithm: what it needed, as medians over the repeats."""
         return [_over_repeats([self._summary(name, trial) for trial in self.trials]) for name in self.results]
+
+    def time(self, latency: float, rate: float) -> dict[str, float]:
+        """Seconds to the optimum over a network, for each algorithm whose runs all reached the tolerance.
+
+        T = exchanges x latency + 8 bytes / rate + CPU. Bytes are those of the busiest link, up and down, as
+        sites send at the same time; CPU is that of all sites and the Master in this process (docs/cost.md).
+        Several repeats enter with their medians.
+
+        Parameters
+        ----------
+        latency : float
+            Seconds per exchange.
+        rate : float
+            Bits per second of each site's link; `math.inf` where bytes take no time.
+
+        Returns
+        -------
+        dict
+            The seconds of each algorithm.
+
+        Raises
+        ------
+        ConfigError
+            Unless latency >= 0 and rate > 0.
+
+        Examples
+        --------
+        >>> import fedshed
+        >>> found = fedshed.compare(fedshed.datasets.load("digits", agents=4), ["newton"], l2=1e-2)
+        >>> near, far = found.time(0.1, 1e6)["newton"], found.time(1.1, 1e6)["newton"]
+        >>> round(far - near, 6) == found.summary()[0].exchanges
+        True
+        """
+        network = Network(latency, rate)
+        return {name: one.seconds(network) for name, one in self._spent().items()}
+
+    def fastest(self, latency: float, rate: float) -> tuple[str, float]:
+        """The algorithm that `time` finds to end first over a network, and its seconds.
+
+        Parameters
+        ----------
+        latency, rate : float
+            As in `time`.
+
+        Returns
+        -------
+        tuple of str and float
+            The name of the algorithm, and its seconds to the optimum.
+
+        Raises
+        ------
+        ConfigError
+            If no algorithm reached the tolerance in every repeat.
+
+        Examples
+        --------
+        >>> import fedshed
+        >>> data = fedshed.datasets.load("digits", agents=4)
+        >>> found = fedshed.compare(data, ["newton", "qn-shed"], l2=1e-2)
+        >>> found.fastest(latency=10.0, rate=1e9)[0], found.fastest(latency=0.0, rate=10.0)[0]
+        ('newton', 'qn-shed')
+        """
+        times = self.time(latency, rate)
+        if not times:
+            raise ConfigError("no algorithm reached the tolerance; raise max_iterations or tol")
+        return fastest_of(times)
+
+    def time_map(self) -> TimeMap | None:
+        """The fastest algorithm at some latencies and rates; None if none reached the tolerance.
+
+        Returns
+        -------
+        TimeMap or None
+            With `latencies`, `rates`, the fastest algorithm of each `cells[latency][rate]`, the `times` of
+            all, those in one process (`here`), and which algorithms are `left_out`.
+
+        Examples
+        --------
+        >>> import fedshed
+        >>> found = fedshed.compare(fedshed.datasets.load("digits", agents=4), ["newton"], l2=1e-2)
+        >>> found.time_map().cells[0][0] == found.fastest(latency=0.001, rate=1e4)
+        True
+        """
+        spent = self._spent()
+        return mapped(spent, [name for name in self.results if name not in spent]) if spent else None
+
+    def _spent(self) -> dict[str, Spent]:
+        """What each algorithm spent that reached the tolerance in every repeat."""
+        found = {
+            name: spent_by([(trial.results[name], trial.cpu[name]) for trial in self.trials])
+            for name in self.results
+        }
+        return {name: one for name, one in found.items() if one is not None}
 
     def traces(self) -> dict[str, list[dict[str, Any]]]:
         """The trace of each algorithm as plain dictionaries, ready for JSON; several repeats are numbered."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
+from fedshed.algorithms.costs import rate_in_words, time_in_words
+from fedshed.experiments.times import TimeMap, ranked
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 from fedshed.report.model import (
@@ -20,6 +22,7 @@ from fedshed.report.model import (
     Rerun,
     Run,
     Spectrum,
+    Times,
     versions,
 )
 from fedshed.report.recorder import Recorder, digits, grid
@@ -60,7 +63,22 @@ def of_comparison(comparison: Comparison) -> Report:
     }
     rerun = Rerun(setting.command, setting.seed, hashes, versions())
     title = comparison.title
-    return Report(title, (Problem(title, tuple(runs), comparison.agents, agents_of(data)),), rerun)
+    problem = Problem(title, tuple(runs), comparison.agents, agents_of(data), times_of(comparison.time_map()))
+    return Report(title, (problem,), rerun)
+
+
+def times_of(found: TimeMap | None) -> Times | None:
+    """The map of the fastest algorithms, as the page shows it."""
+    if found is None:
+        return None
+    return Times(
+        tuple(map(time_in_words, found.latencies)), tuple(map(rate_in_words, found.rates)),
+        tuple(tuple(name for name, _ in row) for row in found.cells),
+        tuple(tuple(seconds for _, seconds in row) for row in found.cells),
+        tuple(tuple(time_in_words(seconds) for _, seconds in row) for row in found.cells),
+        tuple(tuple(tuple(ranked(times)) for times in row) for row in found.times),
+        tuple(found.notes()),
+    )  # fmt: skip
 
 
 def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command: str) -> Report:

@@ -123,6 +123,7 @@ def facts(settings: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
         "data": {"rows": sum(data.rows.values()), "columns": data.dim, "fingerprint": data.fingerprint()},
         "f_star": comparison.f_star,
         "summary": [asdict(one) for one in comparison.summary()],
+        "times": comparison.time_map(),
     }
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.costs import HERE, Network
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import (
     build,
@@ -61,11 +62,12 @@ MANY_HESSIANS = 12  # as many as Newton and the inspection may take
 def conduct(
     study: Study, tables: TableSites, goal: Goal, *, algorithm: str | Algorithm[Any] = "auto",
     budget: Budget = None, fused: bool = False, seed: int = 0, errors: RowRobust | None = None,
-    checkpoint: Path | None = None, watch: Watch | None = None,
+    checkpoint: Path | None = None, watch: Watch | None = None, network: Network | None = None,
 ) -> Conducted:  # fmt: skip
     """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint.
 
     `fused` asks for costs and update in one exchange where the algorithm would take two: the same iterates.
+    "auto" reckons with `network`, by default with none where the tables are in this process.
     """
     _possible_errors(study, errors)
     _possible_algorithm(study, algorithm)
@@ -90,8 +92,9 @@ def conduct(
         if study.privacy is not None:
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
+        between = HERE if network is None and tables.one_process else network
         chosen, why = checks.choose_algorithm(
-            algorithm, links, None, seed, problem, stateless, tables.one_process, firth=study.firth,
+            algorithm, links, None, seed, problem, stateless, between, firth=study.firth,
             protected=study.protected or bool(tables.groups),
         )  # fmt: skip
         if algorithm == "auto" and problem.l1 is None and not study.firth:

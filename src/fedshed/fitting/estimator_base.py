@@ -16,6 +16,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.costs import HERE
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.fit_problem import Fitted, fit_problem
@@ -136,8 +137,8 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         objectives, problem = build_problem(federation, first, ridge, self.fit_intercept, l1=self.l1)
         goal = checks.goal(self.tol, self.max_iter, None, None, 1, 20, len(federation.sites))
         chosen, why = checks.choose_algorithm(
-            self.algorithm, self.budget, None, self.seed, problem, one_process=True, firth=self.firth,
-            protected=bool(self.protected),
+            self.algorithm, self.budget, None, self.seed, problem, network=HERE, firth=self.firth,
+            protected=bool(self.protected), entries=checks.stored_entries(objectives),
         )  # fmt: skip
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)

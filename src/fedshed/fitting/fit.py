@@ -10,6 +10,7 @@ from typing import Any
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.costs import Network
 from fedshed.exchange import InProcess
 from fedshed.exchange.groups import Group
 from fedshed.exchange.processes import Processes, ProcessGroup
@@ -39,6 +40,7 @@ def fit(
     groups: Sequence[Group] = (),
     over: Connect | ProcessSites | None = None,
     transport: Connect | None = None,
+    network: Network | None = None,
     watch: Watch | None = None,
 ) -> Model:
     """The model of all rows of all tables, one for each site, which stay where they are.
@@ -64,6 +66,8 @@ def fit(
         what makes a transport from the sites, such as `fedshed.exchange.Stateless`.
     transport : optional
         The former name of `over`.
+    network : Network, optional
+        Latency and rate that "auto" reckons with, as in `fedshed.optimize`.
     watch : callable, optional
         Called with the progress after every round; a `RunLog` writes it down.
 
@@ -105,8 +109,9 @@ def fit(
         return fit_protected(tables, study, goal, algorithm=algorithm, errors=errors, watch=watch).model
     with where_tables_are(tables, over, groups) as sites:
         done = conduct(
-            study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, errors=errors, watch=watch
-        )
+            study, sites, goal, algorithm=algorithm, budget=budget, seed=seed, errors=errors, watch=watch,
+            network=network,
+        )  # fmt: skip
     return sites.told_of(done.model) if isinstance(sites, GroupedTables) else done.model
 
 

@@ -10,6 +10,7 @@ from fedshed.report.model import (
     Rerun,
     Run,
     Spectrum,
+    Times,
     versions,
 )
 from fedshed.report.page import page, payload, write
@@ -17,5 +18,5 @@ from fedshed.report.recorder import Recorder
 
 __all__ = [
     "Agent", "Coefficient", "Fit", "Grid", "Problem", "Recorder", "Report", "Rerun", "Run", "Spectrum",
-    "page", "payload", "versions", "write",
+    "Times", "page", "payload", "versions", "write",
 ]  # fmt: skip

@@ -55,6 +55,18 @@ class Agent(Struct, frozen=True):
     classes: dict[str, int] = {}
 
 
+class Times(Struct, frozen=True):
+    """Which algorithm is the fastest at each latency (rows) and rate (columns), in numbers and in words."""
+
+    latencies: tuple[str, ...]
+    rates: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    seconds: tuple[tuple[float, ...], ...]
+    words: tuple[tuple[str, ...], ...]  # the time of the fastest
+    ranked: tuple[tuple[tuple[str, ...], ...], ...]  # all algorithms with their times, the fastest first
+    notes: tuple[str, ...] = ()
+
+
 class Problem(Struct, frozen=True):
     """Runs on the same data and cost, and who holds the data."""
 
@@ -62,6 +74,7 @@ class Problem(Struct, frozen=True):
     runs: tuple[Run, ...]
     count: int  # of agents: bytes are shown per agent
     agents: tuple[Agent, ...] = ()
+    times: Times | None = None
 
 
 class Coefficient(Struct, frozen=True):

@@ -26,6 +26,7 @@ SCRIPTS = (
     "base.js",
     "curves.js",
     "table.js",
+    "times.js",
     "agents.js",
     "spectrum.js",
     "fit.js",
@@ -97,6 +98,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "title": problem.title,
         "count": problem.count,
         "agents": problem.agents,
+        "times": problem.times,
         "runs": [_run(run, look) for run, look in zip(problem.runs, distinct(problem.runs), strict=True)],
     }
 

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.costs import HERE, Network
 from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.algorithms.registry import check_summable
@@ -70,6 +71,7 @@ def optimize(
     patience: int = 20,
     groups: Sequence[Group] = (),
     transport: Connect | None = None,
+    network: Network | None = None,
     device: str | None = None,
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
@@ -91,8 +93,8 @@ def optimize(
     intercept : bool
         Whether to add an intercept, as the last coefficient; one number `l2` or `l1` does not penalise it.
     algorithm : str or Algorithm
-        A name (see `fedshed algorithms`), an instance, or "auto", which chooses from n, the number of sites
-        and the budget what sends few bytes in few exchanges, and says why in `result.algorithm`.
+        A name (see `fedshed algorithms`), an instance, or "auto", which estimates for the size of the problem
+        and the network what ends soonest, and says why in `result.algorithm` (docs/cost.md).
     budget : int or Channel, optional
         Eigenpairs per round and site. Default: the algorithm's own. An algorithm of fixed message size
         refuses one.
@@ -121,6 +123,9 @@ def optimize(
         (docs/scale.md). A site in no group stays an agent. `result.hops` counts the bytes within groups.
     transport : callable, optional
         Makes a transport from the sites, or from the groups. Default: all in this process.
+    network : Network, optional
+        Latency and rate that "auto" reckons with. Default: none where all sites are in this process, where it
+        counts CPU seconds; 50 ms and 10 Mbit/s with a `transport`.
     device : str, optional
         Where agents of this process compute, such as "torch:cuda", for simulations of very many: the same to
         rounding, except that approximate eigenpairs are exact there (docs/performance.md).
@@ -150,9 +155,11 @@ def optimize(
     objectives, problem = build_problem(federation, loss, l2, intercept, device, l1)
     sites, problem = agents_of(objectives, problem, groups, transport or InProcess)
     goal = checks.goal(tol, max_iterations, f_star, gap_tol, quorum, patience, len(problem.agents))
+    between = HERE if network is None and sites.one_process else network
     chosen, why = checks.choose_algorithm(
-        algorithm, budget, line_search, seed, problem, sites.stateless, protected=bool(groups)
-    )
+        algorithm, budget, line_search, seed, problem, sites.stateless, between,
+        entries=checks.stored_entries(objectives), protected=bool(groups),
+    )  # fmt: skip
     chosen = checks.with_precision(chosen, precision)
     if groups:
         check_summable(chosen, BY_GROUPS)

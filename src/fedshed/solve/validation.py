@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from scipy.sparse import issparse
 
 from fedshed._utils.errors import ConfigError, SingularError
 from fedshed.algorithms import Budget, as_channel, build
 from fedshed.algorithms.auto import choose, choose_composite, choose_summable
 from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.costs import ELSEWHERE, Network, Shape
 from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.linesearch import LineSearch
 from fedshed.algorithms.linked import Linked
@@ -102,13 +104,16 @@ def reachable(transport: Transport, agents: Sequence[str]) -> None:
 
 def choose_algorithm(
     algorithm: str | Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int,
-    problem: Problem, stateless: bool = False, one_process: bool = False, *, firth: bool = False,
-    protected: bool = False,
+    problem: Problem, stateless: bool = False, network: Network | None = None, *, firth: bool = False,
+    protected: bool = False, entries: float | None = None,
 ) -> tuple[Algorithm[Any], str]:  # fmt: skip
     """The algorithm to run, and one line that says which it is and, for "auto", why.
 
-    Firth's penalty has an algorithm of its own; in a protected study only sums leave the sites.
+    Firth's penalty has an algorithm of its own; in a protected study only sums leave the sites.  `network` is
+    what lies between the Master and the sites, and `entries` how many numbers sparse tables store.
     """
+    if network is not None and not isinstance(network, Network):
+        raise ConfigError(f"network must be a Network(latency=..., rate=...), not {network!r}")
     if firth:
         return choose_firth()
     if protected and algorithm == "auto" and problem.l1 is None:
@@ -117,11 +122,28 @@ def choose_algorithm(
         algorithm, why = choose_composite(problem.n, as_channel(budget))
         budget = None
     elif algorithm == "auto":
-        algorithm, why = choose(problem.n, len(problem.agents), as_channel(budget), stateless, one_process)
+        shape = _shape(problem, entries)
+        algorithm, why = choose(shape, as_channel(budget), network or ELSEWHERE, stateless)
         budget = None
     else:
         why = algorithm if isinstance(algorithm, str) else type(algorithm).__name__
     return checked_algorithm(algorithm, budget, line_search, seed, problem), why
+
+
+def _shape(problem: Problem, entries: float | None) -> Shape:
+    """The size of a problem; where agents did not say how many rows they have, their weights stand for it."""
+    rows: float = sum(size.rows for size in problem.sizes.values())
+    rows = rows or sum(problem.weights.values())
+    names = {plain_name(column) for column in problem.columns} or {""}
+    contrasts = problem.n // len(names) if family_of(problem.loss).classes == "many" else 1
+    quadratic = family_of(problem.loss).quadratic
+    return Shape(problem.n, len(problem.agents), rows, entries, quadratic, contrasts)
+
+
+def stored_entries(objectives: Mapping[str, LinearModel]) -> float | None:
+    """How many numbers sparse tables store; None where they are dense."""
+    tables = [objective.X for objective in objectives.values()]
+    return float(sum(X.nnz for X in tables)) if all(issparse(X) for X in tables) else None
 
 
 def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:

@@ -9,6 +9,7 @@ async function drawAll() {
     drawTable();
     await drawCurves();
   }
+  drawTimes();
   drawAgents();
   drawSpectrum();
   drawFit();
