@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from fedshed._utils.errors import ConfigError, DataError
-from fedshed.tables.frames import declared_order
+from fedshed.tables.columns import declared_order
 
 
 def arrow_table(site: str, table: Any) -> Any:
