@@ -74,12 +74,27 @@ def read_column(name: str, values: Any, say: bool = True) -> Column:
     """A column of a frame; with `say` the log tells of texts that mark a missing value."""
     if isinstance(values, nw.Series):
         return _from_series(name, values, say)
+    if not isinstance(values, np.ndarray):
+        return _from_arrow(name, values, say)
     if values.dtype.kind in "iuf":
         _check_size(name, values)
         return Column("number", values.astype(np.float64))
     if values.dtype.kind == "b":
         return _boolean(values)
     return _from_values(name, *_coded(name, values.tolist()), say=say)
+
+
+def _from_arrow(name: str, values: Any, say: bool) -> Column:
+    """A column of an Arrow table; numbers without a detour, for a block of rows has few of them."""
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    if types.is_integer(values.type):
+        ends = pc.min_max(values).as_py().values()
+        _check_size(name, np.array([end for end in ends if end is not None], dtype=object))
+    elif not types.is_floating(values.type):
+        return _from_series(name, nw.from_native(values, series_only=True), say)
+    return Column("number", np.array(values.to_numpy(), dtype=np.float64))  # NaN where it is null
 
 
 def _from_series(name: str, series: nw.Series[Any], say: bool) -> Column:
@@ -132,7 +147,7 @@ def declared_order(series: nw.Series[Any]) -> tuple[Any, ...] | None:
 
 def _check_size(name: str, values: NDArray[Any]) -> None:
     """Refuse whole numbers that would be rounded: they name something, and measure nothing."""
-    if values.dtype.kind in "iu" and len(values) and max(int(values.max()), -int(values.min())) > LARGEST:
+    if values.dtype.kind in "iuO" and len(values) and max(int(values.max()), -int(values.min())) > LARGEST:
         raise DataError(
             f"column {name!r} holds whole numbers beyond 2^53, which would be rounded; leave the column out "
             f"if it identifies rows (--exclude {name}), or turn it into text"
@@ -163,7 +178,13 @@ def _coded_series(name: str, series: nw.Series[Any]) -> tuple[dict[Any, int], ND
     import pyarrow.types as types
 
     native = series.to_native()
-    quick = (types.is_string, types.is_large_string, types.is_dictionary)
+    quick = (
+        types.is_string,
+        types.is_large_string,
+        types.is_dictionary,
+        types.is_boolean,
+        types.is_decimal,
+    )
     if not any(is_kind(native.type) for is_kind in quick):
         return _coded(name, series.to_list())
     index: dict[Any, int] = {}

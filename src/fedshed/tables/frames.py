@@ -185,7 +185,9 @@ def _arrays(native: Mapping[Any, Any]) -> dict[str, Any]:
 def _series(native: Any) -> dict[str, Any]:
     try:
         frame = nw.from_native(native, eager_only=True)
-        return {str(name): frame.get_column(name) for name in frame.columns}
+        columns = {str(name): frame.get_column(name) for name in frame.columns}
+        arrow = frame.implementation.is_pyarrow()
+        return {name: column.to_native() for name, column in columns.items()} if arrow else columns
     except TypeError as error:
         raise DataError(
             f"a table must be a DataFrame (pandas, polars, Arrow) or a dict of arrays, "
