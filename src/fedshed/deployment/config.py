@@ -49,7 +49,7 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a site's table is: a CSV or Parquet file, or a query.
+    """Where a site's table is: a CSV or Parquet file, an Arrow IPC file that is mapped, or a query.
 
     A query goes to `url` through SQLAlchemy ($NAME in it is read from the environment, so that no password
     need be in the file), or else to DuckDB, which reads its own `database` and files named in the query.
@@ -64,15 +64,21 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     sep: str | None = None  # what separates the columns of a CSV file; without it, it is found out
     decimal: str | None = None  # "." or ","
     encoding: str | None = None  # such as "latin-1"
+    arrow: str | None = None
 
     def __post_init__(self) -> None:
-        if sum(value is not None for value in (self.csv, self.parquet, self.sql)) != 1:
-            raise ConfigError("[table] needs exactly one of csv, parquet and sql")
+        if sum(value is not None for value in (self.csv, self.parquet, self.arrow, self.sql)) != 1:
+            raise ConfigError("[table] needs exactly one of csv, parquet, arrow and sql")
         if self.sql is None and (self.url or self.database):
             raise ConfigError("[table] url and database go with sql")
         if self.url and self.database:
             raise ConfigError("[table] needs url (SQLAlchemy) or database (a DuckDB file), not both")
         self.csv_format()
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file, where it is one."""
+        return self.csv or self.parquet or self.arrow
 
     def csv_format(self, text: tuple[str, ...] = ()) -> CsvFormat:
         """How the CSV file is written; `text` are the columns whose numbers are codes."""

@@ -49,6 +49,7 @@ name = "{site}"
 [table]                      # one of:
 csv = "table.csv"             # sep, decimal and encoding may be given beside it; else they are found out
 # parquet = "table.parquet"
+# arrow = "table.arrow"       # of which the rows are not read into memory (docs/large.md)
 # na_values = ["?"]          # marks for missing values in the CSV, besides NA, NULL and the like
 # sql = "SELECT ..."         # with url = "postgresql://..." (SQLAlchemy, $NAME from the environment),
 #                            # or database = "file.duckdb", or neither: DuckDB reads files named in the query

@@ -36,7 +36,7 @@ from fedshed.privacy.entry import TURNED_AWAY, now
 from fedshed.privacy.gate import Gate, Scope
 from fedshed.protected.journal import Store, Witness
 from fedshed.protocol.codec import encode
-from fedshed.tables.frozen import freeze, thaw
+from fedshed.tables.frozen import freeze, frozen_hash, thaw
 
 log = logging.getLogger("fedshed")
 SILENCE = b""
@@ -68,6 +68,7 @@ class Node(Host):
         self._disk, self.lasting = self._marks if keep else None, keep
         self._frames: dict[bytes, Any] = {}
         self._hashes: dict[bytes, str] = {}
+        self._mapped_at = 0, 0  # when the file whose rows stay there was changed
         self._busy = threading.Lock()
 
     @classmethod
@@ -99,6 +100,7 @@ class Node(Host):
     def _handled(self, envelope: Envelope) -> bytes:
         try:
             self._admit(envelope)
+            self._check_mapped()
             with self._alone(envelope):
                 return encode(self.answer(envelope))
         except TurnedAwayError as error:
@@ -256,20 +258,34 @@ class Node(Host):
 
     def _first_read(self, run: bytes, text: tuple[str, ...]) -> Any:
         """The table, if it is the one that the study began with: another process may have read it before."""
+        self._mapped_at = _changed(self._mapped)
         frame = self._read(text)
-        frozen = freeze(frame)
         name = f"mark-{sha256(repr(text).encode()).hexdigest()[:8]}" if text else "mark"
-        mark, place = sha256(frozen).digest(), self._place(run)
+        mark, place = frozen_hash(frame), self._place(run)
         if self._marks.marked(place, name) not in (None, mark):
             raise DataError(
                 f"site {self._file.name!r}: its rows are not those that the study began with; bring them "
                 "back, or approve the study again (fedshed site approve)"
             )
         self._marks.mark(place, name, mark)
-        self._hashes = {run: tables.table_hash(self._file, self._folder, frozen)}
+        self._hashes = {run: tables.table_hash(self._file, self._folder, frame)}
         self.keep(run, "hash", self._hashes[run].encode())
-        self.keep(run, "table", frozen)
+        if self._mapped is None and self.lasting:
+            self.keep(run, "table", freeze(frame))
         return frame
+
+    @property
+    def _mapped(self) -> Path | None:
+        """The file whose rows stay there, if the table is one."""
+        return None if self._file.table.arrow is None else self._folder / self._file.table.arrow
+
+    def _check_mapped(self) -> None:
+        """Read the table again where its file was written to, so that other rows are refused."""
+        try:
+            if self._frames and _changed(self._mapped) != self._mapped_at:
+                self.forget()
+        except OSError as error:
+            raise UnreadableError(f"site {self._file.name!r}: its table cannot be read: {error}") from error
 
     def _read(self, text: tuple[str, ...]) -> Any:
         """The table as it is now; whatever is in the way of it is the site's own trouble."""

@@ -53,7 +53,6 @@ from fedshed.solve.scatter import RowScatter, Scatter
 from fedshed.solve.stages import CURVES, EVALUATION, INSPECT, PROFILE, SCATTER, START, SURVIVAL, fit_stage
 from fedshed.solve.survival_checks import CheckSurvival, SurvivalCheck
 from fedshed.tables.frames import Frame
-from fedshed.tables.frozen import freeze
 
 ENOUGH = 1e300  # numbers, for what is only rehearsed
 NO_RULES: dict[str, Any] = {
@@ -107,7 +106,7 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     algorithm, why = checks.choose_algorithm(
         file.algorithm, link, None, 0, everywhere, firth=file.study.firth, protected=protected
     )
-    known = tables.table_hash(site, path.resolve().parent, freeze(frame))
+    known = tables.table_hash(site, path.resolve().parent, frame)
     facts = design_facts(plan, *plan.build(fitted_rows(file.study, Frame(frame), site.name)))
     if file.algorithm == "auto" and not protected and not file.study.firth:
         record = ledger_of(path, site).tables.get(known, TableRecord())

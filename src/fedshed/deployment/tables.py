@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedshed._utils.errors import ConfigError, UnreadableError
 from fedshed._utils.files import file_hash
 from fedshed.deployment.config import SiteFile, Source
-from fedshed.tables.frozen import needed
+from fedshed.tables.frozen import frozen_hash, needed
 from fedshed.tables.reading import read_table
 
 
@@ -27,13 +26,12 @@ def read(site: SiteFile, folder: Path, text: tuple[str, ...] = ()) -> Any:
     return table.select(list(own.values())).rename_columns(list(own))
 
 
-def table_hash(site: SiteFile, folder: Path, frozen: bytes) -> str:
+def table_hash(site: SiteFile, folder: Path, table: Any) -> str:
     """The SHA-256 by which a table is known: of its file, or of the rows that a query gave."""
-    file = site.table.csv or site.table.parquet
-    if file is None:
-        return sha256(frozen).hexdigest()
+    if site.table.file is None:
+        return frozen_hash(table).hex()
     try:
-        return file_hash(folder / file)
+        return file_hash(folder / site.table.file)
     except OSError as error:
         raise UnreadableError(f"site {site.name!r}: its table cannot be read: {error}") from error
 
@@ -42,7 +40,7 @@ def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any
     try:
         if source.sql is not None:
             return _query(source, folder)
-        return read_table(folder / str(source.csv or source.parquet), source.csv_format(text))
+        return read_table(folder / str(source.file), source.csv_format(text))
     except ConfigError:
         raise
     except Exception as error:  # whatever a file or a database says

@@ -17,7 +17,7 @@ from fedshed.fitting.host import Host
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import Refusal
 from fedshed.protocol.codec import encode
-from fedshed.tables.frozen import arrow_table, freeze, thaw
+from fedshed.tables.frozen import arrow_table, freeze_to, thaw
 
 
 class ProcessSites(Struct, frozen=True):
@@ -49,15 +49,15 @@ class ProcessSites(Struct, frozen=True):
         """The sites with their tables; their processes end with the block."""
         if not tables:
             raise DataError("a study needs at least one site; give a table for each")
-        frozen = {str(site): freeze(arrow_table(str(site), table)) for site, table in tables.items()}
+        arrow = {str(site): arrow_table(str(site), table) for site, table in tables.items()}
 
         def write(name: str, folder: Path) -> None:
             write_atomically(folder / "name", name.encode())
-            write_atomically(folder / "table", frozen[name])
+            freeze_to(folder / "table", arrow[name])
 
         times = {"deadline": self.deadline, "start_within": self.start_within}
-        with ProcessGroup(tuple(frozen), write, __name__, **times) as transport:
-            yield HostedTables(transport, tuple(frozen))
+        with ProcessGroup(tuple(arrow), write, __name__, **times) as transport:
+            yield HostedTables(transport, tuple(arrow))
 
 
 class TableHost(Host):
@@ -81,7 +81,7 @@ class TableHost(Host):
 
 
 def _read(folder: Path) -> Any:
-    return TableHost((folder / "name").read_text(), thaw((folder / "table").read_bytes())).handle
+    return TableHost((folder / "name").read_text(), thaw(folder / "table")).handle
 
 
 if __name__ == "__main__":

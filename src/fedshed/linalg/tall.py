@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +46,7 @@ class Tall:
     columns: Index | None = None
 
     ndim = 2
+    __array_ufunc__ = None  # NumPy leaves products to it, and copies it for nothing else
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,7 +59,7 @@ class Tall:
 
     def blocks(self, growth: int = 1) -> Iterator[tuple[slice, Array]]:
         """Rows in order, as many at a time as fit into a block once they have grown, or one a column."""
-        width = self.source.shape[1] + self.ones  # all of it is read, whatever the columns
+        width = max(self.source.shape[1] + self.ones, 1)  # all of it is read, whatever the columns
         rows = max(width, BLOCK // (growth * width))
         for start in range(0, self.shape[0], rows):
             part = slice(start, start + rows)
@@ -78,6 +80,11 @@ class Tall:
     def __matmul__(self, theta: Array) -> Array:
         return np.concatenate([X @ theta for _, X in self.blocks()])
 
+    def __rmatmul__(self, left: Any) -> Array:
+        """A vector or matrix, perhaps sparse, times the table."""
+        products = (left[..., part] @ X for part, X in self.blocks())
+        return np.asarray(reduce(np.add, products))
+
     def __getitem__(self, key: Any) -> Any:
         """Some rows in memory; or (:, columns), a table of these columns of which nothing is read."""
         if not isinstance(key, tuple):
@@ -86,7 +93,10 @@ class Tall:
         return replace(self, columns=chosen if self.columns is None else self.columns[chosen])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.concatenate([X for _, X in self.blocks()]).astype(dtype or np.float64, copy=False)
+        whole = np.empty(self.shape)
+        for part, X in self.blocks():
+            whole[part] = X
+        return whole.astype(dtype or np.float64, copy=False)
 
     def _read(self, part: Any) -> Array:
         X = np.asarray(self.source[part if self.rows is None else self.rows[part]], dtype=np.float64)
@@ -108,6 +118,22 @@ class Tall:
             F = scaled(part, X)
             R = np.asarray(np.linalg.qr(np.vstack([R, F]) if len(R) else F, mode="r"))
         return R
+
+
+def in_blocks(X: Any) -> Iterator[tuple[slice, Any]]:
+    """The rows of a table block by block, or all of them where they are in memory, dense or CSR."""
+    return X.blocks() if isinstance(X, Tall) else iter([(slice(0, X.shape[0]), X)])
+
+
+def by_column(X: Array | Tall, chosen: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """Some columns with their numbers; of a tall table as many are in memory as fit into a block, or one."""
+    if not isinstance(X, Tall):
+        yield from ((j, X[:, j]) for j in chosen)
+        return
+    size = max(1, BLOCK // max(X.shape[0], 1))
+    for start in range(0, len(chosen), size):
+        some = list(chosen[start : start + size])
+        yield from zip(some, np.asarray(X[:, some]).T, strict=True)
 
 
 @dataclass(frozen=True, eq=False)

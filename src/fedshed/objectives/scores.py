@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import Rows
-from fedshed.linalg.tall import Tall
+from fedshed.linalg.tall import in_blocks
 
 if TYPE_CHECKING:
     from fedshed.objectives.base import LinearModel
@@ -30,9 +32,8 @@ def scatter(model: LinearModel, theta: Vector, inverse: Matrix | None, power: in
     once = np.ones_like(w) if counts else w
     squares = w * once * np.square(model.slopes(z))
     if inverse is not None:
-        spread = np.asarray((model.X @ inverse * model.X).sum(axis=1)).ravel()
-        squares = squares * _factors(once * model.information(z) * spread, power)
-    return model.scaled_rows(squares)
+        squares = squares * _factors(once * model.information(z) * _spread(model.X, inverse), power)
+    return model.curvature_factor(squares)
 
 
 def cluster_scores(model: LinearModel, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
@@ -45,12 +46,12 @@ def cluster_scores(model: LinearModel, theta: Vector, inverse: Matrix | None) ->
         raise ValueError("errors by cluster need a column of clusters")
     w = 1.0 if model.weights is None else model.weights
     _, codes = np.unique(model.clusters, return_inverse=True)
-    summed = _by_code(codes, w * model.slopes(z)) @ model.X
-    scores = np.asarray(summed.toarray() if scipy.sparse.issparse(summed) else summed)
+    scores = _summed(codes, w * model.slopes(z), model.X)
     if inverse is None:
         return scores, None
-    squares = np.square(np.asarray(model.X @ inverse))
-    return scores, np.asarray(_by_code(codes, w * model.information(z)) @ squares)
+    return scores, _summed(
+        codes, w * model.information(z), model.X, lambda X: np.square(np.asarray(X @ inverse))
+    )
 
 
 def leverages(model: LinearModel, theta: Vector, inverse: Matrix) -> Vector:
@@ -60,7 +61,7 @@ def leverages(model: LinearModel, theta: Vector, inverse: Matrix) -> Vector:
     """
     z = _margins(model, theta)
     w = 1.0 if model.weights is None else model.weights
-    h: Vector = w * model.information(z) * np.asarray((model.X @ inverse * model.X).sum(axis=1)).ravel()
+    h: Vector = w * model.information(z) * _spread(model.X, inverse)
     if not (h.min(initial=0.0) >= -ROUNDING and h.max(initial=0.0) <= 1.0 + ROUNDING):
         raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
     return h
@@ -76,9 +77,15 @@ def leverage_pull(model: LinearModel, theta: Vector, inverse: Matrix) -> Vector:
 
 def _margins(model: LinearModel, theta: Vector) -> Vector:
     z = model.margins(theta)
-    if z.ndim > 1 or isinstance(model.X, Tall):
-        raise ValueError("errors by rows or clusters need one linear predictor and rows in memory")
+    if z.ndim > 1:
+        raise ValueError("errors by rows or clusters need one linear predictor")
     return z
+
+
+def _spread(X: Rows, A: Matrix) -> Vector:
+    """x'Ax of each row."""
+    parts = [np.asarray((block @ A * block).sum(axis=1)).ravel() for _, block in in_blocks(X)]
+    return np.concatenate(parts)
 
 
 def _factors(leverage: Vector, power: int) -> Vector:
@@ -93,6 +100,16 @@ def _factors(leverage: Vector, power: int) -> Vector:
     return np.asarray(factors)
 
 
-def _by_code(codes: NDArray[np.intp], values: Vector) -> Any:
+def _summed(
+    codes: NDArray[np.intp], values: Vector, X: Rows, change: Callable[[Rows], Rows] = lambda X: X
+) -> Matrix:
+    """The sums of rows with the same code, each row changed and times its value."""
+    count = int(codes.max(initial=-1)) + 1
+    sums = (_by_code(codes[part], values[part], count) @ change(block) for part, block in in_blocks(X))
+    summed = reduce(np.add, sums)
+    return np.asarray(summed.toarray() if scipy.sparse.issparse(summed) else summed)
+
+
+def _by_code(codes: NDArray[np.intp], values: Vector, count: int) -> Any:
     """A matrix that sums rows by their code, each times a value."""
-    return scipy.sparse.csr_array((values, (codes, np.arange(len(codes)))))
+    return scipy.sparse.csr_array((values, (codes, np.arange(len(codes)))), shape=(count, len(codes)))

@@ -20,7 +20,8 @@ from fedshed.preparation.describe import identifier, is_category, looks_like_ide
 from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.study import Study
-from fedshed.tables.frames import LONGEST, common_order, in_order, level_text
+from fedshed.tables.columns import level_text
+from fedshed.tables.frames import LONGEST, common_order, in_order
 
 Schemas = Mapping[str, Schema]
 LONGEST_REASON = 1000  # characters of a sentence from a site

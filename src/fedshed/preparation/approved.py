@@ -20,7 +20,8 @@ from fedshed.preparation.plan import DesignPlan, Label
 from fedshed.preparation.responses import labels
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import Spline, begun
-from fedshed.tables.frames import Column, Frame, Kind
+from fedshed.tables.columns import Column, Kind
+from fedshed.tables.frames import Frame
 
 
 def check_protected(study: Study) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedshed.linalg.tall import by_column
 from fedshed.preparation.design import Design, codes, numbers
 from fedshed.preparation.filling import indicator
 from fedshed.preparation.plan import DesignPlan
 from fedshed.privacy.policy import Objection, Policy
 from fedshed.privacy.tables import cell_objections, computed_objections
-from fedshed.tables.frames import Column
+from fedshed.tables.columns import Column
 
 
 def design_objections(policy: Policy, plan: DesignPlan, frame: Any, design: Design) -> list[Objection]:
@@ -82,5 +85,10 @@ def computed(plan: DesignPlan, read: Mapping[str, Column], design: Design) -> li
     others = [j for j, name in enumerate(design.names) if name not in itself]
     if not others or plan.scales is not None:
         return others
-    values = [numbers(name, read[name]) for name in plain]
-    return [j for j in others if not any(np.array_equal(design.X[:, j], each) for each in values)]
+    known = {_mark(numbers(name, read[name])) for name in plain}
+    return [j for j, values in by_column(design.X, others) if _mark(values) not in known]
+
+
+def _mark(values: NDArray[np.float64]) -> bytes:
+    """The same for equal columns, so that not all of them need be at hand."""
+    return blake2b((values + 0.0).tobytes()).digest()  # -0.0 is 0.0

@@ -11,7 +11,8 @@ from fedshed.preparation import filling, formulas
 from fedshed.preparation.describe import MOST_CLASSES, categories, predictors
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.study import Study
-from fedshed.tables.frames import Column, Frame, level_text
+from fedshed.tables.columns import level_text
+from fedshed.tables.frames import Frame, Read
 
 
 def check_plan(study: Study, frame: Frame, plan: DesignPlan) -> None:
@@ -44,8 +45,8 @@ def _same_columns(study: Study, frame: Frame, plan: DesignPlan) -> bool:
     return plan.columns == expected
 
 
-def _read(study: Study, frame: Frame, plan: DesignPlan) -> dict[str, Column]:
-    return {name: frame.column(name) for name in (*study.beside, *plan.columns)}
+def _read(study: Study, frame: Frame, plan: DesignPlan) -> Read:
+    return frame.columns((*study.beside, *plan.columns))
 
 
 def _same_categories(study: Study, frame: Frame, plan: DesignPlan) -> bool:

@@ -12,7 +12,8 @@ from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.plan import Label
 from fedshed.preparation.responses import event, labels, positive_rows
 from fedshed.preparation.study import MOST_COLUMNS, Study
-from fedshed.tables.frames import LONGEST, Column, Frame, Kind, in_order
+from fedshed.tables.columns import Column, Kind
+from fedshed.tables.frames import LONGEST, Frame, Read, in_order, made
 
 MOST_CLASSES = 100
 MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
@@ -61,8 +62,10 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     return fewest
 
 
-def _positive_rows(study: Study, frame: Frame, read: dict[str, Column]) -> dict[int, int]:
+def _positive_rows(study: Study, frame: Frame, read: Read) -> dict[int, int]:
     """In how many of the rows that will be used each positive value of the target occurs."""
+    if not study.positive:
+        return {}
     target = frame.column(study.marked)
     return positive_rows(study, target if study.missing == "refuse" else target.take(rows_kept(study, read)))
 
@@ -72,16 +75,17 @@ def _fewest(column: Column) -> int:
     return int(np.unique(there, return_counts=True)[1].min(initial=len(there)))
 
 
-def read_columns(study: Study, frame: Frame) -> dict[str, Column]:
+def read_columns(study: Study, frame: Frame) -> Read:
     """The columns that a study uses, each as the kind that the study makes of it."""
-    return {name: _typed(study, name, frame) for name in (*study.beside, *predictors(study, frame))}
+    read = frame.columns((*study.beside, *predictors(study, frame)))
+    return made(read, lambda name: _typed(study, name, frame))
 
 
-def rows_to_use(study: Study, read: dict[str, Column]) -> tuple[dict[str, Column], int]:
+def rows_to_use(study: Study, read: Read) -> tuple[Read, int]:
     """The columns in the rows that will be used, and how many rows are complete."""
     kept = rows_kept(study, read)
     drop = study.missing != "refuse"
-    return {name: column.take(kept) for name, column in read.items()} if drop else read, int(kept.sum())
+    return made(read, lambda name: read[name].take(kept)) if drop else read, int(kept.sum())
 
 
 def predictors(study: Study, frame: Frame) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,13 @@ from msgspec import UnsetType
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, QuotingError
+from fedshed.linalg.tall import Tall
 from fedshed.preparation import formulas
 from fedshed.preparation.filling import indicator
 from fedshed.preparation.transforms import completed
-from fedshed.tables.frames import Column
+from fedshed.tables.columns import Column
+from fedshed.tables.frames import Read
+from fedshed.tables.stored import not_finite
 
 if TYPE_CHECKING:
     from fedshed.preparation.plan import DesignPlan
@@ -24,13 +26,20 @@ if TYPE_CHECKING:
 class Design:
     """X without an intercept, the names of its columns, and the term that each belongs to."""
 
-    X: NDArray[np.float64]
+    X: NDArray[np.float64] | Tall
     names: tuple[str, ...]
     terms: tuple[str, ...]
 
 
-def build(plan: DesignPlan, read: Mapping[str, Column], rows: int, *, stand_in: bool = False) -> Design:
+def build(plan: DesignPlan, read: Read, rows: int, *, stand_in: bool = False) -> Design:
     """The design of a site's rows, by the formula or column by column, all its numbers finite."""
+    design = of_rows(plan, read, rows, stand_in)
+    check_finite(design)
+    return design
+
+
+def of_rows(plan: DesignPlan, read: Read, rows: int, stand_in: bool = False) -> Design:
+    """The design of some rows, whatever its numbers are."""
     if plan.study.formula is not None:
         design = _by_formula(plan, read, rows, stand_in)
     else:
@@ -38,17 +47,20 @@ def build(plan: DesignPlan, read: Mapping[str, Column], rows: int, *, stand_in: 
     design = _with_indicators(plan, read, design)
     if plan.names and design.names != plan.names:
         raise DataError("the columns of the design are not those that were agreed on; prepare again")
-    finite = np.isfinite(design.X)
-    if not finite.all():
-        lost = (~finite).sum(axis=0)
-        raise DataError(
-            f"{design.names[int(lost.argmax())]!r} is infinite or not defined in {lost.max()} of {rows} rows"
-            "; correct or drop those rows"
-        )
     return design
 
 
-def _with_indicators(plan: DesignPlan, read: Mapping[str, Column], design: Design) -> Design:
+def check_finite(design: Design) -> None:
+    """Refuse a design with a number that is infinite or not defined."""
+    lost = not_finite(design.X)
+    if lost.any():
+        raise DataError(
+            f"{design.names[int(lost.argmax())]!r} is infinite or not defined in {lost.max()} of "
+            f"{design.X.shape[0]} rows; correct or drop those rows"
+        )
+
+
+def _with_indicators(plan: DesignPlan, read: Read, design: Design) -> Design:
     """The design with a column for each predictor of numbers whose missing values are marked, at its end."""
     marked = () if isinstance(plan.indicators, UnsetType) else plan.indicators
     names = [name for name in marked if name not in plan.levels]
@@ -59,7 +71,7 @@ def _with_indicators(plan: DesignPlan, read: Mapping[str, Column], design: Desig
     return Design(X, (*design.names, *map(indicator, names)), (*design.terms, *terms))
 
 
-def _by_formula(plan: DesignPlan, read: Mapping[str, Column], rows: int, stand_in: bool) -> Design:
+def _by_formula(plan: DesignPlan, read: Read, rows: int, stand_in: bool) -> Design:
     parsed = formulas.formula_of(plan.study)
     states = None if stand_in else completed(parsed.transforms, plan.transforms)
     plain = {name: numbers(name, read[name]) for name in plan.columns if name not in plan.levels}
@@ -77,7 +89,7 @@ def names(plan: DesignPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(name for name, _ in pairs), tuple(term for _, term in pairs)
 
 
-def _by_column(plan: DesignPlan, read: Mapping[str, Column], rows: int) -> Design:
+def _by_column(plan: DesignPlan, read: Read, rows: int) -> Design:
     columns, terms = names(plan)
     formulas.check_width(len(columns))
     X = np.zeros((rows, len(columns)))

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, ProtocolError
-from fedshed.tables.frames import Column
+from fedshed.tables.columns import Column
+from fedshed.tables.frames import Read, complete_rows, made
 
 if TYPE_CHECKING:
     from fedshed.preparation.plan import DesignPlan
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 MISSING = "missing"  # the level of categories that have none, and the mark of indicators
 Fill: TypeAlias = float | str
-Read: TypeAlias = Mapping[str, Column]
 Levels: TypeAlias = dict[str, tuple[str, ...]]
 
 
@@ -37,9 +37,8 @@ def indicator(column: str) -> str:
 
 def rows_kept(study: Study, read: Read) -> NDArray[np.bool_]:
     """Which rows have all that a fit needs: all columns, or those that are not filled in."""
-    needed = [c for name, c in read.items() if name in study.beside or not study.fills_in]
-    kept: NDArray[np.bool_] = ~np.any([column.missing for column in needed], axis=0)
-    return kept
+    needed = (name for name in read if name in study.beside or not study.fills_in)
+    return complete_rows(read[name] for name in needed)
 
 
 def counts_of(study: Study, columns: tuple[str, ...], read: Read) -> dict[str, int]:
@@ -159,14 +158,29 @@ def _fits(fill: Fill, levels: tuple[str, ...]) -> bool:
 # --- rows that are filled in ---------------------------------------------------------------------
 
 
-def filled(plan: DesignPlan, read: Read) -> dict[str, Column]:
+def filled(plan: DesignPlan, read: Read) -> Read:
     """The columns without missing predictors, and beside them the indicators of columns of numbers."""
     marked = () if isinstance(plan.indicators, UnsetType) else plan.indicators
-    done = {**read, **{name: _filled(plan, name, read[name], name in marked) for name in plan.columns}}
-    for name in marked:
-        if name not in plan.levels:
-            done[indicator(name)] = Column("number", read[name].missing.astype(np.float64))
-    return done
+    marks = {indicator(name): name for name in marked if name not in plan.levels}
+
+    def make(name: str) -> Column:
+        if name in marks:
+            return Column("number", read[marks[name]].missing.astype(np.float64))
+        column = read[name]
+        return _filled(plan, name, column, name in marked) if name in plan.columns else column
+
+    return made(read, make, dict.fromkeys((*read, *marks)))
+
+
+def settled(plan: DesignPlan, read: Read) -> DesignPlan:
+    """The plan with what stands for missing numbers at this site until all have agreed, where they have not.
+
+    So a few rows are filled in as all of them are.
+    """
+    if not plan.study.fills_in or not isinstance(plan.fills, UnsetType):
+        return plan
+    plain = (name for name in plan.columns if name not in plan.levels)
+    return replace(plan, fills={name: _stand_in(_numbers(read[name])) for name in plain})
 
 
 def _filled(plan: DesignPlan, name: str, column: Column, marked: bool) -> Column:
@@ -175,13 +189,18 @@ def _filled(plan: DesignPlan, name: str, column: Column, marked: bool) -> Column
         return column
     fills = {} if isinstance(plan.fills, UnsetType) else plan.fills
     if name not in plan.levels:
-        values = column.values if column.kind == "number" else np.full(len(lost), np.nan)
-        fill = fills.get(name, _stand_in(values))
+        values = _numbers(column)
+        fill = fills[name] if name in fills else _stand_in(values)
         return Column("number", np.where(lost, fill, values))
     level = MISSING if marked else str(fills.get(name, plan.levels[name][0]))
     mine = column.as_category()
     levels = mine.levels if level in mine.levels else (*mine.levels, level)
     return with_values(mine, values=np.where(lost, levels.index(level), mine.values), levels=levels)
+
+
+def _numbers(column: Column) -> NDArray[np.float64]:
+    """The values of a column of numbers; of a site that misses all of them it may have another kind."""
+    return np.asarray(column.values if column.kind == "number" else np.full(len(column.values), np.nan))
 
 
 def _stand_in(values: NDArray[np.float64]) -> float:

@@ -178,7 +178,8 @@ def _check_target(left: str) -> None:
         )
 
 
-def _terms(right: str) -> list[Any]:
+@lru_cache(maxsize=64)
+def _terms(right: str) -> tuple[Any, ...]:
     """The terms of a right side; refuses what formulaic cannot read and what would become enormous."""
     if len(right) > _LONGEST:
         raise ConfigError(f"the formula has {len(right)} characters; {_LONGEST} are allowed")
@@ -198,7 +199,7 @@ def _terms(right: str) -> list[Any]:
         raise ConfigError(f"the formula {right.strip()[:200]!r} cannot be read: {error}") from error
     if not isinstance(terms, SimpleFormula):
         raise ConfigError("a formula has one target and one right side: no second ~ and no |")
-    return list(terms)
+    return tuple(terms)
 
 
 def _size(node: Any) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import ConfigError, DataError
-from fedshed.tables.frames import Column, Frame
+from fedshed.tables.columns import Column
+from fedshed.tables.frames import Frame
 
 if TYPE_CHECKING:
     from fedshed.preparation.study import Study

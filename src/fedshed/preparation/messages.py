@@ -17,7 +17,7 @@ from fedshed.protocol.codec import Codec
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, NOTHING, SAME, TOTAL, Numbers, Rule, Scaling
-from fedshed.tables.frames import Kind
+from fedshed.tables.columns import Kind
 
 Hidden: TypeAlias = Annotated[int, Meta(gt=-(2**31), lt=2**31)]  # a count; -m: fewer than m
 

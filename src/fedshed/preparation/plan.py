@@ -19,12 +19,14 @@ from fedshed.objectives.families import family_of, with_value
 from fedshed.objectives.ordinal import threshold_names
 from fedshed.preparation import design as designs
 from fedshed.preparation import formulas, responses
+from fedshed.preparation.blocks import large_design
 from fedshed.preparation.design import Design
 from fedshed.preparation.filling import Fill, filled, rows_kept
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import State
 from fedshed.protocol.codec import encode
-from fedshed.tables.frames import Column, Frame, level_text
+from fedshed.tables.columns import Column, level_text
+from fedshed.tables.frames import Frame, Read, complete_rows, made
 from fedshed.tables.stored import Table
 
 Label: TypeAlias = bool | int | float | str
@@ -91,19 +93,19 @@ class DesignPlan(Struct, frozen=True):
     def design(self, frame: Any) -> NDArray[np.float64]:
         """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
-        read = {name: data.column(name) for name in self.columns}
+        read = data.columns(self.columns)
         if self.study.fills_in:
             _say_filled(self, read)
             read = filled(self, read)
         _refuse_missing(read, "fill them in or leave out those rows (predict --missing empty)")
-        return self._scaled(designs.build(self, read, data.rows).X)
+        return self.scaled(np.asarray(designs.build(self, read, data.rows).X))
 
     def complete(self, frame: Any, unknown_is_missing: bool = False) -> NDArray[np.bool_]:
         """Which rows of a frame have all that a prediction needs, perhaps levels that a site had too."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         needed = (*self.columns, *(c for c in (self.study.offset, self.study.exposure) if c))
-        read = {name: data.column(name) for name in needed}
-        kept = complete_rows(read) if read else np.ones(data.rows, dtype=np.bool_)
+        read = data.columns(needed)
+        kept = complete_rows(read[name] for name in read) if read else np.ones(data.rows, dtype=np.bool_)
         for name, levels in self.levels.items() if unknown_is_missing else ():
             mine = read[name].as_category()
             known = np.array([*(level in levels for level in mine.levels), False])
@@ -112,8 +114,7 @@ class DesignPlan(Struct, frozen=True):
 
     def rows_used(self, frame: Frame) -> NDArray[np.bool_]:
         """Which rows of a site's frame the fit uses: all, unless those with missing values are dropped."""
-        read = {name: frame.column(name) for name in (*self.study.beside, *self.columns)}
-        return rows_kept(self.study, read)
+        return rows_kept(self.study, frame.columns((*self.study.beside, *self.columns)))
 
     def offset(self, frame: Any) -> NDArray[np.float64] | None:
         """The offset of every row of a frame (log exposure), if the model has one."""
@@ -125,37 +126,48 @@ class DesignPlan(Struct, frozen=True):
         """The rows of a site as the fit needs them: design, target, weights and offset, all checked."""
         return self.build(frame)[0]
 
-    def used(self, frame: Any) -> dict[str, Column]:
+    def used(self, frame: Any) -> Read:
         """The columns of the study in the rows of a site that are used, missing predictors filled in."""
         read = self.read(frame)
         return responses.share(self.study, filled(self, read) if self.study.fills_in else read)
 
-    def read(self, frame: Any) -> dict[str, Column]:
+    def read(self, frame: Any) -> Read:
         """The same as they are in the table."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         formula = None if self.study.formula is None else formulas.formula_of(self.study)
         if formula is not None and set(formula.columns) != set(self.columns):
             raise DataError("the plan's columns are not those of its formula; prepare again")
         marked = self.study.marked
-        read = {c: data.column(c) for c in (*self.study.beside, *self.columns)}
-        return complete(self.study, {**read, marked: responses.event(self.study, read[marked])})
+        read = data.columns((*self.study.beside, *self.columns))
+
+        def make(name: str) -> Column:
+            return responses.event(self.study, read[name]) if name == marked else read[name]
+
+        return complete(self.study, made(read, make))
 
     def build(self, frame: Any, *, stand_in: bool = False) -> tuple[Table, Design]:
         """The table of a site, and the design it has, with its names.
 
         With `stand_in`, before means and knots are known, the argument of a transform stands in its columns.
         """
-        read, target = self.used(frame), self.study.target
-        rows = len(read[target].values)
-        design = designs.build(self, read, rows, stand_in=stand_in)
+        data = frame if isinstance(frame, Frame) else Frame(frame)
+        read = self.used(data)
+        design = self._design(data, read, stand_in)
         table = Table(
-            self._scaled(design.X),
+            design.X,
             responses.response(self.study, read, self.classes),
             responses.weights(self.study, read),
             responses.offset(self.study, read),
             responses.clusters(self.study, read),
         )
         return table, design
+
+    def _design(self, frame: Frame, read: Read, stand_in: bool) -> Design:
+        """The design of the rows that are used, on the scale of the fit; of a large frame tall."""
+        if frame.large:
+            return large_design(self, frame, stand_in)
+        design = designs.build(self, read, len(read[self.study.target].values), stand_in=stand_in)
+        return Design(self.scaled(np.asarray(design.X)), design.names, design.terms)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -249,7 +261,8 @@ class DesignPlan(Struct, frozen=True):
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"this is not the JSON of a plan: {error}") from error
 
-    def _scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """X on the scale of the fit, in the same memory."""
         if self.centres is not None and self.scales is not None:
             centres, scales = np.array(self.centres), np.array(self.scales)
             possible = np.isfinite(centres).all() and ((scales > 0) & np.isfinite(scales)).all()
@@ -260,25 +273,19 @@ class DesignPlan(Struct, frozen=True):
         return X
 
 
-def complete(study: Study, read: dict[str, Column]) -> dict[str, Column]:
+def complete(study: Study, read: Read) -> Read:
     """The rows without a missing value, where the study drops the others; else an error if there are any."""
     if study.missing == "refuse":
         _refuse_missing(read, "fill them in, drop them (missing = 'drop'), or leave out the column")
         return read
     kept = rows_kept(study, read)
     if not kept.any():
-        needed = {name: read[name] for name in study.beside} if study.fills_in else read
+        needed = made(read, read.__getitem__, study.beside) if study.fills_in else read
         raise DataError(f"no row is complete; leave out {_most_missing(needed)!r}, or leave out the site")
-    return read if kept.all() else {name: column.take(kept) for name, column in read.items()}
+    return read if kept.all() else made(read, lambda name: read[name].take(kept))
 
 
-def complete_rows(read: dict[str, Column]) -> NDArray[np.bool_]:
-    """Which rows miss no value."""
-    kept: NDArray[np.bool_] = ~np.any([column.missing for column in read.values()], axis=0)
-    return kept
-
-
-def _say_filled(plan: DesignPlan, read: dict[str, Column]) -> None:
+def _say_filled(plan: DesignPlan, read: Read) -> None:
     """A note on the log of what new rows miss, and what stands for it."""
     fills = {} if isinstance(plan.fills, UnsetType) else plan.fills
     lost = {name: int(read[name].missing.sum()) for name in plan.columns}
@@ -289,11 +296,11 @@ def _say_filled(plan: DesignPlan, read: dict[str, Column]) -> None:
         _LOG.warning("missing values were filled in with those of the study: %s", ", ".join(said))
 
 
-def _refuse_missing(read: dict[str, Column], remedy: str) -> None:
+def _refuse_missing(read: Read, remedy: str) -> None:
     for name, column in read.items():
         if lost := int(column.missing.sum()):
             raise DataError(f"column {name!r} is missing in {lost} of {len(column.values)} rows; {remedy}")
 
 
-def _most_missing(read: dict[str, Column]) -> str:
+def _most_missing(read: Read) -> str:
     return max(read, key=lambda name: int(read[name].missing.sum()))

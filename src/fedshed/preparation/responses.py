@@ -12,7 +12,8 @@ from fedshed._utils.errors import DataError
 from fedshed.objectives import family_of
 from fedshed.preparation.study import Study
 from fedshed.tables import survival
-from fedshed.tables.frames import Column, level_text
+from fedshed.tables.columns import Column, level_text
+from fedshed.tables.frames import Read, made
 
 Numbers = NDArray[np.float64]
 
@@ -114,17 +115,18 @@ def weights(study: Study, read: Mapping[str, Column]) -> Numbers | None:
     return values
 
 
-def share(study: Study, read: Mapping[str, Column]) -> dict[str, Column]:
+def share(study: Study, read: Read) -> Read:
     """The columns with successes as their share of the trials, where the study has trials."""
     if study.trials is None:
-        return dict(read)
+        return read
     trials, successes = (_numbers(name, read[name]) for name in (study.trials, study.target))
     _refuse(study.trials, trials <= 0, "a row has at least one trial", "is 0 or negative")
     _refuse(study.trials, trials != np.round(trials), "trials are counted", "is no whole number")
     _refuse(study.target, successes != np.round(successes), "successes are counted", "is no whole number")
     _refuse(study.target, successes < 0, "it counts successes", "is negative")
     _refuse(study.target, successes > trials, f"its trials are {study.trials!r}", "exceeds its trials")
-    return {**read, study.target: Column("number", successes / trials)}
+    shares = Column("number", successes / trials)
+    return made(read, lambda name: shares if name == study.target else read[name])
 
 
 def offset(study: Study, read: Mapping[str, Column]) -> Numbers | None:

@@ -7,6 +7,7 @@ corrected two-pass algorithm: Chan, Golub, LeVeque 1983, The American Statistici
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.linalg.arrays import Scalars
+from fedshed.linalg.tall import in_blocks
 from fedshed.preparation.messages import Deviations, Ready, Told, Values
 from fedshed.preparation.plan import DesignPlan
 from fedshed.tables.stored import Table
@@ -24,21 +26,27 @@ ROUNDING = 1e-14  # of the mean: a smaller standard deviation is that of roundin
 
 def sums(table: Table) -> Scalars:
     """The weighted sum of each column."""
-    return _weights(table) @ table.X
+    return np.asarray(_weights(table) @ table.X)
 
 
 def deviations(table: Table, means: Scalars) -> Deviations:
     """The weighted sums of x - m and (x - m)^2 of each column."""
     if means.shape != (table.X.shape[1],):
         raise DataError(f"was sent {len(means)} means for {table.X.shape[1]} columns; prepare again")
-    centred, w = table.X - means, _weights(table)
+    found = [_deviations(_weights(table)[part], X - means) for part, X in in_blocks(table.X)]
+    first, second = zip(*found, strict=True)
+    return Deviations(reduce(np.add, first), reduce(np.add, second))
+
+
+def _deviations(w: Scalars, centred: NDArray[np.float64]) -> tuple[Scalars, Scalars]:
     total = w @ centred
-    return Deviations(total, w @ np.square(centred, out=centred))
+    return total, w @ np.square(centred, out=centred)
 
 
 def constant(table: Table) -> tuple[int, ...]:
     """The columns that have one value in all rows of this site."""
-    same = (table.X[0] == table.X).all(axis=0)
+    first = table.X[:1]
+    same = reduce(np.logical_and, ((first == X).all(axis=0) for _, X in in_blocks(table.X)))
     return tuple(np.flatnonzero(same).tolist())
 
 

@@ -196,7 +196,7 @@ class Preparer:
 
     def _missing(self, plan: DesignPlan) -> tuple[tuple[str, int], ...]:
         """In how many rows each column is missing, where it is in some; all columns of a protected study."""
-        read = {name: self.frame.column(name) for name in (*plan.study.beside, *plan.columns)}
+        read = self.frame.columns((*plan.study.beside, *plan.columns))
         found = {name: int(column.missing.sum()) for name, column in read.items()}
         if plan.study.fills_in:  # of predictors those that are filled in, in rows that are used
             found |= filling.counts_of(plan.study, plan.columns, read)
@@ -208,4 +208,4 @@ class Preparer:
         table = self.table(part.plan)
         if not set(part.columns) <= set(scaling.constant(table)):
             raise DataError("was asked for the value of a column that varies; prepare again")
-        return Values(table.X[0, list(part.columns)])
+        return Values(table.X[:1][0, list(part.columns)])

@@ -20,7 +20,7 @@ from fedshed.preparation.holdout import check_holdout
 from fedshed.preparation.private import check_private
 from fedshed.preparation.timing import check_times, complete_times
 from fedshed.privacy.private import Privacy
-from fedshed.tables.frames import level_text
+from fedshed.tables.columns import level_text
 
 Missing: TypeAlias = Literal["refuse", "drop", "indicator", "impute"]  # what is done with missing values
 WeightType: TypeAlias = Literal["auto", "frequency", "precision"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.rows import Rows
-from fedshed.linalg.tall import Tall
+from fedshed.linalg.tall import Tall, by_column
 from fedshed.objectives import LinearModel
 from fedshed.privacy.points import effective_rows
 from fedshed.privacy.policy import Objection, Policy
@@ -125,14 +125,14 @@ def column_objections(policy: Policy, X: Rows, columns: Sequence[str] = ()) -> l
 
 
 def computed_objections(
-    policy: Policy, X: NDArray[np.float64], computed: Sequence[int], columns: Sequence[str] = ()
+    policy: Policy, X: NDArray[np.float64] | Tall, computed: Sequence[int], columns: Sequence[str] = ()
 ) -> list[Objection]:
     """The rule on computed columns: a formula can make one that is large in a single row."""
     rule = (
         f"at least {policy.min_rows_per_level} rows that make up the differences within a computed column "
         "(min_rows_per_level); leave the term out, or use the column itself"
     )
-    counts = {j: differing_rows(X[:, j]) for j in computed}
+    counts = {j: differing_rows(values) for j, values in by_column(X, computed)}
     return [
         Objection(rule, f"{_name(columns, j)} differs in {count:.3g} rows")
         for j, count in counts.items()

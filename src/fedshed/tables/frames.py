@@ -3,70 +3,33 @@
 from __future__ import annotations
 
 import logging
-import numbers
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import reduce
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError
-from fedshed.tables.marks import is_mark
-from fedshed.tables.stored import missing as is_missing
+from fedshed.tables.columns import Column, read_column
+from fedshed.tables.lazy import is_arrow, is_large
 from fedshed.tables.stored import vector
 
-Kind: TypeAlias = Literal["number", "category", "boolean"]
+Read: TypeAlias = Mapping[str, Column]
 LONGEST = 200  # characters of a level or a name
-LARGEST = 2**53  # beyond it, whole numbers are not told apart by float64
 _NOTES = logging.getLogger("fedshed")
 
 
-@dataclass(frozen=True, eq=False)
-class Column:
-    """A column of a site: float64 numbers (NaN is missing), or codes of its own levels (-1 is missing)."""
-
-    kind: Kind
-    values: NDArray[Any]
-    levels: tuple[str, ...] = ()
-    declared: bool = False  # the frame itself calls it a category
-    ordered: bool = False  # and says in which order its levels are
-    from_numbers: bool = False  # its levels were numbers, which have no leading zeros
-
-    @property
-    def missing(self) -> NDArray[np.bool_]:
-        """Which rows have no value."""
-        lost: NDArray[np.bool_] = np.isnan(self.values) if self.kind == "number" else self.values < 0
-        return lost
-
-    def take(self, rows: NDArray[np.bool_]) -> Column:
-        """These rows only, and the levels that occur in them."""
-        values = self.values[rows]
-        if self.kind == "number":
-            return replace(self, values=values)
-        occurring = np.unique(values[values >= 0])
-        recoded = np.full(len(self.levels) + 1, -1, dtype=np.intp)  # the last entry is that of -1
-        recoded[occurring] = np.arange(len(occurring))
-        return replace(self, values=recoded[values], levels=tuple(self.levels[j] for j in occurring))
-
-    def as_category(self) -> Column:
-        """Numbers as categories: 2 and 2.0 are the level '2'."""
-        if self.kind != "number":
-            return replace(self, kind="category")
-        found, codes = np.unique(self.values, return_inverse=True)
-        known = found[~np.isnan(found)]
-        codes = np.where(codes < len(known), codes, -1)
-        levels = tuple(level_text(value) for value in known.tolist())
-        return Column("category", codes, levels, from_numbers=True)
-
-
 class Frame:
-    """A caller's frame, read column by column when one is needed."""
+    """A caller's frame, read column by column when one is needed.
+
+    The columns of a `large` one, an Arrow table that is not to be copied, are read each time, so that one or
+    two of them are in memory.
+    """
 
     def __init__(self, native: Any) -> None:
         columns = _arrays(native) if isinstance(native, Mapping) else _series(native)
@@ -78,7 +41,9 @@ class Frame:
         if len(lengths) > 1:
             raise DataError(f"the columns have different lengths ({sorted(lengths)}); give one value per row")
         self.rows = lengths.pop() if lengths else 0
+        self.large = is_arrow(native) and is_large(native)
         self._read: dict[str, Column] = {}
+        self._said: set[str] = set()  # columns whose marks for missing values are on the log
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,12 +57,27 @@ class Frame:
             hint = f"did you mean {near[0]!r}?" if near else "add it, or correct its name in the study"
             raise DataError(f"there is no column {name!r}; {hint}")
         if name not in self._read:
-            self._read[name] = _column(name, self._columns[name])
+            self._read = {} if self.large else self._read  # the last one stays
+            self._read[name] = self._made(name)
         return self._read[name]
+
+    def columns(self, names: Iterable[str]) -> Read:
+        """Several columns, those of a large frame when they are looked at."""
+        given = tuple(dict.fromkeys(names))
+        return Columns(given, self.column) if self.large else {name: self.column(name) for name in given}
 
     def take(self, rows: NDArray[np.bool_]) -> Frame:
         """These rows only: its columns are read as those of all rows, and then cut."""
         return _Part(self, rows)
+
+    def block(self, start: int, stop: int) -> Frame:
+        """Rows that follow each other, in memory once they are read."""
+        return _Block(self, start, stop)
+
+    def _made(self, name: str) -> Column:
+        say = name not in self._said
+        self._said.add(name)
+        return read_column(name, self._columns[name], say)
 
 
 class _Part(Frame):
@@ -105,28 +85,63 @@ class _Part(Frame):
 
     def __init__(self, whole: Frame, rows: NDArray[np.bool_]) -> None:
         self._whole, self._rows, self._columns = whole, rows, whole._columns
-        self.rows, self._read = int(rows.sum()), {}
+        self.rows, self.large, self._read = int(rows.sum()), whole.large, {}
+        self._places: NDArray[np.intp] | None = None  # of these rows in the whole
 
-    def column(self, name: str) -> Column:
-        """A column of these rows."""
-        if name not in self._read:
-            self._read[name] = self._whole.column(name).take(self._rows)
-        return self._read[name]
+    def block(self, start: int, stop: int) -> Frame:
+        """The rows of the whole from the first of them to the last, cut."""
+        places = np.flatnonzero(self._rows) if self._places is None else self._places
+        self._places = places
+        low, high = (int(places[start]), int(places[stop - 1]) + 1) if stop > start else (0, 0)
+        return self._whole.block(low, high).take(self._rows[low:high])
+
+    def _made(self, name: str) -> Column:
+        return self._whole.column(name).take(self._rows)
+
+
+class _Block(Frame):
+    """Some rows of a frame that follow each other, read without the others."""
+
+    def __init__(self, whole: Frame, start: int, stop: int) -> None:
+        self._place, self._columns = slice(start, stop), whole._columns
+        self.rows, self.large, self._read = stop - start, False, {}
+
+    def _made(self, name: str) -> Column:
+        return read_column(name, self._columns[name][self._place], say=False)
+
+
+class Columns(Mapping[str, Column]):
+    """Columns that are made when they are looked at, and not kept."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], Column]) -> None:
+        self._names, self._make = dict.fromkeys(names), make
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def made(read: Read, make: Callable[[str], Column], names: Iterable[str] | None = None) -> Read:
+    """Columns that are made of others, by name: at once of those in memory, else when they are looked at."""
+    wanted = tuple(read if names is None else names)
+    return Columns(wanted, make) if isinstance(read, Columns) else {name: make(name) for name in wanted}
+
+
+def complete_rows(columns: Iterable[Column]) -> NDArray[np.bool_]:
+    """Which rows miss no value."""
+    return reduce(np.logical_and, (~column.missing for column in columns))
 
 
 def _is_row_number(name: str) -> bool:
     """Whether a column is an index that pandas wrote: "Unnamed: 0" in CSV, __index_level_0__ in Parquet."""
     return re.fullmatch(r"Unnamed: 0(\.\d+)?|__index_level_\d+__", name) is not None
-
-
-def level_text(value: object) -> str:
-    """A level as text: that of a whole number has no decimals."""
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value))
-    if isinstance(value, numbers.Real | Decimal):
-        number = float(value)
-        return str(int(number)) if number.is_integer() else repr(number)
-    return str(value)
 
 
 def in_order(levels: Iterable[str]) -> tuple[str, ...]:
@@ -170,7 +185,9 @@ def _arrays(native: Mapping[Any, Any]) -> dict[str, Any]:
 def _series(native: Any) -> dict[str, Any]:
     try:
         frame = nw.from_native(native, eager_only=True)
-        return {str(name): frame.get_column(name) for name in frame.columns}
+        columns = {str(name): frame.get_column(name) for name in frame.columns}
+        arrow = frame.implementation.is_pyarrow()
+        return {name: column.to_native() for name, column in columns.items()} if arrow else columns
     except TypeError as error:
         raise DataError(
             f"a table must be a DataFrame (pandas, polars, Arrow) or a dict of arrays, "
@@ -178,130 +195,3 @@ def _series(native: Any) -> dict[str, Any]:
         ) from error
     except nw.exceptions.NarwhalsError as error:
         raise DataError(f"the table cannot be read ({error}); give each column a name of its own") from error
-
-
-def _column(name: str, values: Any) -> Column:
-    if isinstance(values, nw.Series):
-        return _from_series(name, values)
-    if values.dtype.kind in "iuf":
-        _check_size(name, values)
-        return Column("number", values.astype(np.float64))
-    if values.dtype.kind == "b":
-        return _boolean(values)
-    return _from_objects(name, values.tolist())
-
-
-def _from_series(name: str, series: nw.Series[Any]) -> Column:
-    if series.dtype.is_numeric() and not isinstance(series.dtype, nw.Decimal):
-        lost = series.is_null().to_numpy()
-        if series.dtype.is_integer():
-            _check_size(name, series.drop_nulls().to_numpy())
-        values = np.array(series.cast(nw.Float64).fill_null(0.0).to_numpy(), dtype=np.float64)
-        values[lost] = np.nan
-        return Column("number", values)
-    if series.dtype == nw.Boolean and not series.is_null().any():
-        return _boolean(series.to_numpy())
-    if isinstance(series.dtype, nw.Categorical | nw.Enum):
-        return _declared(name, series)
-    return _from_objects(name, series.to_list())
-
-
-def _declared(name: str, series: nw.Series[Any]) -> Column:
-    """A column that the frame calls a category: a level NA is a level there, and an order is kept."""
-    column = replace(_from_objects(name, series.to_list(), marks=False).as_category(), declared=True)
-    order = declared_order(series)
-    if order is None:
-        return column
-    rank = {level_text(value): j for j, value in enumerate(order)}
-    levels = sorted(column.levels, key=rank.__getitem__)
-    new = {level: j for j, level in enumerate(levels)}
-    place = np.array([*(new[level] for level in column.levels), -1], dtype=np.intp)  # the last is that of -1
-    return replace(column, values=place[column.values], levels=tuple(levels), ordered=True)
-
-
-def declared_order(series: nw.Series[Any]) -> tuple[Any, ...] | None:
-    """The categories of a Categorical or Enum, if someone has put them in an order; else None.
-
-    An Enum and an ordered Categorical have one.  pandas sorts the categories of `astype("category")`, so
-    others were given by hand.
-    """
-    if isinstance(series.dtype, nw.Enum):
-        return tuple(series.cat.get_categories().to_list())
-    if series.implementation.is_pyarrow():
-        return tuple(series.cat.get_categories().to_list()) if series.to_native().type.ordered else None
-    if not isinstance(series.dtype, nw.Categorical) or not series.implementation.is_pandas():
-        return None
-    categories = tuple(series.cat.get_categories().to_list())
-    try:
-        return None if list(categories) == sorted(categories) else categories
-    except TypeError:  # of several types, which have no order
-        return None
-
-
-def _check_size(name: str, values: NDArray[Any]) -> None:
-    """Refuse whole numbers that would be rounded: they name something, and measure nothing."""
-    if values.dtype.kind in "iu" and len(values) and max(int(values.max()), -int(values.min())) > LARGEST:
-        raise DataError(
-            f"column {name!r} holds whole numbers beyond 2^53, which would be rounded; leave the column out "
-            f"if it identifies rows (--exclude {name}), or turn it into text"
-        )
-
-
-def _boolean(values: NDArray[Any]) -> Column:
-    return Column("boolean", values.astype(np.intp), ("False", "True"))
-
-
-def _from_objects(name: str, values: Sequence[Any], marks: bool = True) -> Column:
-    """Codes in order of appearance, and the kind that all the values have in common.
-
-    With `marks`, text that marks a missing value is one.
-    """
-    index: dict[Any, int] = {}
-    try:
-        codes = np.fromiter((index.setdefault(value, len(index)) for value in values), np.intp, len(values))
-    except TypeError:  # a list or another value that is no number and no text
-        kind = next(type(value).__name__ for value in values if not isinstance(value, Hashable))
-        raise DataError(
-            f"column {name!r} holds values of type {kind}; turn it into numbers or text, or leave it out"
-        ) from None
-    marked = [j for value, j in index.items() if marks and is_mark(value)]
-    _say_marked(name, [value for value in index if marks and is_mark(value)], np.isin(codes, marked))
-    found = {value: j not in marked and not is_missing(value) for value, j in index.items()}
-    known = [value for value in index if found[value]]
-    kind = _common_kind(name, known)
-    if kind == "number":
-        numbers_ = [float(value) if found[value] else np.nan for value in index]
-        return Column("number", np.array(numbers_, dtype=np.float64)[codes])
-    levels = ("False", "True") if kind == "boolean" else tuple(dict.fromkeys(map(level_text, known)))
-    place = {level: j for j, level in enumerate(levels)}
-    local = [place[level_text(value)] if found[value] else -1 for value in index]
-    return Column(kind, np.array(local, dtype=np.intp)[codes], levels)
-
-
-def _say_marked(name: str, marks: Sequence[str], rows: NDArray[np.bool_]) -> None:
-    """Say how many rows have a mark: one of them may be a level."""
-    if marks:
-        _NOTES.warning(
-            "column %r: the text %s marks a missing value, in %d rows; if it is a level, rename it, or make "
-            "the column a Categorical or Enum",
-            name, " or ".join(map(repr, marks)), int(rows.sum()),
-        )  # fmt: skip
-
-
-def _common_kind(name: str, values: Iterable[Any]) -> Kind:
-    kinds = {_kind(value) for value in values}
-    if len(kinds) > 1:
-        found = " and ".join(sorted("text" if kind == "category" else kind for kind in kinds))
-        raise DataError(f"column {name!r} mixes {found}; make it one or the other")
-    (kind,) = kinds or {"number"}
-    if kind not in ("number", "category", "boolean"):
-        raise DataError(f"column {name!r} holds {kind}; turn it into numbers or text, or leave it out")
-    return kind  # type: ignore[return-value]
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool | np.bool_):
-        return "boolean"
-    if isinstance(value, numbers.Real | Decimal):
-        return "number"
-    return "category" if isinstance(value, str) else f"values of type {type(value).__name__}"

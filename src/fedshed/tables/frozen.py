@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from fedshed._utils.errors import ConfigError, DataError
-from fedshed.tables.frames import declared_order
+from fedshed.tables.columns import declared_order
 
 
 def arrow_table(site: str, table: Any) -> Any:
@@ -35,18 +38,52 @@ def _arrow_column(series: Any) -> Any:
 
 def freeze(table: Any) -> bytes:
     """An Arrow table as bytes."""
-    pa = needed("pyarrow", "data")
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
+    sink = needed("pyarrow", "data").BufferOutputStream()
+    _write(table, sink)
     frozen: bytes = sink.getvalue().to_pybytes()
     return frozen
 
 
-def thaw(data: bytes) -> Any:
-    """The table again."""
+def freeze_to(path: Path, table: Any) -> None:
+    """The same bytes in a new file that only its owner can read, batch by batch."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        _write(table, file)
+
+
+def frozen_hash(table: Any) -> bytes:
+    """The SHA-256 of the same bytes, batch by batch."""
+    sink = _Hashed()
+    _write(table, needed("pyarrow", "data").PythonFile(sink, "w"))
+    return sink.hash.digest()
+
+
+class _Hashed:
+    """A file of which only the hash is kept."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.hash = sha256()
+
+    def write(self, data: Any) -> None:
+        """Some more bytes."""
+        self.hash.update(data)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+def _write(table: Any, sink: Any) -> None:
     pa = needed("pyarrow", "data")
-    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+
+
+def thaw(data: bytes | Path) -> Any:
+    """The table again; that of a file is mapped."""
+    pa = needed("pyarrow", "data")
+    source = pa.memory_map(str(data)) if isinstance(data, Path) else pa.BufferReader(data)
+    return pa.ipc.open_stream(source).read_all()
 
 
 def needed(module: str, extra: str) -> Any:

@@ -48,7 +48,33 @@ def is_large(table: Any) -> bool:
     return bool(8 * table.num_rows * table.num_columns > COPIED)
 
 
-class ArrowRows:
+class ReadRows:
+    """Rows that `_read` gives from one place to another, and from there in any order."""
+
+    shape: tuple[int, int]
+    window = WINDOW
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.shape[0])
+            return self._read(start, stop)
+        return self._chosen(np.arange(self.shape[0])[rows])
+
+    def _read(self, start: int, stop: int) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def _chosen(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Rows in any order, from the windows they lie in: Arrow's own `take` may join all chunks first."""
+        size = max(1, self.window // max(self.shape[1], 1))
+        order = np.argsort(rows, kind="stable")
+        X, windows = np.empty((len(rows), self.shape[1])), rows[order] // size
+        for here in np.split(order, np.flatnonzero(np.diff(windows)) + 1) if len(rows) else []:
+            start = int(rows[here[0]]) // size * size
+            X[here] = self._read(start, min(start + size, self.shape[0]))[rows[here] - start]
+        return X
+
+
+class ArrowRows(ReadRows):
     """The rows of an Arrow table of numbers: float64, column after column, NaN where one is null."""
 
     def __init__(self, where: str, table: Any) -> None:
@@ -63,26 +89,10 @@ class ArrowRows:
                 )
         self._table, self.shape = table, table.shape
 
-    def __getitem__(self, rows: Any) -> NDArray[np.float64]:
-        if isinstance(rows, slice):
-            start, stop, _ = rows.indices(self.shape[0])
-            return self._read(start, stop)
-        return self._chosen(np.arange(self.shape[0])[rows])
-
     def _read(self, start: int, stop: int) -> NDArray[np.float64]:
         X = np.empty((stop - start, self.shape[1]), order="F")  # a column of the block is a copy of Arrow's
         for j, column in enumerate(self._table.slice(start, stop - start).columns):
             X[:, j] = _floats(column)
-        return X
-
-    def _chosen(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Rows in any order, from the windows they lie in: Arrow's own `take` may join all chunks first."""
-        size = max(1, WINDOW // self.shape[1])
-        order = np.argsort(rows, kind="stable")
-        X, windows = np.empty((len(rows), self.shape[1])), rows[order] // size
-        for here in np.split(order, np.flatnonzero(np.diff(windows)) + 1) if len(rows) else []:
-            start = int(rows[here[0]]) // size * size
-            X[here] = self._read(start, min(start + size, self.shape[0]))[rows[here] - start]
         return X
 
 

@@ -256,17 +256,17 @@ def _check_finite(where: str, X: Matrix2D, columns: Sequence[str]) -> None:
     if isinstance(X, scipy.sparse.csr_array):
         rows = np.bincount(X.indices[~np.isfinite(X.data)], minlength=len(columns))
     else:
-        rows = _not_finite(X if isinstance(X, Tall) else Tall(X))
+        rows = not_finite(X)
     if not rows.any():
         return
     named = _some([columns[j] for j in np.flatnonzero(rows).tolist()], rows[rows > 0].tolist())
     raise DataError(f"{where}: NaN or infinity in X, column {named}; impute the values or drop those rows")
 
 
-def _not_finite(X: Tall) -> NDArray[np.intp]:
+def not_finite(X: NDArray[np.float64] | Tall) -> NDArray[np.intp]:
     """How many entries of each column are not finite, block by block."""
     rows = np.zeros(X.shape[1], dtype=np.intp)
-    for _, block in X.blocks():
+    for _, block in (X if isinstance(X, Tall) else Tall(X)).blocks():
         finite = np.isfinite(block)
         if not finite.all():
             rows += (~finite).sum(axis=0)
