@@ -1,4 +1,4 @@
-"""Run every benchmark, or those named on the command line (`fuzz` only where it is named)."""
+"""Run every benchmark, or those named on the command line (`fuzz` and `workers` only where named)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_the_same_bits_and_bytes_as_in_one_process(there, name):
 def with_ray_kill(transport):
     import ray
 
-    ray.kill(transport._pool.actors[0])
+    ray.kill(transport.pool.actors[0])
 
 
 def with_sigkill(transport):
@@ -97,7 +97,7 @@ def test_a_worker_killed_in_the_middle_costs_no_bit(there, name, kill):
 
     def strike(progress):
         if progress.rows[-1].iteration == 3 and not struck:
-            before = dict(made[0]._pool.actors)
+            before = dict(made[0].pool.actors)
             kill(made[0])
             struck.append(before)
 
@@ -198,7 +198,7 @@ def drivers():
 
 @pytest.mark.parametrize(("which", "how"), [(0, signal.SIGKILL), (1, signal.SIGINT)])
 def test_workers_and_cluster_end_with_the_process_that_started_them(drivers, which, how):
-    """After SIGKILL, the two agents of Ray's node look for their parent now and then, and end by themselves."""
+    """After SIGKILL, two agents of Ray look for their parent now and then, and end by themselves."""
     process = drivers[which]
     started = {pid: command(pid) for pid in descendants(process.pid)}
     assert any(name.startswith("ray::Worker") for name in started.values())

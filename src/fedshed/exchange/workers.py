@@ -81,7 +81,7 @@ class WorkerSites:
         self, sites: Sequence[Sequence[str]], pool: Pool, *, deadline: float, start_within: float,
         simulation: str = "",
     ) -> None:  # fmt: skip
-        self._sites, self._pool, self._deadline = [tuple(names) for names in sites], pool, deadline
+        self._sites, self.pool, self._deadline = [tuple(names) for names in sites], pool, deadline
         self.simulation = simulation  # why it is for nothing else
         self._calls: dict[Hashable, Call] = {}
         self._deaths = [0] * len(sites)
@@ -114,7 +114,7 @@ class WorkerSites:
     def close(self) -> None:
         """End all workers."""
         self._calls = {}
-        self._pool.close()
+        self.pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +123,7 @@ class WorkerSites:
         self.close()
 
     def _start(self, worker: int) -> None:
-        call = self._pool.start(worker, self._memories[worker].saved)
+        call = self.pool.start(worker, self._memories[worker].saved)
         self._calls[call] = Call(worker, self._exchange)
 
     def _ask(self, worker: int, names: Sequence[str], payloads: Mapping[str, bytes]) -> None:
@@ -136,13 +136,13 @@ class WorkerSites:
 
     def _send(self, call: Call) -> None:
         save = not call.replayed and len(self._memories[call.worker].since) >= SAVE_EVERY - 1
-        self._calls[self._pool.ask(call.worker, call.bundle, save)] = call
+        self._calls[self.pool.ask(call.worker, call.bundle, save)] = call
 
     def _until_answered(self, seconds: float) -> bool:
         """Take in what comes, until all calls of this exchange have ended or the time is over."""
         until = time.monotonic() + seconds
         while any(call.exchange == self._exchange for call in self._calls.values()):
-            ended = self._pool.first(self._calls, max(until - time.monotonic(), 0.0))
+            ended = self.pool.first(self._calls, max(until - time.monotonic(), 0.0))
             if ended is None:
                 return False
             self._take(ended)
@@ -152,7 +152,7 @@ class WorkerSites:
         """The replies of a call, each once; a worker that died loses its calls and is started again."""
         call = self._calls.pop(ended)
         try:
-            result, saved = self._pool.result(ended)
+            result, saved = self.pool.result(ended)
         except WorkerDiedError as error:
             self._restart(call, str(error))
             return
