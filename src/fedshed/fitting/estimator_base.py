@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
@@ -25,6 +25,7 @@ from fedshed.fitting.searched import fit_searched, with_linear_intercepts
 from fedshed.inference import Inference, Summary
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.linalg.arrays import Vector
+from fedshed.linalg.tall import Tall
 from fedshed.objectives.families import at_sites, family_of, with_value
 from fedshed.preparation.combinations import check_spread
 from fedshed.preparation.study import Study
@@ -35,6 +36,7 @@ from fedshed.solve.optimize import build_problem
 from fedshed.solve.run import Result
 from fedshed.solve.separation import WITH_FIRTH
 from fedshed.tables import Federation
+from fedshed.tables.lazy import ArrowRows, is_arrow, is_large
 
 DEFAULT_L2 = 1e-4
 MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
@@ -198,9 +200,24 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         return inference
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        """X and y as scikit-learn has them."""
+        """X and y as scikit-learn has them; an Arrow table that is not to be copied stays where it is."""
+        if (left := self._left_in_place(X, reset=True)) is not None:
+            return left, column_or_1d(np.asarray(y))
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
         return X, y
+
+    def _left_in_place(self, X: Any, reset: bool) -> Tall | None:
+        """A large Arrow table without a copy of it, if X is one; its columns are those of the fit."""
+        if not (is_arrow(X) and is_large(X)):
+            return None
+        names = np.array(X.column_names, dtype=object)
+        if reset:
+            self.n_features_in_, self.feature_names_in_ = len(names), names
+        elif names.tolist() != getattr(self, "feature_names_in_", names).tolist() or (
+            len(names) != self.n_features_in_
+        ):
+            raise ValueError("X must have the columns of the fit, in the same order; select them by name")
+        return Tall(ArrowRows(type(self).__name__, X))
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         """The loss, and y checked for it."""
@@ -215,8 +232,12 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
     def _linear(self, X: Any, offset: Any) -> NDArray[np.float64]:
         """x'coef + intercept + offset of each row, for each class where there are several."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        z = np.asarray(X @ self.coef_.T + self.intercept_)
+        left = self._left_in_place(X, reset=False)
+        if left is None:
+            left = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        z = np.asarray(left @ self.coef_.T + self.intercept_)
+        if not np.isfinite(z).all():
+            raise ValueError("X has values that are missing or too large; fill them in, or drop those rows")
         shift = self._shift(offset, len(z))
         return z if shift is None else z + shift.reshape(-1, *[1] * (z.ndim - 1))
 

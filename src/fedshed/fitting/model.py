@@ -29,6 +29,7 @@ from fedshed.inference.meta import MetaAnalysis, SiteResult
 from fedshed.inference.result import Distribution, Robust, student
 from fedshed.inference.survival_result import SurvivalCurves
 from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.linalg.tall import Tall, in_blocks
 from fedshed.objectives import family_of
 from fedshed.objectives.ordinal import class_probabilities
 from fedshed.preparation import DesignPlan
@@ -247,9 +248,8 @@ class Model:
         X, offset = self._rows(frame)
         z = X @ self.inference.coef + (0.0 if offset is None else offset)
         V = self.inference.covariance(robust)
-        error = np.sqrt(np.maximum(((X @ V) * X).sum(axis=1), 0.0))
         withheld = np.isnan(self.inference.std_err(robust))  # too few sites inform these coefficients
-        error[(X[:, withheld] != 0).any(axis=1)] = np.nan
+        error = np.concatenate([_errors(rows, V, withheld) for _, rows in in_blocks(X)])
         _, quantile = student(self.inference.freedom(robust), (1 - level) / 2, z)
         low, high = family.mean(z - quantile * error), family.mean(z + quantile * error)
         return Prediction(family.mean(z), family.mean_slope(z) * error, low, high)
@@ -296,14 +296,23 @@ class Model:
     def _linear(self, frame: Any) -> Matrix:
         """x'coef (+ offset), one column, or one for each of several classes."""
         X, offset = self._rows(frame)
-        z: Matrix = X @ self.inference.coef.reshape(-1, X.shape[1]).T
+        z: Matrix = np.asarray(X @ self.inference.coef.reshape(-1, X.shape[1]).T)
         return z if offset is None else z + offset[:, None]
 
-    def _rows(self, frame: Any) -> tuple[Matrix, Vector | None]:
+    def _rows(self, frame: Any) -> tuple[Matrix | Tall, Vector | None]:
         """The design of a table with its intercept, on the scale of the coefficients, and its offset."""
         plan = msgspec.structs.replace(self.plan, centres=None, scales=None)
         X = plan.design(frame)
+        if isinstance(X, Tall):
+            return X.with_ones() if plan.intercept else X, plan.offset(frame)
         return np.column_stack([X, np.ones(len(X))]) if plan.intercept else X, plan.offset(frame)
+
+
+def _errors(X: Matrix, V: Matrix, withheld: NDArray[np.bool_]) -> Vector:
+    """(x'Vx)^(1/2) of each row; NaN of those that need an error which is withheld."""
+    error: Vector = np.sqrt(np.maximum(((X @ V) * X).sum(axis=1), 0.0))
+    error[(X[:, withheld] != 0).any(axis=1)] = np.nan
+    return error
 
 
 class Conducted(Struct, frozen=True):

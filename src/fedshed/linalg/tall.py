@@ -89,7 +89,9 @@ class Tall:
         """Some rows in memory; or (:, columns), a table of these columns of which nothing is read."""
         if not isinstance(key, tuple):
             return self._read(key)
-        chosen = np.asarray(key[1])
+        if key[0] != slice(None):
+            raise IndexError("of a tall table take rows or columns, not both at once")
+        chosen = np.arange(self.shape[1])[key[1]]
         return replace(self, columns=chosen if self.columns is None else self.columns[chosen])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

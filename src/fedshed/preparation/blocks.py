@@ -42,6 +42,13 @@ class DesignRows(lazy.ReadRows):
         return designs.of_rows(self._plan, read, stop - start, self._stand_in)
 
 
+def all_rows(plan: DesignPlan, frame: Frame) -> Tall:
+    """The design of every row of a large frame, on the scale of the plan."""
+    rows = DesignRows(plan, frame, stand_in=False)
+    designs.check_finite(Design(Tall(rows), rows.names, rows.terms))
+    return Tall(rows)
+
+
 def large_design(plan: DesignPlan, frame: Frame, stand_in: bool) -> Design:
     """The design of a large frame, tall; in memory where it is small, or where the model needs it there."""
     kept = plan.rows_used(frame)

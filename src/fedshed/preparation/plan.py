@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.names import closest
 from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.linalg.tall import Tall
 from fedshed.objectives.families import family_of, with_value
 from fedshed.objectives.ordinal import threshold_names
 from fedshed.preparation import design as designs
 from fedshed.preparation import formulas, responses
-from fedshed.preparation.blocks import large_design
+from fedshed.preparation.blocks import all_rows, large_design
 from fedshed.preparation.design import Design
 from fedshed.preparation.filling import Fill, filled, rows_kept
 from fedshed.preparation.study import Study
@@ -90,14 +91,19 @@ class DesignPlan(Struct, frozen=True):
         """Means and knots over all rows, of the formula's terms that need them."""
         return {} if isinstance(self.found, UnsetType) else self.found
 
-    def design(self, frame: Any) -> NDArray[np.float64]:
-        """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels."""
+    def design(self, frame: Any) -> NDArray[np.float64] | Tall:
+        """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels.
+
+        That of a large frame is tall.
+        """
         data = frame if isinstance(frame, Frame) else Frame(frame)
         read = data.columns(self.columns)
         if self.study.fills_in:
             _say_filled(self, read)
             read = filled(self, read)
         _refuse_missing(read, "fill them in or leave out those rows (predict --missing empty)")
+        if data.large:
+            return all_rows(self, data)
         return self.scaled(np.asarray(designs.build(self, read, data.rows).X))
 
     def complete(self, frame: Any, unknown_is_missing: bool = False) -> NDArray[np.bool_]:

@@ -123,7 +123,7 @@ def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
     """X as a 2-D array, tall table or CSR matrix of any type, with its column names if it is a DataFrame."""
     names = None
     X = arrow_table(where, X) if is_arrow(X) else X
-    if (left := _left_in_place(where, X)) is not None:
+    if (left := left_in_place(where, X)) is not None:
         return left
     frame = X if isinstance(X, np.ndarray) else narwhals.from_native(X, eager_only=True, pass_through=True)
     if scipy.sparse.issparse(X):
@@ -138,7 +138,7 @@ def _matrix(where: str, X: Any) -> tuple[Any, tuple[str, ...] | None]:
     return (_csr(where, matrix) if scipy.sparse.issparse(matrix) else matrix), names
 
 
-def _left_in_place(where: str, X: Any) -> tuple[Tall, tuple[str, ...] | None] | None:
+def left_in_place(where: str, X: Any) -> tuple[Tall, tuple[str, ...] | None] | None:
     """What is too large to be copied, or may be, as a tall table; None for anything else."""
     if is_arrow(X) and is_large(X):
         return Tall(ArrowRows(where, X)), tuple(X.column_names)
