@@ -78,7 +78,7 @@ def newcomer() -> None:
         began = time.monotonic()
         run("make", "demo", folder=folder / "fedshed", **clean)
         demo = time.monotonic() - began
-        run("make", "test", "PYTEST=-rs", folder=folder / "fedshed", **clean)
+        run("make", "test", "PYTEST=-rs --durations=60", folder=folder / "fedshed", **clean)
         run("make", "tutorials", folder=folder / "fedshed", **clean)
         rest = time.monotonic() - began - demo
         print(f"make demo took {demo:.0f} s, make test and the tutorials {rest:.0f} s")
@@ -210,14 +210,14 @@ GATES: dict[str, Callable[[], None]] = {
     "newcomer": newcomer, "wheel": wheel, "lowest": lowest, "pythons": pythons,
 }  # fmt: skip
 # the quick figures of `make quick` are drawn by a test
-STEPS = ("newcomer", "data", "browser", "docs", "benchopt", "wheel", "lowest")
+STEPS = ("newcomer", "data", "browser", "docs", "benchopt", "ray", "wheel", "lowest")
 # steps that run beside others: the engines mostly wait, types are one process, environments mostly downloads
 BESIDE = {
-    "engines": ("browser", "docs", "benchopt", "wheel"),
-    "lint": ("browser", "docs", "benchopt", "wheel"),
+    "engines": ("browser", "docs", "benchopt", "ray", "wheel"),
+    "lint": ("browser", "docs", "benchopt", "ray", "wheel"),
     "pythons": ("lowest",),
 }
-INSTALLED = tuple(f".venv/.{extra}" for extra in ("browser", "engines", "docs", "benchopt"))  # not beside
+INSTALLED = tuple(f".venv/.{extra}" for extra in ("browser", "engines", "docs", "benchopt", "ray"))  # not beside
 
 
 def ci() -> None:
