@@ -57,13 +57,18 @@ def _alike(
     groups: dict[Any, list[AgentId]] = {}
     for i, said in answers.items():
         if i in known:
-            kinds = [(type(answer), getattr(answer, "gradient", None) is None) for answer in said]
+            kinds = [type(a) if getattr(a, "gradient", None) is None else (type(a),) for a in said]
             groups.setdefault((id(known[i].w), *kinds), []).append(i)
     return list(groups.values())
 
 
 def _known(known: Sequence[SiteModel[Any]]) -> Claims:
-    return Claims(known[0].w, np.array([k.f for k in known]), np.array([k.g for k in known]))
+    return Claims(known[0].w, np.array([k.f for k in known]), _rows([k.g for k in known]))
+
+
+def _rows(vectors: Sequence[Vector]) -> Matrix:
+    """Vectors of one length in one matrix, quickly."""
+    return np.asarray(np.concatenate(vectors).reshape(len(vectors), -1), dtype=float)
 
 
 def _tested(
@@ -86,7 +91,7 @@ def _claims(said: list[Said]) -> Iterator[Claims]:
         if isinstance(getattr(answers[0], "gradient", None), np.ndarray) and theta is not None:
             accuracy = getattr(part, "accuracy", 0.0)
             f, g = np.array([a.loss for a in answers]), [a.gradient for a in answers]
-            yield Claims(theta, f, np.array(g) if accuracy >= 0 else None, accuracy)
+            yield Claims(theta, f, _rows(g) if accuracy >= 0 else None, accuracy)
 
 
 def _search(
@@ -94,13 +99,13 @@ def _search(
 ) -> tuple[Vector, NDArray[np.bool_]]:
     """The costs of a search that lie below the tangent at the last answer, all step sizes at once."""
     assert before.g is not None
-    s, d, values = search.theta - before.theta, search.direction, np.array([c.values for c in costs])
+    s, d, values = search.theta - before.theta, search.direction, _rows([c.values for c in costs])
     tangent = (before.f + before.g @ s)[:, None] + np.outer(before.g @ d, search.etas)
     reach = np.outer(_lengths(before.g), _lengths(s) + search.etas * _lengths(d))
     size = np.maximum(np.maximum(np.abs(values), reach), np.maximum(scale, np.abs(before.f))[:, None])
     low = (values < tangent - SLACK * size) & np.isfinite(size)
     first = values[np.arange(len(low)), low.argmax(axis=1)]
-    return first, low.any(axis=1)
+    return first, np.asarray(low.any(axis=1))
 
 
 def _below(point: Claims, tangent: Claims, scale: Vector) -> NDArray[np.bool_]:

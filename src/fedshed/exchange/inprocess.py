@@ -8,6 +8,7 @@ from typing import Protocol
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.plural import answer_all, answers
+from fedshed.exchange.transport import Transport
 
 
 class Handler(Protocol):
@@ -51,3 +52,10 @@ class InProcess:
     def stream(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
         """The same for one who reads the replies as they come: never are all of them there at once."""
         return answers(self.sites, payloads) if self._workers == 1 else self.exchange(payloads)
+
+
+def streamed(transport: Transport, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
+    """An exchange whose replies are read as they come, where the transport has nothing of its own between."""
+    if isinstance(transport, InProcess) and type(transport).exchange is InProcess.exchange:
+        return transport.stream(payloads)
+    return transport.exchange(payloads)

@@ -147,7 +147,9 @@ def _written(site: Site, replies: Sequence[Reply | bytes]) -> list[bytes] | None
 
 def answered_together(sites: Sequence[Site], request: Request) -> list[Columns] | None:
     """The answers of plain sites of one conversation to a request without own part; None: one by one."""
-    if request.mine is not None or not all(site.asked_as_sent(request) for site in sites):
+    with np.errstate(divide="ignore"):  # too far away: rejected later
+        as_sent = request.mine is None and all(site.asked_as_sent(request) for site in sites)
+    if not as_sent:
         return None
     parts: list[Columns] = []
     for part in request.located:

@@ -68,7 +68,8 @@ class Site:
         self._counter.start(self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
-        located = self._located(request)
+        with np.errstate(divide="ignore"):  # too far away: rejected later
+            located = self.located(request)
         if located is None:
             self.asked = ()
             return Reply(request.run, request.number, 0, [Forgot() for _ in request.parts]), self._cache
@@ -85,12 +86,9 @@ class Site:
             answers = [self._limited(*pair) for pair in zip(parts, answers, strict=True)]
         return Reply(request.run, request.number, self._counter.hessians, answers), cache
 
-    def _located(self, request: Request) -> tuple[Any, Sequence[Any], Any] | None:
+    def located(self, request: Request) -> tuple[Any, Sequence[Any], Any] | None:
         """The request in full, with every theta; None where the cache has lost what it goes on from."""
-        if type(self.conversation).located is Conversation.located:
-            return self._cache, request.located, request.mine
-        with np.errstate(divide="ignore"):  # too far away: rejected later
-            return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
+        return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
 
     def _encoded(self, request: Request, reply: Reply, cache: Any) -> bytes:
         """The reply as it is sent, after which the cache is the new one."""
@@ -170,7 +168,7 @@ class Site:
     def asked_as_sent(self, request: Request) -> bool:
         """Begin with a request; whether its parts are in full as they were sent."""
         self._counter.start(self.conversation.anchor(self._cache))
-        located = self._located(request)
+        located = self.located(request)
         self.asked = () if located is None else (*located[1], located[2])
         return located is not None and located[0] is self._cache and located[1] is request.located
 

@@ -69,6 +69,10 @@ class Points:
         self._new = True
         self._joints: list[Joint] = [s.stack.at.found(theta) for s in seats]
 
+    def __len__(self) -> int:
+        """How many objectives there are."""
+        return len(self._objectives)
+
     @property
     def values(self) -> Vector:
         """The cost of each."""
@@ -84,6 +88,12 @@ class Points:
         """The packed Hessian of each, a row."""
         self._count()
         return _gathered(self._seats, [joint.hessians(s.places) for s, joint in self._each()], chosen=True)
+
+    @property
+    def diagonals(self) -> Matrix:
+        """The diagonal of the Hessian of each, a row."""
+        self._count()
+        return _gathered(self._seats, [joint.diagonals(s.places) for s, joint in self._each()], chosen=True)
 
     def _each(self) -> Iterator[tuple[Seats, Joint]]:
         return zip(self._seats, self._joints, strict=True)
