@@ -33,21 +33,21 @@ def extrapolated(found: dict[int, dict[str, Any]], what: str) -> float:
 def through_groups() -> list[str]:
     """Newton and L-BFGS through 100 groups."""
     lines = [
-        f"| agents of 20 rows, n = 50, in {GROUPS} groups | algorithm | CPU-s per iteration | wall-s "
+        f"| agents of 20 rows, n = 50, in {GROUPS} groups | algorithm | CPU-s per iteration "
         "| CPU-s before the first | peak MB | asked for |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
     ]
     for algorithm, iterations in ITERATIONS.items():
         found = {M: task("grouped", algorithm, M, GROUPS, iterations) for M in AGENTS}
         for M, each in found.items():
             asked = "at most 15 s, below 8,000 MB" if AGENTS[-1] == M else ""
             lines.append(
-                f"| {M:,} | `{algorithm}` | {each['each_cpu']:.2f} | {each['each_wall']:.2f} "
+                f"| {M:,} | `{algorithm}` | {each['each']:.2f} "
                 f"| {each['before']:.1f} | {each['mb']:,.0f} | {asked} |"
             )
-        seconds, exponent = extrapolated(found, "each_cpu"), growth(found, "each_cpu")
+        seconds, exponent = extrapolated(found, "each"), growth(found, "each")
         lines.append(
-            f"| {MILLION:,}, extrapolated | `{algorithm}` | {seconds:.0f} (exponent {exponent:.2f}) | | "
+            f"| {MILLION:,}, extrapolated | `{algorithm}` | {seconds:.0f} (exponent {exponent:.2f}) | "
             f"| {extrapolated(found, 'mb'):,.0f} (exponent {growth(found, 'mb'):.2f}) | |"
         )
         print(*lines[-3:], sep="\n", flush=True)

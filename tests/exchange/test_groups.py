@@ -184,15 +184,15 @@ def test_groups_that_forget_or_repeat_give_the_same_run():
     np.testing.assert_allclose(found.theta, plain.theta, rtol=0, atol=1e-10)
 
 
-def test_a_run_with_groups_is_resumed_with_the_same_groups_only(tmp_path):
+def test_a_run_with_groups_is_resumed_with_its_groups(tmp_path):
     rows = make_federation("logistic")
-    groups = [Group("both", rows.sites[:2])]
+    groups = [Group("both", [Group("first", rows.sites[:1]), rows.sites[1]])]
     whole = solved(rows, "newton", groups)
     solved(rows, "newton", groups, max_iterations=2, checkpoint=tmp_path / "c")
-    with pytest.raises(ConfigError, match="other groups"):
-        fedshed.resume(tmp_path / "c", rows, max_iterations=400)
-    gone_on = fedshed.resume(tmp_path / "c", rows, max_iterations=400, groups=groups)
+    gone_on = fedshed.resume(tmp_path / "c", rows, max_iterations=400)
     assert gone_on.theta.tobytes() == whole.theta.tobytes()
+    assert gone_on.sites == whole.sites
+    assert [hop.name for hop in gone_on.hops] == ["both"]
 
 
 def test_separated_data_are_found_behind_groups():

@@ -49,12 +49,12 @@ class Relay:
         self._members, self._conversation, self._n = members, conversation, n
         self._scalings, self._codec = scalings, codec or codec_of(conversation, n)
         self._hop = hop or Hop()
-        self._parties = list(_parties(members, scalings, self._codec))
+        self._cohorts = list(_cohorts(members, scalings, self._codec))
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply of all members together; a Hessian of theirs counts as one."""
         request = self._codec.decode_request(payload)
-        told = [said for party in self._parties for said in self._answers(party, request, payload)]
+        told = [said for cohort in self._cohorts for said in self._answers(cohort, request, payload)]
         self._hop.down += len(payload) * len(self._members)
         hessians = max(said.reply.hessians for said in told)
         answers = _instead(told) or self._added(request.parts, told)
@@ -65,26 +65,26 @@ class Relay:
         for member in self._members.values():
             member.forget()
 
-    def _answers(self, party: Party, request: Request, payload: bytes) -> list[Said]:
+    def _answers(self, cohort: Cohort, request: Request, payload: bytes) -> list[Said]:
         """The answers of some members: in one, where they are sites that answer together."""
-        if party.weights is None:
-            return [self._alone(name, payload) for name in party.names]
-        together = self._together(party, request)
-        return together or self._alike(party, [self._alone(name, payload) for name in party.names])
+        if cohort.weights is None:
+            return [self._alone(name, payload) for name in cohort.names]
+        together = self._together(cohort, request)
+        return together or self._alike(cohort, [self._alone(name, payload) for name in cohort.names])
 
     def _alone(self, name: AgentId, payload: bytes) -> Said:
         data = self._members[name].handle(payload)
         self._hop.up += len(data)
         return Said(name, self._codec.decode_reply(data), self._scalings[name])
 
-    def _together(self, party: Party, request: Request) -> list[Said] | None:
+    def _together(self, cohort: Cohort, request: Request) -> list[Said] | None:
         """The mean answer of sites that answer in the plural; None: each says for itself, also why not."""
-        sites = [cast(Site, self._members[name]) for name in party.names]
-        assert party.weights is not None
+        sites = [cast(Site, self._members[name]) for name in cohort.names]
+        assert cohort.weights is not None
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 columns = answered_together(sites, request) or []
-                parts = [pooled(part, party.weights) for part in columns]
+                parts = [pooled(part, cohort.weights) for part in columns]
         except (Error, ValueError, ArithmeticError, *UNEXPECTED):
             return None
         if not parts or None in parts:
@@ -92,28 +92,28 @@ class Relay:
         head = request.run, request.number, sites[0].hessians
         one = [part.rows(slice(0, 1)).messages()[0] for part in columns]  # all replies have the same size
         self._hop.up += len(sites) * len(self._codec.encode_reply(Reply(*head, one)))
-        return [self._mean(party, Reply(*head, parts))]
+        return [self._mean(cohort, Reply(*head, parts))]
 
-    def _alike(self, party: Party, told: list[Said]) -> list[Said]:
+    def _alike(self, cohort: Cohort, told: list[Said]) -> list[Said]:
         """Answers that were given one by one: their mean, where all are of one kind and have one shape."""
-        assert party.weights is not None
+        assert cohort.weights is not None
         if len({len(said.reply.parts) for said in told}) > 1:
             return told
         parts = list[Message]()
         for messages in zip(*(said.reply.parts for said in told), strict=True):
             columns = columns_of(messages)
-            mean = None if columns is None else pooled(columns, party.weights)
+            mean = None if columns is None else pooled(columns, cohort.weights)
             if mean is None:
                 return told
             parts.append(mean)
         hessians = max(said.reply.hessians for said in told)
-        return [self._mean(party, replace(told[0].reply, parts=parts, hessians=hessians))]
+        return [self._mean(cohort, replace(told[0].reply, parts=parts, hessians=hessians))]
 
-    def _mean(self, party: Party, reply: Reply) -> Said:
-        """The mean answer of all sites of a party, which has the weight of all of them."""
-        assert party.weights is not None
-        scaling = replace(self._scalings[party.names[0]], weight=float(party.weights.sum()))
-        return Said(party.names[0], reply, scaling)
+    def _mean(self, cohort: Cohort, reply: Reply) -> Said:
+        """The mean answer of all sites of a cohort, which has the weight of all of them."""
+        assert cohort.weights is not None
+        scaling = replace(self._scalings[cohort.names[0]], weight=float(cohort.weights.sum()))
+        return Said(cohort.names[0], reply, scaling)
 
     def _added(self, asked: Sequence[Message], told: Sequence[Said]) -> list[Any]:
         if len(told) == 1:  # the mean of all members, or the one that there is
@@ -131,34 +131,34 @@ class Relay:
         return usable(asked, answers)
 
 
-class Party(Struct, frozen=True):
+class Cohort(Struct, frozen=True):
     """Members that are asked together, with their weights; a member that is asked alone has none here."""
 
     names: Sequence[AgentId]
     weights: Vector | None = None
 
 
-def _parties(
+def _cohorts(
     members: Mapping[AgentId, Handler], scalings: Mapping[AgentId, Scaling], codec: Codec
-) -> Iterator[Party]:
+) -> Iterator[Cohort]:
     """The members in sorted order: plain sites of this process that are next to each other, and others."""
     waiting: list[AgentId] = []
     for name in sorted(members):
         site = members[name]
         plural = isinstance(site, Site) and site.plain and site.codec is codec
         if waiting and (not plural or len(waiting) == MOST):
-            yield _party(waiting, scalings)
+            yield _cohort(waiting, scalings)
             waiting = []
         if plural:
             waiting.append(name)
         else:
-            yield Party([name])
+            yield Cohort([name])
     if waiting:
-        yield _party(waiting, scalings)
+        yield _cohort(waiting, scalings)
 
 
-def _party(names: Sequence[AgentId], scalings: Mapping[AgentId, Scaling]) -> Party:
-    return Party(names, np.array([scalings[name].weight for name in names]))
+def _cohort(names: Sequence[AgentId], scalings: Mapping[AgentId, Scaling]) -> Cohort:
+    return Cohort(names, np.array([scalings[name].weight for name in names]))
 
 
 def usable(asked: Sequence[Message], answers: Sequence[Message]) -> list[Message]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
 from typing import Any
 
 import numpy as np
@@ -138,10 +137,10 @@ def _check_member(group: str, site: str, known: set[str], owners: Mapping[str, s
         names = closest(site, known) if len(known) <= FEW else ""
         raise ConfigError(f"group {group!r} names {site!r}, which is no site here{names}")
     if site in owners:
-        both = (
-            f"groups {owners[site]!r} and {group!r}" if owners[site] != group else f"group {group!r}, twice"
+        twice = (
+            f"group {group!r}, twice" if owners[site] == group else f"groups {owners[site]!r} and {group!r}"
         )
-        raise ConfigError(f"site {site!r} is in {both}; name it once")
+        raise ConfigError(f"site {site!r} is in {twice}; name it once")
 
 
 def grouped_problem(problem: Problem, groups: Sequence[Group]) -> Problem:
@@ -151,7 +150,7 @@ def grouped_problem(problem: Problem, groups: Sequence[Group]) -> Problem:
         sites = group.sites
         if all(site in sizes for site in sites):
             sizes[group.name] = _size([sizes.pop(site) for site in sites], [weights[site] for site in sites])
-        weights[group.name] = fsum(weights.pop(site) for site in sites)
+        weights[group.name] = sum(weights.pop(site) for site in sites)
     return replace(problem, weights=weights, sizes=sizes)
 
 

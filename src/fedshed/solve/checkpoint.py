@@ -15,6 +15,7 @@ from fedshed._utils.files import write_atomically
 from fedshed.algorithms.base import Algorithm, Info
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.contacts import Contact
+from fedshed.exchange.groups import Group
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.codec import Decoder, encode, raw
@@ -26,7 +27,7 @@ VERSION = 3
 KEPT = ("traffic", "rows", "info", "rounds", "seconds", "sites")  # of a run's progress, besides its state
 
 
-class Settings(Struct, frozen=True):
+class Settings(Struct, frozen=True, omit_defaults=True):
     """What `optimize` was called with, as far as a resumed run needs it."""
 
     loss: str
@@ -34,6 +35,7 @@ class Settings(Struct, frozen=True):
     intercept: bool
     goal: Goal
     l1: Vector | None = None
+    groups: tuple[Group, ...] = ()
 
 
 class Saved(Struct, frozen=True):

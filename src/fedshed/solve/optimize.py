@@ -10,7 +10,6 @@ import numpy as np
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.costs import HERE, Network
@@ -175,7 +174,7 @@ def optimize(
     saver = None
     if checkpoint is not None:
         checks.new_file(checkpoint)
-        settings = Settings(loss, problem.l2, intercept, goal, problem.l1)
+        settings = Settings(loss, problem.l2, intercept, goal, problem.l1, tuple(groups))
         saver = Checkpoint(checkpoint, chosen, settings, federation.fingerprint())
     result = _solve(chosen, problem, objectives, sites, start, goal, saver, watch)
     return replace(result, algorithm=why)
@@ -190,7 +189,6 @@ def resume(
     tol: float | None = None,
     quorum: int | None = None,
     patience: int | None = None,
-    groups: Sequence[Group] = (),
     transport: Connect | None = None,
     device: str | None = None,
     watch: Watch | None = None,
@@ -207,8 +205,6 @@ def resume(
         Needed only for one that is not part of fedshed.
     max_iterations, tol, quorum, patience : optional
         New values; by default those that the run began with.
-    groups : sequence of Group, optional
-        The same groups as before; others are refused.
     transport, device, watch
         As in `optimize`. A run on a device goes on with the same bits on the same device.
 
@@ -234,9 +230,7 @@ def resume(
     objectives, problem = build_problem(
         federation, settings.loss, settings.l2, settings.intercept, device, settings.l1
     )
-    sites, problem = agents_of(objectives, problem, groups, transport or InProcess)
-    if not progress.state.known.keys() <= set(problem.agents):
-        raise ConfigError(f"{path} was written by a run with other groups; give the same groups as before")
+    sites, problem = agents_of(objectives, problem, settings.groups, transport or InProcess)
     goal = checks.goal(f_star=old.f_star, gap_tol=old.gap_tol, sites=len(problem.agents), **wanted)
     progress = replace(progress, state=chosen.assume_forgotten(progress.state))
     saver = Checkpoint(path, chosen, replace(settings, goal=goal), data)

@@ -53,7 +53,7 @@ class Result(Struct, frozen=True):
     refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
     traffic: Traffic = Traffic()
     answers: dict[str, tuple[float, Vector]] = {}  # f_i and g_i at theta, of each site whose are exact there
-    hops: tuple[GroupTraffic, ...] = ()  # bytes between the relay of each group and its members
+    hops: tuple[GroupTraffic, ...] = ()  # bytes within groups since this run was started or resumed
 
     def __repr__(self) -> str:
         ended = "converged" if self.converged else "NOT converged"
