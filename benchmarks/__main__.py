@@ -7,7 +7,7 @@ from importlib import import_module
 from itertools import takewhile
 
 BENCHMARKS = (
-    "speed", "storage", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
+    "speed", "storage", "agents", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
     "attacks", "honest", "seldom", "private", "masked", "rivals", "path", "auc",
     "cox",
 )  # fmt: skip
