@@ -9,7 +9,7 @@ from itertools import takewhile
 BENCHMARKS = (
     "speed", "scale", "storage", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
     "attacks", "honest", "seldom", "private", "masked", "rivals", "path", "auc",
-    "cox", "messages", "automatic",
+    "cox", "messages", "agents", "automatic",
 )  # fmt: skip
 
 words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])

@@ -94,15 +94,29 @@ def sparse(algorithm: str) -> Outcome:
     return solved(Federation.from_arrays(X, y, sites=np.arange(rows) % 20), algorithm, tol=1e-8)
 
 
-def dense(algorithm: str, agents: str, n: str, rows: str, iterations: str) -> Outcome:
-    """Agents with so many rows of a spectrum that falls to a 400th, for so many iterations."""
-    M, N, dim = int(agents), int(rows), int(n)
+def rows(agents: int, n: int, rows: int) -> Federation:
+    """Agents with so many rows of a spectrum that falls to a 400th."""
     rng = np.random.default_rng(0)
-    tables, truth = {}, rng.normal(size=dim)
-    for i in range(M):
-        X = rng.normal(size=(N, dim)) * np.geomspace(1, 0.05, dim)
-        tables[f"{i:05}"] = X, X @ truth + rng.logistic(size=N) > 0
-    return solved(Federation.from_sites(tables), algorithm, tol=1e-14, max_iterations=int(iterations))
+    tables, truth = {}, rng.normal(size=n)
+    for i in range(agents):
+        X = rng.normal(size=(rows, n)) * np.geomspace(1, 0.05, n)
+        tables[f"{i:05}"] = X, X @ truth + rng.logistic(size=rows) > 0
+    return Federation.from_sites(tables)
+
+
+def dense(algorithm: str, agents: str, n: str, count: str, iterations: str) -> Outcome:
+    """So many agents with so many rows each, for so many iterations."""
+    federation = rows(int(agents), int(n), int(count))
+    return solved(federation, algorithm, tol=1e-14, max_iterations=int(iterations))
+
+
+def agents(algorithm: str, count: str) -> Outcome:
+    """What an agent costs in bytes."""
+    from benchmarks.agents import each
+
+    few = Federation.from_sites({"a": (np.eye(40), np.arange(40) % 2)})
+    fedshed.optimize(few, algorithm=algorithm, max_iterations=2)  # everything is imported
+    return each(algorithm, rows(int(count), 50, 100))
 
 
 def grouped(algorithm: str, agents: str, groups: str, iterations: str) -> Outcome:
@@ -143,6 +157,7 @@ TASKS: dict[str, Callable[..., Outcome]] = {
     "sparse": sparse,
     "dense": dense,
     "grouped": grouped,
+    "agents": agents,
     "held": held,
 }
 

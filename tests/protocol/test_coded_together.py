@@ -54,10 +54,11 @@ def test_what_is_known_is_what_is_decoded(n, step, seed):
     x = np.append(rng.normal(size=n), [-1e-9, 0.0])
     one, (other,) = coded.encode_known(x, step), coded.encode_all(x[None, :], [step])
     assert one == other
-    known, decoded = coded.decode_known(one, n + 2), decode_steps(one, n + 2)
+    known, decoded = coded.decode_known(one, n + 2, last=False), decode_steps(one, n + 2)
     assert known.tobytes() == decoded.tobytes()  # zeros have their sign
     known[:] = np.nan  # of nobody else's
-    assert coded.decode_known(one, n + 2).tobytes() == decoded.tobytes()
+    for _ in range(2):  # known, and forgotten
+        assert coded.decode_known(one, n + 2).tobytes() == decoded.tobytes()
 
 
 def outcome(decode, data, count):
@@ -85,3 +86,4 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     streams = [coded.encode_known(rng.normal(size=400), 0.1) for _ in range(50)]
     assert 0 < memo.held <= 10_000
     assert all(len(coded.decode_known(data, 400)) == 400 for data in streams)
+    assert memo.held == 0  # each was read for the last time

@@ -76,15 +76,18 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         """A quasi-Newton step; Newton's own where every agent sent its whole Hessian at theta^t."""
         g = gradient(problem, state)
         s, y = remembered(state.s, state.y, state.last, state.theta, g, self.memory)
-        H = curvature(problem, state)
-        exact = self.exact_curvature(problem, state) is not None
-        direction = -H.solve(g) if exact else -two_loop(g, s, y, H.solve, scaled=False)
-        state = replace(state, s=s, y=y, last=(state.theta, g))
-        state, direction = self.rounded(problem, state, g, direction, bfgs_product(s, y, H.matvec))
+        state, direction = self._directed(problem, replace(state, s=s, y=y, last=(state.theta, g)), g)
         step = yield from self.searched(self.line_search, problem, state, g, direction)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
+
+    def _directed(self, problem: Problem, state: Any, g: Vector) -> tuple[Any, Vector]:
+        """The direction as it is sent; H_hat, as large as all pairs, is gone before the agents answer."""
+        H, s, y = curvature(problem, state), state.s, state.y
+        exact = self.exact_curvature(problem, state) is not None
+        direction = -H.solve(g) if exact else -two_loop(g, s, y, H.solve, scaled=False)
+        return self.rounded(problem, state, g, direction, bfgs_product(s, y, H.product))
 
     def begun(self, state: Any) -> Any:
         """The units are known; eigenpairs come with the update at the same point."""

@@ -189,9 +189,17 @@ class LowRankPlusDiagonal:
         """Largest diagonal entry of UU' or of d: at most the norm of the matrix."""
         return float(max(np.einsum("ij,ij->i", self._U, self._U).max(initial=0.0), self._diagonal.max()))
 
+    @cached_property
+    def _formed(self) -> DensePlusRidge:
+        return DensePlusRidge(self._U.T @ self._U, self._diagonal, self._columns)
+
     def dense(self) -> DensePlusRidge:
         """The same, as a dense matrix."""
-        return DensePlusRidge(self._U.T @ self._U, self._diagonal, self._columns)
+        return self._formed
+
+    def product(self, s: Vector) -> Vector:
+        """`matvec` but for rounding: by the dense matrix where a solution needs it anyway."""
+        return self._formed.matvec(s) if self.method == "dense" else self.matvec(s)
 
     def matrix(self) -> Matrix:
         """U'U + diag(d)."""

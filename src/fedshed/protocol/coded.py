@@ -34,10 +34,15 @@ def encode_known(x: Vector, step: float) -> bytes:
     return _remembered(data, sent, symbols) if np.abs(symbols).max(initial=0.0) < LARGEST else data
 
 
-def decode_known(data: bytes, count: int) -> Vector:
-    """As `decode_steps`."""
-    known: tuple[float, Symbols] | None = _SYMBOLS.get((count, data))
-    return decode_steps(data, count) if known is None else np.multiply(*known, dtype=float)
+def decode_known(data: bytes, count: int, last: bool = True) -> Vector:
+    """As `decode_steps`; what is read for the `last` time is forgotten."""
+    key = count, data
+    known: tuple[float, Symbols] | None = _SYMBOLS.get(key)
+    if known is None:
+        return decode_steps(data, count)
+    if last:
+        _SYMBOLS.drop(key)
+    return np.multiply(*known, dtype=float)
 
 
 def encode_all(X: Matrix, steps: Sequence[float]) -> list[bytes]:
@@ -58,8 +63,9 @@ def encode_all(X: Matrix, steps: Sequence[float]) -> list[bytes]:
 
 def _remembered(data: bytes, step: float, symbols: NDArray[Any]) -> bytes:
     narrow = symbols.astype(np.int16)  # they are below LARGEST
-    _SYMBOLS.put((len(narrow), data), (step, narrow), narrow.nbytes + len(data))
+    _SYMBOLS.put((len(narrow), data), (step, narrow), narrow.nbytes + len(data) + OVERHEAD)
     return data
 
 
-_SYMBOLS = Memo(16 * 2**20)
+OVERHEAD = 500  # bytes of the objects that hold a coded array
+_SYMBOLS = Memo(32 * 2**20)

@@ -76,10 +76,10 @@ def _alike(keys: Iterable[Hashable]) -> list[list[int]]:
 
 
 def heard(answer: Message, fields: Fields, names: Sequence[str], precision: Precision, n: int) -> Message:
-    """An answer with these of its arrays as the Master sees them."""
+    """An answer with these of its arrays as the Master, which reads them later, sees them."""
     kinds = kinds_of(type(answer))
     seen = {
-        name: precision.decode(kind, coded, n)
+        name: precision.decode(kind, coded, n, last=False)
         for (name, kind), coded in zip(kinds.items(), fields[1:], strict=True)
         if kind is not None and name in names and coded is not None
     }

@@ -43,7 +43,7 @@ class Exact(Struct, frozen=True, tag=True):
         """Not used: exact arrays are encoded by the codec."""
         raise NotImplementedError
 
-    def decode(self, kind: str, raw: bytes, n: int) -> Array:
+    def decode(self, kind: str, raw: bytes, n: int, last: bool = True) -> Array:
         """Not used: exact arrays are decoded by the codec."""
         raise NotImplementedError
 
@@ -74,10 +74,13 @@ class _Lossy(Struct, frozen=True, kw_only=True):
             return array.astype("<f4").tobytes()
         return self.encode_rows(array) if kind == "matrix" else self._encode_packed(array)
 
-    def decode(self, kind: str, raw: bytes, n: int) -> Array:
-        """The array as the Master sees it: of the shape that n says, and finite."""
+    def decode(self, kind: str, raw: bytes, n: int, last: bool = True) -> Array:
+        """The array as the Master sees it: of the shape that n says, and finite.
+
+        A gradient that this process will read again is not read for the `last` time.
+        """
         if kind == "gradient":
-            return self._decode_gradient(raw, n)
+            return self._decode_gradient(raw, n, last)
         if kind == "vector":
             if len(raw) != 4 * n:
                 raise CodecError(f"{len(raw)} bytes are not a float32 vector of {n} entries")
@@ -157,9 +160,9 @@ class _Lossy(Struct, frozen=True, kw_only=True):
             return [self._encode_gradient(g, accuracy) for g in G]
         return [b"\1" + coded for coded in encode_all(G, steps)]
 
-    def _decode_gradient(self, raw: bytes, n: int) -> Array:
+    def _decode_gradient(self, raw: bytes, n: int, last: bool) -> Array:
         if raw[:1] == b"\1":
-            return decode_known(raw[1:], n)
+            return decode_known(raw[1:], n, last)
         if raw[:1] != b"\0" or len(raw) != 1 + 8 * n:
             raise CodecError(f"{len(raw)} bytes are not a coded gradient of {n} entries")
         return _finite(np.frombuffer(raw[1:], "<f8"))
