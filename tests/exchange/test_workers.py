@@ -199,7 +199,7 @@ def test_what_cannot_be_sent_is_refused_with_the_name_of_the_site():
 
 def test_sites_on_a_device_are_refused():
     pytest.importorskip("array_api_strict")
-    with pytest.raises(fedshed.ConfigError, match=r"is on a device, and workers compute on CPUs"):
+    with pytest.raises(fedshed.ConfigError, match=r"is on a device; workers compute on CPUs"):
         fit(transport=at_workers(2), device="array_api_strict")
 
 

@@ -99,7 +99,7 @@ def _member(site: Site, flat: dict[str, list[Array]], ends: dict[str, int]) -> M
     model: Any = site.objective
     if model.slot is not None and isinstance(model.slot.stack, DeviceStack):
         raise ConfigError(
-            f"site {site.name!r} is on a device, and workers compute on CPUs: leave out device="
+            f"site {site.name!r} is on a device, but workers compute on CPUs: leave device= out"
         )
     tall = isinstance(model.X, Tall)
     arrays = {**arrays_of(model), **({"X": _whole(model.X)} if tall else {})}
