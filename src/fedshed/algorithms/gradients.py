@@ -61,6 +61,7 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalScale, LocalSmoothness)
     first: ClassVar[type[Message]] = Local  # the answer at t = 1
     cache = None
+    by_kind: ClassVar[bool] = True
 
     def ask(self, problem: Problem, state: S) -> Ask:
         """f_i and g_i at theta^t."""
@@ -94,7 +95,7 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
         """The same of many agents."""
         if part.t > 1:
             return gradients_together(agents, part.theta)
-        points = at_together([agent.objective for agent in agents], part.theta)
+        points = at_together(agents, part.theta)
         return None if points is None else self.scaled_together(points)
 
     def scaled(self, point: Point) -> Message:
@@ -110,7 +111,7 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
 def gradients_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
     """f_i and g_i of all agents at theta."""
     assert theta is not None
-    points = at_together([agent.objective for agent in agents], theta)
+    points = at_together(agents, theta)
     return None if points is None else gradients_at(points)
 
 

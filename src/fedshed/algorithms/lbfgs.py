@@ -60,6 +60,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
+    by_kind: ClassVar[bool] = True
 
     @property
     def summable(self) -> bool:  # type: ignore[override]  # others say it for the whole class

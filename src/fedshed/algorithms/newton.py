@@ -88,7 +88,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
 def hessians_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
     """f_i, g_i and H_i of all agents at theta."""
     assert theta is not None
-    points = at_together([agent.objective for agent in agents], theta)
+    points = at_together(agents, theta)
     if points is None:
         return None
     found = {"loss": points.values, "gradient": points.gradients, "hessian": points.hessians}

@@ -26,7 +26,8 @@ class Contacts:
     """One row of numbers for each site, in the order of their names."""
 
     def __init__(self, agents: Sequence[AgentId], before: Mapping[AgentId, Contact]) -> None:
-        self._place = {i: place for place, i in enumerate(agents)}
+        self._place, self._everyone = {i: place for place, i in enumerate(agents)}, list(agents)
+        self._all = np.arange(len(agents))
         old = [before.get(i, Contact()) for i in agents]
         self._last, self._refused, self._up, self._down = (
             np.array([getattr(contact, name) for contact in old], dtype=np.int64)
@@ -35,13 +36,12 @@ class Contacts:
         self._silent = np.zeros(len(old), dtype=np.int64)
         self._why = {i: contact.why for i, contact in zip(agents, old, strict=True) if contact.why}
 
-    def __contains__(self, agent: object) -> bool:
-        """Whether it is one of the sites."""
-        return agent in self._place
-
     def places(self, agents: Iterable[AgentId]) -> NDArray[np.intp]:
         """Where sites are in the arrays."""
-        return np.array([self._place[i] for i in agents], dtype=np.intp)
+        some = list(agents)
+        return (
+            self._all if some == self._everyone else np.array([self._place[i] for i in some], dtype=np.intp)
+        )
 
     def refuse(self, agent: AgentId, why: str) -> None:
         """One more answer that could not be used."""

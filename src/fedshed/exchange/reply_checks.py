@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -56,7 +57,7 @@ def sound(
 ) -> NDArray[np.bool_]:
     """Which of the replies that are alike can be used, as `unusable` has it; of the others it says why.
 
-    `said` are the own part of each site's request, and its reply.
+    `said` are the own part of each site's request, and its answers.
     """
     fine = np.ones(len(said), dtype=bool)
     if not 0 <= alike.first.hessians <= MOST_HESSIANS or len(alike.parts) != len(ask.parts):
@@ -67,11 +68,18 @@ def sound(
             return ~fine
         if isinstance(first, OF_A_SEARCH):
             continue
-        if type(conversation).refusal is not Conversation.refusal:
-            fine &= [conversation.refusal(problem, part, own, reply.parts[k]) is None for own, reply in said]
+        own_parts = any(own is not None for own, _ in said)
+        each = said if own_parts or not _by_kind(type(conversation)) else said[:1]
+        fine &= [conversation.refusal(problem, part, own, answered[k]) is None for own, answered in each]
         if not at_trial_point(part):
             fine &= _small_enough(answers)
     return fine
+
+
+@lru_cache
+def _by_kind(kind: type[Conversation]) -> bool:
+    """Whether what is refused of one answer is refused of all of its kind."""
+    return kind.refusal is Conversation.refusal or (kind.by_kind and kind.goes_with("by_kind", "refusal"))
 
 
 def _small_enough(answers: Columns) -> NDArray[np.bool_]:

@@ -157,21 +157,24 @@ class Site:
         return type(self) is Site and self._watched is None and not self._listens
 
     @property
-    def remembers(self) -> bool:
-        """Whether it has a cache."""
-        return self._cache is not None
+    def stacked(self) -> bool:
+        """Whether its rows are evaluated with those of others."""
+        return getattr(self.objective, "slot", None) is not None
+
+    @property
+    def cached(self) -> Any:
+        """Its cache."""
+        return self._cache
 
     @property
     def hessians(self) -> int:
         """Hessians that were computed for the last request."""
         return self._counter.hessians
 
-    def asked_as_sent(self, request: Request) -> bool:
-        """Begin with a request; whether its parts are in full as they were sent."""
+    def begin(self, asked: tuple[Any, ...]) -> None:
+        """A request that is answered with those of others: its parts in full."""
+        self.asked = asked
         self._counter.start(self.conversation.anchor(self._cache))
-        located = self.located(request)
-        self.asked = () if located is None else (*located[1], located[2])
-        return located is not None and located[0] is self._cache and located[1] is request.located
 
     def keep(self, cache: Any) -> None:
         """Take the cache after a request."""

@@ -6,7 +6,7 @@ quorum rule, and the run ends when it stays away for too long (docs/faults.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from secrets import token_bytes
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from fedshed.exchange.convexity import cancelled, contradictions
 from fedshed.exchange.inprocess import streamed
 from fedshed.exchange.reply_checks import MOST_HESSIANS, sound, unusable
 from fedshed.objectives import family_of
-from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.codec import Alike, Reply, codec_of
 from fedshed.protocol.conversation import LEAD, AgentId, Ask, Conversation, Flow, Problem, Replies
 
 R = TypeVar("R")
@@ -75,7 +75,7 @@ class Wire:
         self._scale = dict.fromkeys(problem.agents, scale)
         self._known: Mapping[AgentId, SiteModel[Any]] = {}
         self.traffic, self.refusals = traffic, list[Refusal]()
-        self._contacts = Contacts(problem.agents, sites)
+        self._contacts, self._everyone = Contacts(problem.agents, sites), frozenset(problem.agents)
 
     @property
     def sites(self) -> dict[AgentId, Contact]:
@@ -96,7 +96,7 @@ class Wire:
 
     def answered(self, ask: Ask) -> Replies:
         """The replies of a quorum and of all that are needed; the missing are asked again until then."""
-        replies: dict[AgentId, list[Any]] = {}
+        replies: dict[AgentId, Sequence[Any]] = {}
         while True:
             missing = [i for i in ask.each if i not in replies]
             replies.update(self._exchange(ask.to(missing)))
@@ -104,12 +104,12 @@ class Wire:
             if enough and ask.needed <= replies.keys():
                 return {i: replies[i] for i in sorted(replies)}
 
-    def _exchange(self, ask: Ask) -> dict[AgentId, list[Any]]:
+    def _exchange(self, ask: Ask) -> dict[AgentId, Sequence[Any]]:
         """One exchange: the usable answers to it; who is silent for too long ends the run."""
         number = self.traffic.exchanges + 1
         common = self._codec.encode_common(self._run, number, ask.parts)
         payloads = self._codec.encode_requests(common, ask.each)
-        arrived = received(self._codec, streamed(self._transport, payloads), self._contacts)
+        arrived = received(self._codec, streamed(self._transport, payloads), self._everyone)
         if (lead := LEAD.get()) is not None:  # a replay goes on from the Master's bits
             lead.adopt(ask.parts)
         for bad in arrived.unreadable:
@@ -121,30 +121,33 @@ class Wire:
         self._keep(number, payloads, arrived, usable)
         return usable
 
-    def _usable(self, number: int, ask: Ask, arrived: Arrivals) -> dict[AgentId, list[Any]]:
+    def _usable(self, number: int, ask: Ask, arrived: Arrivals) -> dict[AgentId, Sequence[Any]]:
         """The first answer of each site that can be used: a repeated one may be another."""
-        waiting: dict[AgentId, list[list[Any]]] = {}
-        here = self._run, number
-        fine = self._sound(ask, arrived, here)
-        for place, (i, reply) in enumerate(zip(arrived.names, arrived.replies, strict=True)):
-            if reply is None or i not in ask.each or (reply.run, reply.number) != here:
+        fine = self._sound(number, ask, arrived)
+        if all(fine) and arrived.all_alike:
+            answers = dict(zip(arrived.names, arrived.parts, strict=True))
+            return self._believed(number, ask, answers, arrived.groups)
+        waiting: dict[AgentId, list[Sequence[Any]]] = {}
+        for place, i, reply in arrived.replies():
+            if i not in ask.each or (reply.run, reply.number) != (self._run, number):
                 continue
             if fine[place] or not self._refused(number, ask, i, reply):
                 waiting.setdefault(i, []).append(reply.parts)
-        usable: dict[AgentId, list[Any]] = {}
+        usable: dict[AgentId, Sequence[Any]] = {}
         while waiting:
             usable |= self._believed(number, ask, {i: answers[0] for i, answers in waiting.items()})
             waiting = {i: said[1:] for i, said in waiting.items() if i not in usable and len(said) > 1}
         return usable
 
-    def _sound(self, ask: Ask, arrived: Arrivals, here: tuple[bytes, int]) -> list[bool]:
+    def _sound(self, number: int, ask: Ask, arrived: Arrivals) -> list[bool]:
         """Which replies were seen to be answers, together with others like them."""
         fine = [False] * len(arrived.names)
         for alike in arrived.groups:
-            asked = all(arrived.names[row] in ask.each for row in alike.rows)
-            if not asked or (alike.first.run, alike.first.number) != here:
-                continue  # late, or from somebody else: to be looked at one by one
-            said = [(ask.each[arrived.names[row]], arrived.replies[row]) for row in alike.rows]
+            names = [arrived.names[row] for row in alike.rows]
+            late = (alike.first.run, alike.first.number) != (self._run, number)
+            if late or not ask.each.keys() >= set(names):
+                continue  # to be looked at one by one
+            said = [(ask.each[i], arrived.parts[row]) for i, row in zip(names, alike.rows, strict=True)]
             found = sound(self._conversation, self._problem, ask, alike, said)
             for row, one in zip(alike.rows, found.tolist(), strict=True):
                 fine[row] = one
@@ -158,14 +161,17 @@ class Wire:
         return why is not None
 
     def _believed(
-        self, number: int, ask: Ask, answers: Mapping[AgentId, list[Any]]
-    ) -> dict[AgentId, list[Any]]:
-        """The answers that convex costs can give; the largest cost of each site is remembered."""
+        self, number: int, ask: Ask, answers: Mapping[AgentId, Sequence[Any]], alike: Sequence[Alike] = ()
+    ) -> dict[AgentId, Sequence[Any]]:
+        """The answers that convex costs can give; the largest cost of each site is remembered.
+
+        `alike` are all of them by columns, where they are.
+        """
         if self._quadratic:
             for i in answers.keys() & self._known.keys():
                 self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
         known = self._known if self._convex else NOBODY  # another cost may lie below its tangents
-        false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy)
+        false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy, alike)
         for i, why in false.items():
             self._refuse(number, i, why)
         believed = {i: parts for i, parts in answers.items() if i not in false}
@@ -186,20 +192,19 @@ class Wire:
             exchanges=number,
             uplink_bytes=self.traffic.uplink_bytes + sum(arrived.sizes),
             downlink_bytes=self.traffic.downlink_bytes + sum(map(len, payloads.values())),
-            uplink_vectors=self.traffic.uplink_vectors + sum(arrived.vectors(self._problem.n)),
+            uplink_vectors=self.traffic.uplink_vectors + arrived.vectors(self._problem.n),
             hessians=self.traffic.hessians + self._hessians(arrived),
         )
 
     def _hessians(self, arrived: Arrivals) -> int:
         """The Hessians of replies that were not heard before."""
         total = 0
-        for i, reply in zip(arrived.names, arrived.replies, strict=True):
-            if reply is None or reply.run != self._run or not 0 <= reply.hessians <= MOST_HESSIANS:
-                continue
-            heard = self._heard.setdefault(reply.number, set())
-            if i not in heard:
-                heard.add(i)
-                total += reply.hessians
+        for names, head in arrived.heads():
+            if head.run == self._run and 0 <= head.hessians <= MOST_HESSIANS:
+                heard = self._heard.setdefault(head.number, set())
+                before = len(heard)
+                heard.update(names)
+                total += (len(heard) - before) * head.hessians
         return total
 
     def _keep(
