@@ -197,6 +197,12 @@ def test_what_cannot_be_sent_is_refused_with_the_name_of_the_site():
         pack_sites(sites)
 
 
+def test_sites_on_a_device_are_refused():
+    pytest.importorskip("array_api_strict")
+    with pytest.raises(fedshed.ConfigError, match=r"is on a device; workers compute on CPUs"):
+        fit(transport=at_workers(2), device="array_api_strict")
+
+
 def test_a_worker_of_another_version_says_so():
     site = Site("a", Logistic(np.ones((2, 1)), np.array([1.0, -1.0])), build("newton"))
     description, arrays = pack_sites([site])

@@ -26,7 +26,10 @@ from fedshed.exchange.workers import WorkerDiedError, WorkerSites, assigned
 
 SIMULATION = "Ray pickles what it moves, so it is for simulations on a trusted cluster only"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": a cluster of one machine, on 127.0.0.1, on Linux too
-ENVIRONMENT = {LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
+ENVIRONMENT = {
+    LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # as Ray says it will be, or older versions warn
+}  # fmt: skip
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
 

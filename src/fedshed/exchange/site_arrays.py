@@ -23,6 +23,7 @@ from fedshed.exchange.site_files import (
 )
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import LinearModel, stacked
+from fedshed.objectives.batch import DeviceStack
 from fedshed.protocol.codec import codec_of, raw
 
 Array: TypeAlias = NDArray[Any]
@@ -96,6 +97,10 @@ def unpack_sites(description: bytes, arrays: Mapping[str, Array]) -> dict[str, S
 def _member(site: Site, flat: dict[str, list[Array]], ends: dict[str, int]) -> Member:
     """A site's entry; its arrays are appended to those of their type."""
     model: Any = site.objective
+    if model.slot is not None and isinstance(model.slot.stack, DeviceStack):
+        raise ConfigError(
+            f"site {site.name!r} is on a device, but workers compute on CPUs: leave device= out"
+        )
     tall = isinstance(model.X, Tall)
     arrays = {**arrays_of(model), **({"X": _whole(model.X)} if tall else {})}
     if model.clusters is not None:
