@@ -7,6 +7,7 @@ standard deviation above the mean; bytes of exact arrays follow from the message
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, isfinite
 
 from msgspec import Struct
@@ -154,18 +155,22 @@ def time_in_words(seconds: float) -> str:
 
 def size_in_words(count: float) -> str:
     """Bytes with two digits and their unit, KB being 1000 of them."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if count >= 0.995 * size:
-            return f"{float(f'{count / size:.2g}'):g} {unit}"
-    return f"{count:.0f} bytes"
+    return _with_unit(float(f"{count:.2g}"), {"GB": 1e9, "MB": 1e6, "KB": 1e3}, "bytes")
 
 
 def rate_in_words(rate: float) -> str:
     """A rate with its unit: 10 kbit/s, 1 Mbit/s; without limit where it is infinite."""
-    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if rate >= size:
-            return f"{rate / size:.3g} {unit}" if isfinite(rate) else "links without limit"
-    return f"{rate:.3g} bit/s"
+    if not isfinite(rate):
+        return "links without limit"
+    return _with_unit(rate, {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}, "bit/s")
+
+
+def _with_unit(value: float, units: Mapping[str, float], smallest: str) -> str:
+    """A number in the largest of the units that is no larger."""
+    for unit, size in units.items():
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} {smallest}"
 
 
 MEASURED: dict[str, Typical] = {

@@ -22,6 +22,7 @@ from fedshed.cli.show import (
     option,
     print_rows,
     progress_bar,
+    say,
     to_json,
     told,
     told_as_json,
@@ -206,6 +207,7 @@ def _print_summary(comparison: Comparison, every_column: bool) -> None:
     optional = () if every_column else OPTIONAL
     print_rows(rows, [note, *stopped], comparison.title, optional, "--all shows them")
     if found := comparison.time_map():
+        say("")
         print_rows(found.records(), [*found.notes(), TIME_NOTE], "Fastest by latency and rate")
 
 

@@ -102,7 +102,8 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     broken = [] if protected else broken  # rules for what leaves a site alone, which is nothing
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
-    everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0))
+    alike = dict.fromkeys(file.sites, problem.sizes[site.name])  # of the other sites nothing is known here
+    everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0), sizes=alike)
     algorithm, why = checks.choose_algorithm(
         file.algorithm, link, None, 0, everywhere, firth=file.study.firth, protected=protected
     )

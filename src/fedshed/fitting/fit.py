@@ -67,7 +67,7 @@ def fit(
     transport : optional
         The former name of `over`.
     network : Network, optional
-        Latency and rate that "auto" reckons with, as in `fedshed.optimize`.
+        Latency and rate that "auto" reckons with, as in `fedshed.optimize`; not for protected studies.
     watch : callable, optional
         Called with the progress after every round; a `RunLog` writes it down.
 
