@@ -27,7 +27,7 @@ from fedshed.tables import lazy
 from fedshed.tables.columns import read_column
 from fedshed.tables.frames import Frame
 
-# A table of 29 MB, of which a process that has run a study before may hold 14 MB.
+# A table of 20 MB, of which a process that has run a study before may hold 6 MB more.
 LIMITED = """
 import json, resource, sys
 import numpy as np, pyarrow as pa
@@ -36,13 +36,13 @@ from fedshed.tables import lazy
 from fedshed.linalg import tall
 
 path, copied = sys.argv[1], int(sys.argv[2])
-lazy.COPIED, tall.BLOCK = copied, 1 << 17
+lazy.COPIED, tall.BLOCK = copied, 1 << 16
 study = fedshed.Study(family="linear", target="y", missing="indicator", standardize=True)
 def mapped():
     return pa.ipc.open_file(pa.memory_map(path)).read_all()
-fedshed.fit({"a": mapped().slice(0, 2000), "b": mapped().slice(2000, 2000)}, study)
+fedshed.fit({"a": mapped().slice(0, 600), "b": mapped().slice(600, 600)}, study)
 held = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
-resource.setrlimit(resource.RLIMIT_DATA, (held * 1024 + 14_000_000,) * 2)
+resource.setrlimit(resource.RLIMIT_DATA, (held * 1024 + 6_000_000,) * 2)
 
 half = len(mapped()) // 2
 model = fedshed.fit({"a": mapped().slice(0, half), "b": mapped().slice(half)}, study)
@@ -250,9 +250,9 @@ def test_a_mark_for_missing_values_is_said_once(large, caplog):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """29 MB of rows with a category and missing values."""
+    """20 MB of rows with a category and missing values."""
     rng, rows = np.random.default_rng(0), 30_000
-    X = rng.normal(2, 3, (rows, 120))
+    X = rng.normal(2, 3, (rows, 80))
     lost = rng.random((2, rows)) < 0.02
     names = {f"x{j}": pa.array(x) for j, x in enumerate(X.T)}
     table = pa.table(
