@@ -163,3 +163,8 @@ def test_the_page_from_a_csv_file_to_a_fit(tmp_path, monkeypatch, capsys):
     )
     np.testing.assert_allclose(names["result"].theta, pooled.theta, atol=1e-8)
     assert "True" in capsys.readouterr().out
+    copies = {site: table.to_pandas() for site in ("north", "south")}
+    model = fedshed.fit(copies, names["study"])
+    np.testing.assert_allclose(
+        names["model"].inference.coefficients, model.inference.coefficients, rtol=1e-8, atol=1e-10
+    )

@@ -39,7 +39,7 @@ class DesignRows(lazy.ReadRows):
         """The design of a few rows, by the same rules as that of all rows."""
         read = self._frame.block(start, stop).columns(self._plan.columns)
         read = filled(self._plan, read) if self._plan.study.fills_in else read
-        return designs.of_rows(self._plan, read, stop - start, self._stand_in)
+        return designs.of_rows(self._plan, read, stop - start, self._stand_in, order="F")
 
 
 def all_rows(plan: DesignPlan, frame: Frame) -> Tall:
