@@ -217,7 +217,9 @@ BESIDE = {
     "lint": ("browser", "docs", "benchopt", "ray", "wheel"),
     "pythons": ("lowest",),
 }
-INSTALLED = tuple(f".venv/.{extra}" for extra in ("browser", "engines", "docs", "benchopt", "ray"))  # not beside
+INSTALLED = tuple(
+    f".venv/.{extra}" for extra in ("browser", "engines", "docs", "benchopt", "ray")
+)  # not beside
 
 
 def ci() -> None:
