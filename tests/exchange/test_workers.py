@@ -6,6 +6,7 @@ import os.path
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,9 +20,10 @@ from conftest import make_federation
 from fedshed.algorithms import Shed, build
 from fedshed.exchange import InProcess
 from fedshed.exchange.bundles import (
+    Packer,
     common_start,
-    pack_replies,
     pack_requests,
+    replies_of,
     unpack_replies,
     unpack_requests,
 )
@@ -44,7 +46,7 @@ class PoolInProcess:
     def __init__(self, parts, strike=lambda pool, number: None):
         self._shipments, self._strike = [pack_sites(part) for part in parts], strike
         self._workers: dict[int, Worker | None] = {}
-        self._results: dict[int, tuple[bytes, bytes] | None] = {}  # None: its worker died
+        self._results: dict[int, Any | None] = {}  # None: its worker died
         self.stalled: set[int] = set()
         self.starts = [0] * len(parts)
         self.asked = 0
@@ -54,7 +56,7 @@ class PoolInProcess:
         self.starts[worker] += 1
         self._workers[worker] = Worker()
         self._workers[worker].host(self._shipments[worker], saved or b"")
-        return self._ended((b"", b""))
+        return self._ended(((b"", []), b""))
 
     def ask(self, worker, bundle, save):
         self.asked += 1
@@ -127,12 +129,17 @@ def test_requests_come_out_as_they_went_in_and_what_they_share_travels_once(comm
     assert len(bundle) <= len(common) + sum(map(len, own)) + 4 * len(own) + 8
 
 
-@given(st.lists(st.binary(max_size=9), max_size=6))
+@given(st.lists(st.binary(max_size=9), max_size=6).map(lambda some: some * 99))
 def test_replies_come_out_as_they_went_in_and_a_missing_one_is_an_error(replies):
-    packed = pack_replies(replies)
-    assert unpack_replies(packed, len(replies)).replies == replies
+    packer = Packer()
+    for reply in replies:
+        packer.add(reply)
+    packed = packer.packed()
+    assert list(replies_of(unpack_replies(packed, len(replies)).lengths, packed[1])) == replies
     with pytest.raises(fedshed.ProtocolError, match=f"{len(replies)} replies of {len(replies) + 1} sites"):
         unpack_replies(packed, len(replies) + 1)
+    with pytest.raises(fedshed.ProtocolError, match="or parts of them"):
+        unpack_replies((packed[0], [*packed[1], np.zeros(1, np.uint8)]), len(replies))
 
 
 def tables():
@@ -199,7 +206,7 @@ def test_what_cannot_be_sent_is_refused_with_the_name_of_the_site():
 
 def test_sites_on_a_device_are_refused():
     pytest.importorskip("array_api_strict")
-    with pytest.raises(fedshed.ConfigError, match=r"is on a device; workers compute on CPUs"):
+    with pytest.raises(fedshed.ConfigError, match=r"is on a device, but workers compute on CPUs"):
         fit(transport=at_workers(2), device="array_api_strict")
 
 
@@ -297,7 +304,7 @@ def test_what_a_stalled_worker_says_comes_once_with_a_later_exchange():
     late, *now = transport.exchange(payloads[1])
     assert late == (first, sites[first].handle(payloads[0][first]))
     assert now == list(InProcess(sites).exchange(payloads[1]))
-    assert transport.exchange(payloads[2]) == list(InProcess(sites).exchange(payloads[2]))
+    assert list(transport.exchange(payloads[2])) == list(InProcess(sites).exchange(payloads[2]))
 
 
 def test_a_worker_that_dies_after_the_deadline_is_not_asked_the_old_request_again():
@@ -306,11 +313,11 @@ def test_a_worker_that_dies_after_the_deadline_is_not_asked_the_old_request_agai
     transport = at_workers(len(sites), made=made)(sites)
     one, two = requests(sites, 2)
     made[0].stalled.add(0)
-    transport.exchange(one)
+    list(transport.exchange(one))
     made[0].stalled.clear()
     for _, call, _ in made[0]._stalled_calls:
         made[0]._results[call] = None  # it died while it stalled
-    assert transport.exchange(two) == list(InProcess(sites).exchange(two))
+    assert list(transport.exchange(two)) == list(InProcess(sites).exchange(two))
     assert made[0].starts[0] == 2
 
 
@@ -320,7 +327,7 @@ def test_an_error_at_a_site_is_the_error_of_a_run_in_one_process():
     with pytest.raises(fedshed.CodecError) as here:
         InProcess(sites).exchange(garbage)
     with pytest.raises(fedshed.CodecError) as there:
-        at_workers(2)(sites).exchange(garbage)
+        list(at_workers(2)(sites).exchange(garbage))
     assert str(there.value) == str(here.value)
 
 

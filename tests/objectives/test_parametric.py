@@ -155,3 +155,15 @@ def test_optimize_is_given_the_parameter_and_fit_searches_for_it():
         fedshed.optimize(federation, loss="negative-binomial")
     with pytest.raises(ConfigError, match="per site is for linear, logistic, binomial, poisson"):
         fedshed.optimize(federation, loss="gamma@site(0.5)")
+
+
+@pytest.mark.parametrize("loss", ["tweedie", "tweedie(1.6)", "negative-binomial(0.5)"])
+def test_sites_of_one_shape_fit_the_model_that_they_fit_alone(loss):
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(90, 2)), rng.poisson(2.0, size=90).astype(float)
+    fits = [
+        fedshed.optimize(fedshed.Federation.from_arrays(X, y, sites), loss=loss, l2=0.1, algorithm="newton")
+        for sites in (np.arange(90) % 3, np.minimum(np.arange(90), 80) // 40)
+    ]
+    assert fits[0].converged
+    np.testing.assert_allclose(fits[0].theta, fits[1].theta, rtol=0, atol=1e-9)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from fedshed._utils import errors
 from fedshed._utils.errors import Error, ProtocolError
+
+CHUNK = 256  # replies in an array of bytes
+Chunk: TypeAlias = NDArray[np.uint8]
+Packed: TypeAlias = tuple[bytes, list[Chunk]]
 
 
 class Requests(Struct, frozen=True, array_like=True):
@@ -21,9 +27,9 @@ class Requests(Struct, frozen=True, array_like=True):
 
 
 class Replies(Struct, frozen=True, array_like=True):
-    """A reply for each request; or the error that a site raised, which is then raised at the Master."""
+    """How long the reply to each request is; or the error that a site raised, to be raised at the Master."""
 
-    replies: list[bytes]
+    lengths: list[int]
     changed: bool = False  # a site remembers something new
     saved: bool = False  # what all sites remember came with the replies
     error: str = ""
@@ -51,24 +57,53 @@ def unpack_requests(bundle: bytes, names: Sequence[str]) -> dict[str, bytes]:
     return {names[place]: whole[own] for place, own in zip(places, asked.own, strict=True)}
 
 
-def pack_replies(replies: Sequence[bytes], changed: bool = False, saved: bool = False) -> bytes:
-    """The replies in one piece."""
-    return msgspec.msgpack.encode(Replies(list(replies), changed, saved))
+class Packer:
+    """Takes replies as they come, and keeps them some hundred at a time in one array of bytes."""
+
+    def __init__(self) -> None:
+        self._lengths, self._open = list[int](), list[bytes]()
+        self._chunks: list[Chunk] = []
+
+    def add(self, reply: bytes) -> None:
+        """One more reply."""
+        self._lengths.append(len(reply))
+        self._open.append(reply)
+        if len(self._open) == CHUNK:
+            self._close()
+
+    def packed(self, changed: bool = False, saved: bool = False) -> Packed:
+        """All of them."""
+        self._close()
+        return msgspec.msgpack.encode(Replies(self._lengths, changed, saved)), self._chunks
+
+    def _close(self) -> None:
+        self._chunks.append(np.frombuffer(b"".join(self._open), np.uint8))
+        self._open = []
 
 
-def pack_error(error: Error) -> bytes:
+def pack_error(error: Error) -> Packed:
     """What a site raised, by the name of its class and in its words."""
-    return msgspec.msgpack.encode(Replies([], error=type(error).__name__, words=str(error)))
+    return msgspec.msgpack.encode(Replies([], error=type(error).__name__, words=str(error))), []
 
 
-def unpack_replies(bundle: bytes, count: int) -> Replies:
-    """The replies of `count` sites that were asked; the error of one of them is raised as in one process."""
-    found = _REPLIES.decode(bundle)
+def unpack_replies(packed: Packed, count: int) -> Replies:
+    """What is said of the replies of `count` sites; the error of one of them is raised as in one process."""
+    head, chunks = packed
+    found = _REPLIES.decode(head)
     if found.error:
         raise _KINDS.get(found.error, ProtocolError)(found.words)
-    if len(found.replies) != count:
-        raise ProtocolError(f"a worker sent {len(found.replies)} replies of {count} sites")
+    if len(found.lengths) != count or sum(found.lengths) != sum(map(len, chunks)):
+        raise ProtocolError(f"a worker sent {len(found.lengths)} replies of {count} sites, or parts of them")
     return found
+
+
+def replies_of(lengths: Sequence[int], chunks: Sequence[Chunk]) -> Iterator[bytes]:
+    """The replies one after the other, each a copy: what they came in may lie in memory that is shared."""
+    for k, chunk in enumerate(chunks):
+        start = 0
+        for length in lengths[k * CHUNK : (k + 1) * CHUNK]:
+            yield chunk[start : start + length].tobytes()
+            start += length
 
 
 def common_start(payloads: Sequence[bytes]) -> bytes:

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed.exchange.bundles import Packed
 from fedshed.exchange.site import Site
 from fedshed.exchange.site_arrays import pack_sites
 from fedshed.exchange.worker import Worker
@@ -236,7 +237,7 @@ class RayPool:
         ended, _ = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
         return ended[0] if ended else None
 
-    def result(self, call: Hashable) -> tuple[bytes, Hashable]:
+    def result(self, call: Hashable) -> tuple[Packed, Hashable]:
         """As `ray.get` finds it: an error of the code is raised, any other means that the actor is gone."""
         _, saved = self._open.pop(call)
         try:

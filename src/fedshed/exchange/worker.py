@@ -8,8 +8,8 @@ import msgspec
 from threadpoolctl import ThreadpoolController
 
 from fedshed._utils.errors import Error
-from fedshed.exchange.bundles import pack_error, pack_replies, unpack_requests
-from fedshed.exchange.plural import answer_all
+from fedshed.exchange.bundles import Packed, Packer, pack_error, unpack_requests
+from fedshed.exchange.plural import Assembly
 from fedshed.exchange.site import Site
 from fedshed.exchange.site_arrays import Array, unpack_sites
 
@@ -24,30 +24,35 @@ class Worker:
 
         self._threads = ThreadpoolController()
         self._sites: dict[str, Site] = {}
+        self._assembly = Assembly({})
 
-    def host(self, shipment: tuple[bytes, Mapping[str, Array]], saved: bytes = b"") -> bytes:
+    def host(self, shipment: tuple[bytes, Mapping[str, Array]], saved: bytes = b"") -> Packed:
         """Build sites in the place of those it had, which remember what was saved; it has nothing to say."""
         self._sites = unpack_sites(*shipment)
+        self._assembly = Assembly(self._sites)
         if saved:
             for site, cache in zip(self._sites.values(), _CACHES.decode(saved), strict=True):
                 site.load(cache)
-        return b""
+        return b"", []
 
-    def answer(self, bundle: bytes, save: bool = False) -> tuple[bytes, bytes]:
+    def answer(self, bundle: bytes, save: bool = False) -> tuple[Packed, bytes]:
         """The replies of all sites that are asked, and what all sites remember if that is to be saved.
 
         One BLAS thread, for the same bits anywhere.  What has not changed is not saved.
         """
         payloads = unpack_requests(bundle, tuple(self._sites))
         before = [site.cache for site in self._sites.values()]
+        packer = Packer()
         try:
             with self._threads.limit(limits=1):
-                replies = [reply for _, reply in answer_all(self._sites, payloads)]
+                for _, replies in self._assembly.answers(payloads):
+                    for reply in replies:
+                        packer.add(reply)
         except Error as error:
             return pack_error(error), b""
         changed = any(site.cache is not old for site, old in zip(self._sites.values(), before, strict=True))
         saved = self._saved() if save and changed else b""
-        return pack_replies(replies, changed, bool(saved)), saved
+        return packer.packed(changed, bool(saved)), saved
 
     def _saved(self) -> bytes:
         return msgspec.msgpack.encode([site.save() for site in self._sites.values()])

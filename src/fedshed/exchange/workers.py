@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from heapq import heapify, heapreplace
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace, merge
+from itertools import chain
+from operator import itemgetter
 from typing import Protocol, Self
 
 from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError, ProtocolError
-from fedshed.exchange.bundles import Replies, pack_requests, unpack_replies
+from fedshed.exchange.bundles import Packed, Replies, pack_requests, replies_of, unpack_replies
 
 log = logging.getLogger("fedshed")
 MOST_DEATHS = 3  # of a worker without an answer in between
@@ -43,7 +45,7 @@ class Pool(Protocol):
         """The first of the calls to end, or None where none does so within the time."""
         ...
 
-    def result(self, call: Hashable) -> tuple[bytes, Hashable]:
+    def result(self, call: Hashable) -> tuple[Packed, Hashable]:
         """What a call that has ended returned, and by what name what it saved is known, which is left there.
 
         WorkerDiedError if its worker died, or could not start.
@@ -86,7 +88,7 @@ class WorkerSites:
         self._calls: dict[Hashable, Call] = {}
         self._deaths = [0] * len(sites)
         self._memories = [Memory() for _ in sites]
-        self._exchange, self._arrived = 0, dict[tuple[int, str], bytes]()
+        self._exchange, self._arrived = 0, list[tuple[Call, Replies, Packed]]()
         try:
             for worker in range(len(sites)):
                 self._start(worker)
@@ -100,16 +102,19 @@ class WorkerSites:
         """Names of the sites."""
         return sorted(name for names in self._sites for name in names)
 
-    def exchange(self, payloads: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
-        """What came late since the last exchange, and what came back by the deadline, in the order asked."""
+    def exchange(self, payloads: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+        """What came late since the last exchange, and what came back by the deadline, in order of the names.
+
+        The replies are read as they are taken, so that never are all of them there twice.
+        """
         self._exchange += 1
         for worker, names in enumerate(self._sites):
             self._ask(worker, names, payloads)
         self._until_answered(self._deadline)
-        arrived, self._arrived = self._arrived, {}
-        late = [(i, data) for (k, i), data in arrived.items() if k < self._exchange]
-        now = ((i, arrived.get((self._exchange, i))) for i in payloads)
-        return [*late, *((i, data) for i, data in now if data is not None)]
+        arrived, self._arrived = self._arrived, []
+        late = [_named(*each) for each in arrived if each[0].exchange < self._exchange]
+        now = [_named(*each) for each in arrived if each[0].exchange == self._exchange]
+        return chain(*late, merge(*now, key=itemgetter(0)))
 
     def close(self) -> None:
         """End all workers."""
@@ -160,9 +165,7 @@ class WorkerSites:
             found = unpack_replies(result, len(call.names))
             self._deaths[call.worker] = 0
             self._remember(call, found, saved)
-            self._arrived |= {
-                (call.exchange, i): data for i, data in zip(call.names, found.replies, strict=True)
-            }
+            self._arrived.append((call, found, result))
 
     def _remember(self, call: Call, found: Replies, saved: Hashable) -> None:
         memory = self._memories[call.worker]
@@ -209,6 +212,11 @@ class WorkerSites:
     def _not_started(self, seconds: float) -> str:
         waiting = sorted({call.worker for call in self._calls.values()})
         return f"workers {waiting} did not start within {seconds:g} s; is a CPU of the cluster free for each?"
+
+
+def _named(call: Call, found: Replies, packed: Packed) -> Iterator[tuple[str, bytes]]:
+    """The replies of a call with the names of the sites, sorted as these are."""
+    return zip(call.names, replies_of(found.lengths, packed[1]), strict=True)
 
 
 def assigned(sizes: Mapping[str, int], workers: int) -> list[list[str]]:

@@ -7,6 +7,7 @@ tells how its cost depends on it (`Sensitivity`), in sums over rows that add up 
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any, ClassVar
 
 from fedshed.objectives.base import LinearModel
@@ -22,6 +23,8 @@ class Parametric(LinearModel):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies, in this process or another, make the class again."""
         kind = type(self)
+        if "source" not in vars(kind):  # the class at the family's own value
+            return copyreg.__newobj__, (kind,), self.__getstate__()  # type: ignore[attr-defined]
         return _blank, (kind.source, kind.parameter, kind.loss), self.__getstate__()
 
 
