@@ -1,32 +1,43 @@
 """What a message costs, whatever computes its numbers: one by one or in the plural.
 
 `python -m benchmarks messages [AGENTS ...]`: microseconds of CPU time per message (a request and its reply,
-encoded, checked, counted and used) by algorithm; the computing of costs, gradients and Hessians is apart.
+encoded, checked, counted and used) by algorithm, from the second iteration on; the computing of costs,
+gradients and Hessians is apart.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed.algorithms import build
+from fedshed.algorithms import build, newton
+from fedshed.algorithms.channels import Constant
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import LocalSites, Stage
 from fedshed.objectives import LinearModel, Logistic, stacked
+from fedshed.objectives.stack import Joint, Stack
+from fedshed.objectives.together import SharedEvaluation
 from fedshed.protocol import codec
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.engine import Outcome, Progress, iterate
 from fedshed.solve.goal import Goal
 
-N_COLUMNS, N_ROWS, ITERATIONS, REPEATS = 50, 100, 3, 3
-ALGORITHMS = ("newton", "newton-seldom", "lbfgs", "agd", "fib-shed")
+N_COLUMNS, N_ROWS, ITERATIONS, REPEATS = 50, 100, 4, 3
+ALGORITHMS = ("newton", "newton-seldom", "lbfgs", "agd", "shed-periodic")
+# all eigenpairs come with the first update, so that the exchanges that follow are ordinary ones
+COMPUTING = [
+    (SharedEvaluation, "found"), (Stack, "values"), (Stack, "gradients"), (Joint, "hessians"),
+    (LinearModel, "curvature_factor"), (newton, "gram"), (newton, "pack"),
+]  # fmt: skip
+OPTIONS: dict[str, dict[str, Any]] = {"shed-periodic": {"channel": Constant(N_COLUMNS)}}
 
 
 class OneByOne:
@@ -55,20 +66,53 @@ def reading(together: bool) -> Iterator[None]:
     codec.FEWEST = fewest
 
 
-def seconds(models: Mapping[str, LinearModel], name: str, together: bool) -> tuple[float, int, int]:
-    """CPU seconds of a few iterations, their exchanges, and how many of these were updates."""
-    algorithm = build(name)
+class Clock:
+    """CPU seconds inside some functions, those that call each other counted once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._inside = 0.0, False
+
+    @contextmanager
+    def over(self, functions: Iterable[tuple[Any, str]]) -> Iterator[None]:
+        """Time these functions of modules and classes."""
+        before = [(owner, name, vars(owner)[name]) for owner, name in functions]
+        for owner, name, function in before:
+            setattr(owner, name, self._timed(function))
+        yield
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*values: Any, **named: Any) -> Any:
+            if self._inside:
+                return function(*values, **named)
+            self._inside, start = True, time.process_time()
+            try:
+                return function(*values, **named)
+            finally:
+                self._inside = False
+                self.seconds += time.process_time() - start
+
+        return timed
+
+
+def seconds(models: Mapping[str, LinearModel], name: str, together: bool) -> tuple[float, float]:
+    """CPU seconds per exchange after the first iteration, and those of computing among them."""
+    algorithm = replace(build(name), **OPTIONS.get(name, {}))
     problem = Problem(np.full(N_COLUMNS, 1e-3), {i: m.weight for i, m in models.items()}, "logistic")
     alone = lambda sites: InProcess({i: OneByOne(site) for i, site in sites.items()})  # noqa: E731
-    sites = LocalSites(models, InProcess if together else alone)
+    sites, clock = LocalSites(models, InProcess if together else alone), Clock()
     with sites.open(Stage(0, algorithm)) as transport, reading(together):
         goal = Goal(tol=1e-14, max_iterations=ITERATIONS)
-        run = iterate(
-            algorithm, problem, transport, Progress(algorithm.start(problem, np.zeros(N_COLUMNS))), goal
-        )
-        before = time.process_time()
-        outcome = _end(run)
-        return time.process_time() - before, outcome.traffic.exchanges, len(outcome.rows)
+        start = Progress(algorithm.start(problem, np.zeros(N_COLUMNS)))
+        run = iterate(algorithm, problem, transport, start, goal)
+        first = next(run)  # with scales, Hessians and eigenpairs of the start
+        with clock.over(COMPUTING):
+            before = time.process_time()
+            outcome = _end(run)
+            all_of_it = time.process_time() - before
+        exchanges = outcome.traffic.exchanges - first.traffic.exchanges
+        return all_of_it / exchanges, clock.seconds / exchanges
 
 
 def _end(run: Generator[Progress, None, Outcome]) -> Outcome:
@@ -79,23 +123,6 @@ def _end(run: Generator[Progress, None, Outcome]) -> Outcome:
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome
-
-
-def computing(models: Mapping[str, LinearModel], hessians: bool, seed: int) -> tuple[float, float]:
-    """CPU seconds of the numbers of an update and of a line search of all agents."""
-    stacks = {id(m.slot.stack): m.slot.stack for m in models.values() if m.slot}.values()
-    etas = 0.5 ** np.arange(8)
-    theta, direction = np.random.default_rng(seed).normal(size=(2, N_COLUMNS))
-    start = time.process_time()
-    for stack in stacks:
-        joint = stack.at.found(theta)
-        joint.values, joint.gradients  # noqa: B018
-        if hessians:
-            joint.hessians(list(range(len(stack.models))))
-    between = time.process_time()
-    for stack in stacks:
-        stack.costs_along.found(theta, direction, etas)
-    return between - start, time.process_time() - between
 
 
 def main() -> None:
@@ -111,15 +138,11 @@ def main() -> None:
 
 
 def _row(tables: Mapping[str, LinearModel], name: str) -> None:
-    found: dict[bool, list[float]] = {True: [], False: []}
-    numbers = []
-    for seed in range(REPEATS):  # in turn, so that a busy machine slows all alike
-        update, search = computing(tables, name == "newton", seed)
+    found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for _ in range(REPEATS):  # in turn, so that a busy machine slows both alike
         for together in found:
-            cpu, exchanges, updates = seconds(tables, name, together)
-            found[together].append(cpu / exchanges)
-        numbers.append((updates * update + (exchanges - updates) * search) / exchanges)
+            found[together].append(seconds(tables, name, together))
     each = 1e6 / len(tables)
-    apart = median(numbers)
-    plural, alone = (each * (median(found[kind]) - apart) for kind in (True, False))
-    print(f"{len(tables):>7} {name:>14} {alone:>11.1f} {plural:>7.1f} {each * apart:>10.1f}", flush=True)
+    alone, plural = (each * median(cpu - numbers for cpu, numbers in runs) for runs in found.values())
+    numbers = each * median(computing for _, computing in found[True])
+    print(f"{len(tables):>7} {name:>14} {alone:>11.1f} {plural:>7.1f} {numbers:>10.1f}", flush=True)

@@ -146,6 +146,7 @@ def short_ridge(problem: Problem) -> Scalars:
 
 def mean_scale(problem: Problem, state: State[Any]) -> Scalars:
     """sum_i p_i scale_i."""
-    scales = [problem.p[i] * state.known[i].curvature.values for i in problem.agents]
-    mean: Scalars = np.sum(scales, axis=0)
+    scales = np.concatenate([state.known[i].curvature.values for i in problem.agents])
+    shares = np.fromiter(problem.p.values(), float)[:, None]
+    mean: Scalars = np.sum(shares * scales.reshape(len(shares), -1), axis=0)
     return mean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 from msgspec import Struct
@@ -77,6 +78,6 @@ class Contacts:
         return dict(zip(self._place, self._contacts(list(self._place)), strict=True))
 
     def _contacts(self, agents: list[AgentId]) -> list[Contact]:
-        rows, why = self.places(agents), [self._why.get(i, "") for i in agents]
+        rows, why = self.places(agents), [self._why.get(i, "") for i in agents] if self._why else repeat("")
         counts = (x[rows].tolist() for x in (self._last, self._silent, self._refused, self._up, self._down))
         return list(map(Contact, *counts, why))

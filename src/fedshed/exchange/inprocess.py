@@ -53,6 +53,8 @@ class InProcess:
 
     def stream(self, payloads: Mapping[str, bytes]) -> Iterator[Some]:
         """The same for one who reads the replies as they come: never are all of them there at once."""
+        if self._assembly.sites is not self.sites:
+            self._assembly = Assembly(self.sites)
         return self._assembly.answers(payloads)
 
     @property

@@ -39,12 +39,12 @@ class Assembly:
     """The sites of a process; who answers together is found once for all exchanges with the same sites."""
 
     def __init__(self, sites: Mapping[AgentId, Any]) -> None:
-        self._sites = sites
+        self.sites = sites
         self._names, self._asked, self._parties = list[AgentId](), list[Any](), list[Party]()
 
     def answers(self, payloads: Mapping[AgentId, bytes]) -> Iterator[Some]:
         """The encoded replies, some hundred sites at a time: never are all of them there at once."""
-        names, asked = list(payloads), list(map(self._sites.__getitem__, payloads))
+        names, asked = list(payloads), list(map(self.sites.__getitem__, payloads))
         if names != self._names or not all(map(is_, asked, self._asked)):
             self._names, self._asked, self._parties = names, asked, _parties(names, asked)
         each, start = list(payloads.values()), 0
@@ -104,9 +104,10 @@ class Party:
         fine = np.logical_and.reduce([part.finite() for part in parts])
         if not fine.any():
             return None
-        if not fine.all():
-            parts = [part.rows(np.flatnonzero(fine)) for part in parts]
         head = request.run, request.number, self.sites[0].hessians
+        if fine.all():
+            return codec.encode_replies(*head, parts, request.accuracy)  # type: ignore[no-any-return]
+        parts = [part.rows(np.flatnonzero(fine)) for part in parts]
         found = iter(codec.encode_replies(*head, parts, request.accuracy))
         each = zip(self.sites, payloads, fine.tolist(), strict=True)
         return [next(found) if one else site.handle(payload) for site, payload, one in each]
@@ -158,6 +159,8 @@ def answered_together(
     if request.mine is not None or not _as_sent(sites, request):
         return None
     agents, parts = agents or Crowd(map(attrgetter("agent"), sites)), list[Columns]()
+    for site in sites:
+        site.begin()
     for part in request.located:
         found = _costs(agents, part) if isinstance(part, Search) else _answers(sites, agents, part)
         if found is None:
@@ -167,26 +170,26 @@ def answered_together(
 
 
 def _as_sent(sites: Sequence[Site], request: Request) -> bool:
-    """Whether the parts of a request are in full as they were sent; the sites are as asked afterwards."""
-    conversation, caches = sites[0].conversation, list(map(attrgetter("cached"), sites))
-    if type(conversation).located is not Conversation.located:
-        if any(cache is not None for cache in caches):
-            return False  # it may be what the request goes on from
-        with np.errstate(divide="ignore"):  # too far away: rejected later
-            located = conversation.located(None, request.located, None, sites[0].objective.dim)
-        if located is None or located[0] is not None or located[1] is not request.located:
-            return False
-    asked = (*request.located, None)
-    for site in sites:
-        site.begin(asked)
-    return True
+    """Whether the parts of a request are in full as they were sent, for all sites."""
+    conversation = sites[0].conversation
+    if type(conversation).located is Conversation.located:
+        return True
+    if not _empty(sites):
+        return False  # a cache may be what the request goes on from
+    with np.errstate(divide="ignore"):  # too far away: rejected later
+        located = conversation.located(None, request.located, None, sites[0].objective.dim)
+    return located is not None and located[0] is None and located[1] is request.located
+
+
+def _empty(sites: Sequence[Site]) -> bool:
+    """Whether no site has a cache."""
+    return all(map(is_, map(attrgetter("_cache"), sites), repeat(None)))
 
 
 def _answers(sites: Sequence[Site], agents: Sequence[Any], part: Any) -> Columns | None:
     """What the conversation answers for all, which must have no cache."""
     conversation = sites[0].conversation
-    remembers = any(cache is not None for cache in map(attrgetter("cached"), sites))
-    if remembers or at_trial_point(part) or not speaks_for_all(type(conversation)):
+    if at_trial_point(part) or not speaks_for_all(type(conversation)) or not _empty(sites):
         return None
     return conversation.respond_together(agents, part)
 

@@ -161,19 +161,13 @@ class Site:
         return getattr(self.objective, "slot", None) is not None
 
     @property
-    def cached(self) -> Any:
-        """Its cache."""
-        return self._cache
-
-    @property
     def hessians(self) -> int:
         """Hessians that were computed for the last request."""
         return self._counter.hessians
 
-    def begin(self, asked: tuple[Any, ...]) -> None:
-        """A request that is answered with those of others: its parts in full."""
-        self.asked = asked
-        self._counter.start(self.conversation.anchor(self._cache))
+    def begin(self) -> None:
+        """A request that is answered together with those of others begins: no Hessian was computed for it."""
+        self._counter.start(None)
 
     def keep(self, cache: Any) -> None:
         """Take the cache after a request."""

@@ -70,7 +70,8 @@ class Wire:
         self._codec, self._run = codec_of(conversation, problem.n), token_bytes(4)
         family = family_of(problem.loss)
         self._quadratic, self._convex = family.quadratic, family.convex
-        self._heard: dict[int, set[AgentId]] = {}  # whose Hessians were counted, by exchange
+        # whose Hessians were counted, by exchange
+        self._heard: dict[int, set[AgentId] | frozenset[AgentId]] = {}
         # the largest cost of each site, which rounding is relative to
         self._scale = dict.fromkeys(problem.agents, scale)
         self._known: Mapping[AgentId, SiteModel[Any]] = {}
@@ -174,12 +175,17 @@ class Wire:
         false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy, alike)
         for i, why in false.items():
             self._refuse(number, i, why)
-        believed = {i: parts for i, parts in answers.items() if i not in false}
-        for i, parts in believed.items():
+        believed = {i: parts for i, parts in answers.items() if i not in false} if false else dict(answers)
+        if not alike or any("loss" in part.fields for group in alike for part in group.parts):
+            self._remember(believed)
+        return believed
+
+    def _remember(self, answers: Mapping[AgentId, Sequence[Any]]) -> None:
+        """The largest cost of each site."""
+        for i, parts in answers.items():
             for part in parts:
                 if (size := abs(getattr(part, "loss", 0.0))) > self._scale[i]:
                     self._scale[i] = size
-        return believed
 
     def _refuse(self, number: int, i: AgentId, why: str) -> None:
         words = printable(why)[:MOST_WORDS]
@@ -200,11 +206,13 @@ class Wire:
         """The Hessians of replies that were not heard before."""
         total = 0
         for names, head in arrived.heads():
-            if head.run == self._run and 0 <= head.hessians <= MOST_HESSIANS:
-                heard = self._heard.setdefault(head.number, set())
+            heard = self._heard.setdefault(head.number, set()) if head.run == self._run else self._everyone
+            if isinstance(heard, set) and 0 <= head.hessians <= MOST_HESSIANS:
                 before = len(heard)
                 heard.update(names)
                 total += (len(heard) - before) * head.hessians
+                if len(heard) == len(self._everyone):  # nobody is missing: one set for all such exchanges
+                    self._heard[head.number] = self._everyone
         return total
 
     def _keep(
