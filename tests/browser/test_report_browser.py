@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from fedshed._utils.names import printable
-from fedshed.experiments.comparison import KB
+from fedshed.experiments.summaries import KB
 from fedshed.report import Agent, Coefficient, Fit, Grid, Problem, Report, Run, Spectrum, write
 from fedshed.report.downsample import TARGETS
 from fedshed.solve.trace import Trace

@@ -220,7 +220,7 @@ OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
 
 
 def _row(one: Summary) -> dict[str, str]:
-    from fedshed.experiments.comparison import short, whole, with_range
+    from fedshed.experiments.summaries import short, whole, with_range
 
     return {
         "algorithm": one.algorithm, "iter.": with_range(one, "iterations", whole),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -15,6 +13,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.notebook import html_table
 from fedshed.algorithms.base import Algorithm
 from fedshed.algorithms.costs import Network
+from fedshed.experiments.summaries import KB, Summary, over_repeats, shown
 from fedshed.experiments.times import Spent, TimeMap, fastest_of, mapped, spent_by
 from fedshed.linalg.arrays import Vector
 from fedshed.report.recorder import Recorder
@@ -24,31 +23,6 @@ from fedshed.tables import Federation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-KB = 1000.0  # bytes
-COUNTS = ("iterations", "rounds", "exchanges", "kb_up", "kb_down", "vectors_up", "hessians", "gap", "seconds")
-
-
-class Summary(Struct, frozen=True):
-    """What one algorithm needed and how it ended; KB (of 1000 bytes), vectors and Hessians are per agent.
-
-    Of several repeats these are medians; `least` and `most` then hold the extremes of each count.
-    """
-
-    algorithm: str
-    iterations: float
-    rounds: float
-    exchanges: float
-    kb_up: float
-    kb_down: float
-    vectors_up: float
-    hessians: float
-    gap: float
-    converged: bool
-    reason: str
-    seconds: float
-    least: dict[str, float] = {}
-    most: dict[str, float] = {}
 
 
 class Trial(Struct, frozen=True):
@@ -121,7 +95,7 @@ class Comparison(Struct, frozen=True):
         return f"{data.name}: {size}, {setting.loss}{ridge}"
 
     def __repr__(self) -> str:
-        rows = [_shown(one) for one in self.summary()]
+        rows = [shown(one) for one in self.summary()]
         repeats = len(self.trials)
         title = f"{self.title}; median (least-most) of {repeats} partitions" if repeats > 1 else self.title
         widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
@@ -130,11 +104,11 @@ class Comparison(Struct, frozen=True):
         return "\n".join([title, *(line.rstrip() for line in body)])
 
     def _repr_html_(self) -> str:
-        return html_table([_shown(one) for one in self.summary()], self.title)
+        return html_table([shown(one) for one in self.summary()], self.title)
 
     def summary(self) -> list[Summary]:
         """One row per algorithm: what it needed, as medians over the repeats."""
-        return [_over_repeats([self._summary(name, trial) for trial in self.trials]) for name in self.results]
+        return [over_repeats([self._summary(name, trial) for trial in self.trials]) for name in self.results]
 
     def time(self, latency: float, rate: float) -> dict[str, float]:
         """Seconds to the optimum over a network, for each algorithm whose runs all reached the tolerance.
@@ -300,48 +274,3 @@ class Comparison(Struct, frozen=True):
             return last, result.reason
         row = result.trace.first_below(self.target_gap)
         return (row, result.reason) if row else (last, f"gap not below {self.target_gap:g}; {result.reason}")
-
-
-def _shown(one: Summary) -> dict[str, str]:
-    """The counts that tell most, as text."""
-    return {
-        "algorithm": one.algorithm, "exchanges": with_range(one, "exchanges", whole),
-        "KB up": with_range(one, "kb_up", short), "KB down": with_range(one, "kb_down", short),
-        "Hessians": with_range(one, "hessians", whole), "gap": f"{one.gap:.1e}",
-        "ended": "converged" if one.converged else one.reason,
-    }  # fmt: skip
-
-
-def whole(number: float) -> str:
-    """A count as text."""
-    return f"{number:.0f}"
-
-
-def short(number: float) -> str:
-    """An amount as text, with a decimal where it is small."""
-    return f"{number:.1f}" if number < 1000 else f"{number:.0f}"
-
-
-def with_range(one: Summary, name: str, shown: Callable[[float], str]) -> str:
-    """A count; over several repeats the median, with the least and the most where they differ."""
-    middle = shown(getattr(one, name))
-    if not one.least or one.least[name] == one.most[name]:
-        return middle
-    return f"{middle} ({shown(one.least[name])}-{shown(one.most[name])})"
-
-
-def _over_repeats(found: list[Summary]) -> Summary:
-    """The medians, with the extremes; a run that did not converge in one of the repeats did not."""
-    first = next((one for one in found if not one.converged), found[0])
-    if len(found) == 1:
-        return first
-
-    def each(combine: Callable[[list[float]], float]) -> dict[str, float]:
-        return {name: combine([getattr(one, name) for one in found]) for name in COUNTS}
-
-    stopped = sum(not one.converged for one in found)
-    reason = f"in {stopped} of {len(found)} repeats: {first.reason}" if stopped else first.reason
-    return Summary(
-        algorithm=first.algorithm, converged=not stopped, reason=reason, least=each(min), most=each(max),
-        **each(median),
-    )  # fmt: skip

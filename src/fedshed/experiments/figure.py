@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from fedshed._utils.figure_style import look
 from fedshed._utils.files import write_atomically
-from fedshed.experiments.comparison import KB, Comparison
+from fedshed.experiments.comparison import Comparison
+from fedshed.experiments.summaries import KB
 from fedshed.solve.run import Result
 
 FLOOR = 1e-16  # below it a gap is rounding
