@@ -9,7 +9,7 @@ from itertools import takewhile
 BENCHMARKS = (
     "speed", "storage", "agents", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
     "attacks", "honest", "seldom", "private", "masked", "rivals", "path", "auc",
-    "cox",
+    "cox", "messages",
 )  # fmt: skip
 
 words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])

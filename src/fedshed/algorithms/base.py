@@ -11,6 +11,7 @@ checkpoint is their encoding and a failed round changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -40,6 +41,7 @@ class OfPairs(Protocol):
         ...
 
 
+TOGETHER = 256  # agents whose vectors are added at a time
 C = TypeVar("C", bound=Curvature | None)
 
 
@@ -65,8 +67,10 @@ class SiteModel(Struct, Generic[C], frozen=True):
 
     def cost(self, theta: Vector) -> float:
         """m(theta); f itself at theta = w."""
+        if self.at(theta):
+            return self.f
         s = theta - self.w
-        return self.f if self.at(theta) else float(self.f + self.g @ s + 0.5 * s @ self._product(s))
+        return float(self.f + self.g @ s + 0.5 * s @ self._product(s))
 
     def gradient(self, theta: Vector) -> Vector:
         """The gradient of m at theta; g itself at theta = w."""
@@ -103,7 +107,10 @@ class State(Struct, Generic[C], frozen=True):
 
     def silent(self, problem: Problem) -> tuple[AgentId, ...]:
         """Agents whose answer at theta^t is missing."""
-        return tuple(i for i in problem.agents if i not in self.known or not self.known[i].at(self.theta))
+        known, theta = self.known, self.theta
+        return tuple(
+            [i for i in problem.agents if i not in known or not (known[i].w is theta or known[i].at(theta))]
+        )
 
 
 S = TypeVar("S", bound=State[Any])
@@ -121,17 +128,27 @@ class Info(Struct, frozen=True):
 
 def cost(problem: Problem, state: State[Any]) -> float:
     """f(theta^t), from exact costs where the agent answered and from its model where not."""
-    total = sum(problem.p[i] * state.known[i].cost(state.theta) for i in problem.agents)
+    p, known, theta = problem.p, state.known, state.theta
+    total = sum([p[i] * known[i].cost(theta) for i in problem.agents])
     return total + problem.penalty(state.theta) + state.joint_cost()
 
 
 def gradient(problem: Problem, state: State[Any]) -> Vector:
     """g_t = sum_i p_i g_t^(i) + l2 theta^t, of the smooth part."""
-    g: Vector = problem.l2 * state.theta
-    for i in problem.agents:
-        g = g + problem.p[i] * state.known[i].gradient(state.theta)
+    gradients = [state.known[i].gradient(state.theta) for i in problem.agents]
+    g = weighted_sum(problem, gradients, start=problem.l2 * state.theta)
     joint = state.joint_gradient()
     return g if joint is None else g + joint
+
+
+def weighted_sum(problem: Problem, rows: Sequence[Scalars], start: Scalars) -> Scalars:
+    """start + sum_i p_i rows_i, added one after the other in the order of the agents."""
+    shares, total = np.fromiter(problem.p.values(), float), start
+    for first in range(0, len(rows), TOGETHER):
+        part = np.concatenate([total, *rows[first : first + TOGETHER]]).reshape(-1, len(start))
+        part[1:] *= shares[first : first + TOGETHER, None]
+        total = np.add.accumulate(part, axis=0)[-1]
+    return total
 
 
 class Algorithm(Conversation, Generic[S], frozen=True, tag=True):

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, SiteModel, State
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
-from fedshed.linalg.rows import Rows
+from fedshed.linalg.rows import diagonal
 from fedshed.objectives import Point
-from fedshed.objectives.plural import at_together
+from fedshed.objectives.plural import Points, at_together
 from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
 from fedshed.protocol.messages import Local, Message, Update
@@ -61,6 +61,7 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalScale, LocalSmoothness)
     first: ClassVar[type[Message]] = Local  # the answer at t = 1
     cache = None
+    by_kind: ClassVar[bool] = True
 
     def ask(self, problem: Problem, state: S) -> Ask:
         """f_i and g_i at theta^t."""
@@ -91,35 +92,44 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
         return None, self.scaled(point) if part.t == 1 else Local(point.value, point.gradient, None)
 
     def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
-        """The same of many agents; those that send a scale answer one by one."""
-        scale = part.t == 1 and type(self).scaled is not GradientAlgorithm.scaled
-        return None if scale else gradients_together(agents, part.theta)
+        """The same of many agents."""
+        if part.t > 1:
+            return gradients_together(agents, part.theta)
+        points = at_together(agents, part.theta)
+        return None if points is None else self.scaled_together(points)
 
     def scaled(self, point: Point) -> Message:
         """The first answer; without a scale unless a subclass wants one."""
         return Local(point.value, point.gradient, None)
 
+    def scaled_together(self, points: Points) -> Columns | None:
+        """The first answers of many agents; None: one by one."""
+        plain = type(self).scaled is GradientAlgorithm.scaled
+        return gradients_at(points) if plain else None
+
 
 def gradients_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
     """f_i and g_i of all agents at theta."""
     assert theta is not None
-    points = at_together([agent.objective for agent in agents], theta)
-    if points is None:
-        return None
-    return Columns(Local, {"loss": points.values, "gradient": points.gradients, "pairs": None}, len(agents))
+    points = at_together(agents, theta)
+    return None if points is None else gradients_at(points)
+
+
+def gradients_at(points: Points) -> Columns:
+    """f_i and g_i of all agents."""
+    found = {"loss": points.values, "gradient": points.gradients, "pairs": None}
+    return Columns(Local, found, len(points))
+
+
+def diagonals_at(points: Points) -> Columns:
+    """f_i, g_i and diag H_i of all agents."""
+    found = {"loss": points.values, "gradient": points.gradients, "scale": points.diagonals}
+    return Columns(LocalScale, found, len(points))
 
 
 def with_diagonal(point: Point) -> LocalScale:
     """f_i, g_i and diag H_i."""
     return LocalScale(point.value, point.gradient, diagonal(point.factor))
-
-
-def diagonal(factor: Rows) -> Vector:
-    """diag F'F: the squared column norms of the factor."""
-    if getattr(factor, "has_canonical_format", False):  # CSR: added in the order of the rows, as below
-        return np.asarray(np.bincount(factor.indices, np.square(factor.data), factor.shape[1]), dtype=float)
-    squares = np.square(factor) if isinstance(factor, np.ndarray) else factor.multiply(factor)
-    return np.asarray(squares.sum(axis=0), dtype=float).ravel()
 
 
 def with_smoothness(point: Point) -> LocalSmoothness:

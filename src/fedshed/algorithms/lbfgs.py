@@ -15,11 +15,19 @@ from msgspec.structs import replace
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fedshed.algorithms.base import Info, State, gradient
-from fedshed.algorithms.gradients import GradientAlgorithm, LocalScale, Scale, mean_scale, with_diagonal
+from fedshed.algorithms.gradients import (
+    GradientAlgorithm,
+    LocalScale,
+    Scale,
+    diagonals_at,
+    mean_scale,
+    with_diagonal,
+)
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.algorithms.linked import LINK_MESSAGES, Held, Linked
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
+from fedshed.objectives.plural import Points
 from fedshed.protocol import links
 from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
@@ -52,6 +60,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
+    by_kind: ClassVar[bool] = True
 
     @property
     def summable(self) -> bool:  # type: ignore[override]  # others say it for the whole class
@@ -97,6 +106,10 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     def scaled(self, point: Point) -> Message:
         """With the first answer, the diagonal of the Hessian."""
         return with_diagonal(point)
+
+    def scaled_together(self, points: Points) -> Columns | None:
+        """The same of many agents."""
+        return diagonals_at(points)
 
 
 def remembered(

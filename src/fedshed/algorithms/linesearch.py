@@ -230,15 +230,16 @@ def _along(
     """
     theta = state.theta + eta * search.direction
     f, rise = 0.0, float(search.direction @ (problem.l2 * theta))
+    here, p, known = state.theta, problem.p, state.known
     for i in problem.agents:
-        known = state.known[i]
-        if i in replies and known.at(state.theta):
+        one = known[i]
+        if i in replies and (one.w is here or one.at(here)):
             costs = replies[i][0]
-            f += problem.p[i] * costs.values[j]
-            rise += problem.p[i] * costs.slopes[j] if search.slopes else 0.0
+            f += p[i] * costs.values.item(j)
+            rise += p[i] * costs.slopes.item(j) if search.slopes else 0.0
         else:
-            f += problem.p[i] * known.cost(theta)
-            rise += problem.p[i] * float(known.gradient(theta) @ search.direction) if search.slopes else 0.0
+            f += p[i] * one.cost(theta)
+            rise += p[i] * float(one.gradient(theta) @ search.direction) if search.slopes else 0.0
     return f + problem.penalty(theta), rise if search.slopes else None
 
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
 from fedshed.algorithms.base import Algorithm, SiteModel, State, gradient
-from fedshed.algorithms.gradients import diagonal
 from fedshed.algorithms.linesearch import LineSearch, Step
 from fedshed.algorithms.shed import Spectrum
 from fedshed.linalg.arrays import Scalars, Vector
+from fedshed.linalg.rows import diagonal
 from fedshed.protocol import links
 from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, unlike
 from fedshed.protocol.links import Along, Begin, First, Forgot, Here, Own, Started, Whole

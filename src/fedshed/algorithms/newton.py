@@ -88,7 +88,7 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
 def hessians_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
     """f_i, g_i and H_i of all agents at theta."""
     assert theta is not None
-    points = at_together([agent.objective for agent in agents], theta)
+    points = at_together(agents, theta)
     if points is None:
         return None
     found = {"loss": points.values, "gradient": points.gradients, "hessian": points.hessians}
@@ -98,8 +98,9 @@ def hessians_together(agents: Sequence[Agent], theta: Vector | None) -> Columns 
 def hessian(problem: Problem, state: State[Any]) -> DensePlusRidge:
     """sum_i p_i H_i + diag(l2), with the Hessian that each agent sent last."""
     packed = np.zeros(problem.n * (problem.n + 1) // 2)
+    part, p, known = np.empty_like(packed), problem.p, state.known
     for i in problem.agents:
-        packed += problem.p[i] * state.known[i].curvature.packed
+        packed += np.multiply(known[i].curvature.packed, p[i], out=part)
     return DensePlusRidge(unpack(packed, problem.n), problem.l2, problem.columns)
 
 

@@ -72,6 +72,7 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
     messages: ClassVar[tuple[type[Message], ...]] = (HessianUpdate, Local, LocalHessian)
     state: ClassVar[type[SeldomState]] = SeldomState
     cache = None
+    by_kind: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (1 <= self.least <= 1000 and 0 <= self.paying < 1):

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
-from fedshed.algorithms.gradients import diagonal
 from fedshed.algorithms.lbfgs import bfgs_product, remembered, two_loop
 from fedshed.algorithms.linesearch import Fused, LineSearch
 from fedshed.algorithms.linked import LINK_MESSAGES, Held, Linked
@@ -26,7 +25,7 @@ from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
 from fedshed.linalg import Automatic, Kernel, leading
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.columns import Narrow, narrowed
-from fedshed.linalg.rows import Rows, with_units
+from fedshed.linalg.rows import Rows, diagonal, with_units
 from fedshed.objectives import Objective, Point
 from fedshed.protocol import links
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from fedshed.algorithms.base import SiteModel
 from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.protocol.codec import Alike
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import AgentId
-from fedshed.protocol.messages import Costs, Search, with_trial_points
+from fedshed.protocol.messages import Search, with_trial_points
 
 SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported
-Said: TypeAlias = tuple[Any, tuple[Any, ...]]  # a part of a request, and what each site answered
+Said: TypeAlias = tuple[Any, Any]  # a part of a request, and what each site answered, perhaps by columns
 
 
 class Claims(Struct, frozen=True):
@@ -36,11 +38,16 @@ def contradictions(
     answers: Mapping[AgentId, Sequence[Any]],
     scale: Mapping[AgentId, float],
     lossy: bool,
+    alike: Sequence[Alike] = (),
 ) -> dict[AgentId, str]:
-    """The sites whose answers no convex cost gives, with the reason; rounded gradients excuse much."""
+    """The sites whose answers no convex cost gives, with the reason; rounded gradients excuse much.
+
+    `alike` are the answers by columns, where all of them are.
+    """
     found: dict[AgentId, str] = {}
-    for sites in _alike(known, answers):
-        each = zip(*(answers[i] for i in sites), strict=True)
+    for sites in _alike(known, answers, alike):
+        each = _by_columns(alike) if len(sites) == len(answers) and alike else None
+        each = each or list(zip(*(answers[i] for i in sites), strict=True))
         said: list[Said] = list(zip(with_trial_points(parts), each, strict=True))
         before = _known([known[i] for i in sites])
         sizes = np.array([scale[i] for i in sites])
@@ -51,19 +58,59 @@ def contradictions(
 
 
 def _alike(
-    known: Mapping[AgentId, SiteModel[Any]], answers: Mapping[AgentId, Sequence[Any]]
+    known: Mapping[AgentId, SiteModel[Any]], answers: Mapping[AgentId, Sequence[Any]], alike: Sequence[Alike]
 ) -> list[list[AgentId]]:
     """The sites in groups: last heard at the same point, and now with answers of the same kinds."""
+    same = len({_kinds(group) for group in alike}) == 1 and known.keys() >= answers.keys()
+    if same and len({id(known[i].w) for i in answers}) == 1:
+        return [list(answers)]
     groups: dict[Any, list[AgentId]] = {}
     for i, said in answers.items():
         if i in known:
-            kinds = [(type(answer), getattr(answer, "gradient", None) is None) for answer in said]
+            kinds = [type(a) if getattr(a, "gradient", None) is None else (type(a),) for a in said]
             groups.setdefault((id(known[i].w), *kinds), []).append(i)
     return list(groups.values())
 
 
+def _kinds(group: Alike) -> tuple[Any, ...]:
+    """The kinds of a group's answers, and the arrays that they hold."""
+    arrays = [
+        tuple(name for name, v in part.fields.items() if isinstance(v, np.ndarray)) for part in group.parts
+    ]
+    return tuple((part.kind, names) for part, names in zip(group.parts, arrays, strict=True))
+
+
+def _by_columns(alike: Sequence[Alike]) -> list[Any] | None:
+    """The answers to each part with costs and gradients, those of all sites in one column."""
+    each = []
+    for parts in zip(*(group.parts for group in alike), strict=True):
+        fields = {
+            name: np.concatenate([part.fields[name] for part in parts])
+            for name in ("loss", "gradient", "values")
+            if isinstance(parts[0].fields.get(name), np.ndarray)
+        }
+        each.append(Columns(parts[0].kind, fields, sum(map(len, parts))))
+    return each
+
+
+def _column(answers: Any, name: str) -> NDArray[np.float64] | None:
+    """A field of all answers, if it is one of numbers."""
+    if isinstance(answers, Columns):
+        found: NDArray[np.float64] | None = answers.fields.get(name)
+        return found
+    first = getattr(answers[0], name, None)
+    if isinstance(first, np.ndarray):
+        return _rows([getattr(answer, name) for answer in answers])
+    return np.array([getattr(answer, name) for answer in answers]) if isinstance(first, float) else None
+
+
 def _known(known: Sequence[SiteModel[Any]]) -> Claims:
-    return Claims(known[0].w, np.array([k.f for k in known]), np.array([k.g for k in known]))
+    return Claims(known[0].w, np.array([k.f for k in known]), _rows([k.g for k in known]))
+
+
+def _rows(vectors: Sequence[Vector]) -> Matrix:
+    """Vectors of one length in one matrix, quickly."""
+    return np.asarray(np.concatenate(vectors).reshape(len(vectors), -1), dtype=float)
 
 
 def _tested(
@@ -82,25 +129,24 @@ def _tested(
 def _claims(said: list[Said]) -> Iterator[Claims]:
     """Every gradient in a reply with its cost, and where they were taken."""
     for part, answers in said:
-        theta = getattr(part, "theta", None)
-        if isinstance(getattr(answers[0], "gradient", None), np.ndarray) and theta is not None:
+        theta, f, g = getattr(part, "theta", None), _column(answers, "loss"), _column(answers, "gradient")
+        if theta is not None and f is not None and g is not None:
             accuracy = getattr(part, "accuracy", 0.0)
-            f, g = np.array([a.loss for a in answers]), [a.gradient for a in answers]
-            yield Claims(theta, f, np.array(g) if accuracy >= 0 else None, accuracy)
+            yield Claims(theta, f, g if accuracy >= 0 else None, accuracy)
 
 
-def _search(
-    before: Claims, search: Search, costs: Sequence[Costs], scale: Vector
-) -> tuple[Vector, NDArray[np.bool_]]:
+def _search(before: Claims, search: Search, costs: Any, scale: Vector) -> tuple[Vector, NDArray[np.bool_]]:
     """The costs of a search that lie below the tangent at the last answer, all step sizes at once."""
+    values = _column(costs, "values")
     assert before.g is not None
-    s, d, values = search.theta - before.theta, search.direction, np.array([c.values for c in costs])
+    assert values is not None
+    s, d = search.theta - before.theta, search.direction
     tangent = (before.f + before.g @ s)[:, None] + np.outer(before.g @ d, search.etas)
     reach = np.outer(_lengths(before.g), _lengths(s) + search.etas * _lengths(d))
     size = np.maximum(np.maximum(np.abs(values), reach), np.maximum(scale, np.abs(before.f))[:, None])
     low = (values < tangent - SLACK * size) & np.isfinite(size)
     first = values[np.arange(len(low)), low.argmax(axis=1)]
-    return first, low.any(axis=1)
+    return first, np.asarray(low.any(axis=1))
 
 
 def _below(point: Claims, tangent: Claims, scale: Vector) -> NDArray[np.bool_]:

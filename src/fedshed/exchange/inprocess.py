@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Protocol
 
 from fedshed._utils.errors import ConfigError
-from fedshed.exchange.plural import answer_all, answers
+from fedshed.exchange.plural import MOST, Assembly, Some
+from fedshed.exchange.transport import Transport
 
 
 class Handler(Protocol):
@@ -35,6 +37,7 @@ class InProcess:
         if workers < 1:
             raise ConfigError(f"workers must be a whole number >= 1, not {workers}")
         self.sites, self._workers = dict(sites), workers
+        self._assembly = Assembly(self.sites)
 
     def agents(self) -> Sequence[str]:
         """Names of the agents."""
@@ -43,11 +46,26 @@ class InProcess:
     def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
         """Every agent asked answers."""
         if self._workers == 1:
-            return answer_all(self.sites, payloads)
+            return [pair for some in self.stream(payloads) for pair in zip(*some, strict=True)]
         with ThreadPoolExecutor(self._workers) as pool:
             answers = pool.map(lambda i: self.sites[i].handle(payloads[i]), payloads)
             return list(zip(payloads, answers, strict=True))
 
-    def stream(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
+    def stream(self, payloads: Mapping[str, bytes]) -> Iterator[Some]:
         """The same for one who reads the replies as they come: never are all of them there at once."""
-        return answers(self.sites, payloads) if self._workers == 1 else self.exchange(payloads)
+        return self._assembly.answers(payloads)
+
+    @property
+    def streams(self) -> bool:
+        """Whether nothing comes between the sites and who reads their replies."""
+        return self._workers == 1 and type(self).exchange is InProcess.exchange
+
+
+def streamed(transport: Transport, payloads: Mapping[str, bytes]) -> Iterator[Some]:
+    """The replies of an exchange, some hundred at a time."""
+    if isinstance(transport, InProcess) and transport.streams:
+        yield from transport.stream(payloads)
+        return
+    replies = iter(transport.exchange(payloads))
+    while some := list(islice(replies, MOST)):
+        yield [name for name, _ in some], [reply for _, reply in some]

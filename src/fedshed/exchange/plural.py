@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import repeat
+from operator import attrgetter, is_
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,115 +18,114 @@ from fedshed._utils.errors import Error
 from fedshed.exchange.plural_coded import coded_replies
 from fedshed.exchange.site import UNEXPECTED, Site, UnanswerableError
 from fedshed.linalg.arrays import Matrix
-from fedshed.objectives.plural import along_together
+from fedshed.objectives.plural import Crowd, along_together
 from fedshed.protocol.codec import Reply, Request
 from fedshed.protocol.columns import Columns, columns_of
 from fedshed.protocol.conversation import AgentId, Conversation
 from fedshed.protocol.messages import Costs, Search, at_trial_point
 
 MOST = 256  # sites that answer at a time: their answers are there twice, as numbers and as bytes
+Some: TypeAlias = tuple[Sequence[AgentId], Sequence[bytes]]  # names, and the reply of each
 
 
 def answer_all(
     sites: Mapping[AgentId, Any], payloads: Mapping[AgentId, bytes]
 ) -> list[tuple[AgentId, bytes]]:
     """The encoded reply of every site that is asked, in the order of the payloads."""
-    return list(answers(sites, payloads))
+    return [pair for some in Assembly(sites).answers(payloads) for pair in zip(*some, strict=True)]
 
 
-def answers(
-    sites: Mapping[AgentId, Any], payloads: Mapping[AgentId, bytes]
-) -> Iterator[tuple[AgentId, bytes]]:
-    """The same, some hundred sites at a time: never are all replies there at once."""
-    party = Party()
-    for name, payload in payloads.items():
-        site = sites[name]
-        if not (isinstance(site, Site) and site.plain):
-            yield from party.leave()
-            yield name, site.handle(payload)
-        else:
-            request = party.read(site, payload)
-            if not party.admits(site, request):
-                yield from party.leave()
-            party.join(name, site, payload, request)
-    yield from party.leave()
+class Assembly:
+    """The sites of a process; who answers together is found once for all exchanges with the same sites."""
+
+    def __init__(self, sites: Mapping[AgentId, Any]) -> None:
+        self._sites = sites
+        self._names, self._asked, self._parties = list[AgentId](), list[Any](), list[Party]()
+
+    def answers(self, payloads: Mapping[AgentId, bytes]) -> Iterator[Some]:
+        """The encoded replies, some hundred sites at a time: never are all of them there at once."""
+        names, asked = list(payloads), list(map(self._sites.__getitem__, payloads))
+        if names != self._names or not all(map(is_, asked, self._asked)):
+            self._names, self._asked, self._parties = names, asked, _parties(names, asked)
+        each, start = list(payloads.values()), 0
+        for party in self._parties:
+            mine = each[start : start + len(party.sites)]
+            start += len(mine)
+            yield party.names, party.replies(mine)
+
+
+def _parties(names: Sequence[AgentId], sites: Sequence[Any]) -> list[Party]:
+    """Neighbours of one conversation and codec, in the order of the names."""
+    parties: list[Party] = []
+    for name, site in zip(names, sites, strict=True):
+        if not (parties and parties[-1].admits(site)):
+            parties.append(Party())
+        parties[-1].names.append(name)
+        parties[-1].sites.append(site)
+    return parties
 
 
 class Party:
-    """Sites of one conversation that were sent the same request, but for their own parts."""
+    """Neighbours that speak one conversation with one codec; or a single site of whatever kind."""
 
     def __init__(self) -> None:
-        self._names, self._sites = list[AgentId](), list[Site]()
-        self._payloads, self._requests = list[bytes](), list[Request]()
+        self.names, self.sites, self._agents = list[AgentId](), list[Any](), Crowd()
 
-    def read(self, site: Site, payload: bytes) -> Request:
-        """A site's request; the very same bytes are read once."""
-        if self._sites and payload is self._payloads[-1] and site.codec is self._sites[-1].codec:
-            return self._requests[-1]
-        return site.codec.decode_request(payload)
+    def admits(self, site: Any) -> bool:
+        """Whether a site may answer with those that are here."""
+        first = self.sites[0]
+        return (
+            type(site) is type(first) is Site and len(self.sites) < MOST
+            and site.conversation is first.conversation and site.codec is first.codec
+            and site.stacked == first.stacked
+        )  # fmt: skip
 
-    def admits(self, site: Site, request: Request) -> bool:
-        """Whether a site can answer with those that are here."""
-        if not self._sites:
-            return True
-        last = self._sites[-1]
-        same = site.conversation is last.conversation and site.codec is last.codec
-        return same and request.located is self._requests[-1].located and len(self._sites) < MOST
-
-    def join(self, name: AgentId, site: Site, payload: bytes, request: Request) -> None:
-        """One more site."""
-        self._names.append(name)
-        self._sites.append(site)
-        self._payloads.append(payload)
-        self._requests.append(request)
-
-    def leave(self) -> list[tuple[AgentId, bytes]]:
-        """The replies of all; nobody is here afterwards."""
-        replies = list(zip(self._names, self._replies(), strict=True))
-        for gone in (self._names, self._sites, self._payloads, self._requests):
-            gone.clear()
-        return replies
-
-    def _replies(self) -> list[bytes]:
-        if len(self._sites) < 2:
-            return [site.handle(payload) for site, payload in zip(self._sites, self._payloads, strict=True)]
+    def replies(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """The encoded reply of each site."""
+        if len(self.sites) < 2 or not all(map(attrgetter("plain"), self.sites)):
+            return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
+        same = all(map(is_, payloads, repeat(payloads[0]))) and not self.sites[0].listens
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-            return self._together() or self._one_by_one()
+            return (same and self._together(payloads)) or self._one_by_one(payloads)
 
-    def _together(self) -> list[bytes] | None:
-        """The replies from one computation for all; None where there is none."""
-        request, first = self._requests[0], self._sites[0]
-        if first.listens or any(other.mine is not None for other in self._requests):
-            return None
+    def _together(self, payloads: Sequence[bytes]) -> list[bytes] | None:
+        """The replies to one request from one computation for all; None where there is none."""
+        codec = self.sites[0].codec
+        request = codec.decode_request(payloads[0])
+        self._agents = self._agents or Crowd(map(attrgetter("agent"), self.sites))
         try:
-            parts = answered_together(self._sites, request)
+            parts = answered_together(self.sites, request, self._agents)
         except (Error, ValueError, ArithmeticError, *UNEXPECTED):
             return None  # each site says for itself why
         if parts is None:
             return None
-        head = request.run, request.number, first.hessians
-        replies = first.codec.encode_replies(*head, parts, request.accuracy)
-        for row in np.flatnonzero(~np.logical_and.reduce([part.finite() for part in parts])):
-            replies[row] = self._sites[row].handle(self._payloads[row])
-        return replies
+        fine = np.logical_and.reduce([part.finite() for part in parts])
+        if not fine.any():
+            return None
+        if not fine.all():
+            parts = [part.rows(np.flatnonzero(fine)) for part in parts]
+        head = request.run, request.number, self.sites[0].hessians
+        found = iter(codec.encode_replies(*head, parts, request.accuracy))
+        each = zip(self.sites, payloads, fine.tolist(), strict=True)
+        return [next(found) if one else site.handle(payload) for site, payload, one in each]
 
-    def _one_by_one(self) -> list[bytes]:
+    def _one_by_one(self, payloads: Sequence[bytes]) -> list[bytes]:
         """Each by itself; replies that are alike are written together."""
-        first = self._sites[0]
+        first = self.sites[0]
         if first.conversation.precision.lossy:
-            return coded_replies(self._sites, self._requests, self._payloads)
+            return coded_replies(self.sites, payloads)
         if first.listens:
-            return [site.handle(payload) for site, payload in zip(self._sites, self._payloads, strict=True)]
-        replies = list(map(_reply, self._sites, self._requests, self._payloads))
-        encoded = _written(self._sites[0], replies)
-        return encoded or [
+            return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
+        replies = list(map(_reply, self.sites, payloads))
+        return _written(first, replies) or [
             reply if isinstance(reply, bytes) else site.codec.encode_reply(reply)
-            for site, reply in zip(self._sites, replies, strict=True)
+            for site, reply in zip(self.sites, replies, strict=True)
         ]
 
 
-def _reply(site: Site, request: Request, payload: bytes) -> Reply | bytes:
+def _reply(site: Site, payload: bytes) -> Reply | bytes:
     """The reply of one site, whose cache is the new one afterwards; in bytes where it declines."""
+    request = site.codec.decode_request(payload)
     try:
         reply, cache = site.replied(request)
     except UnanswerableError as error:
@@ -135,63 +136,75 @@ def _reply(site: Site, request: Request, payload: bytes) -> Reply | bytes:
 
 def _written(site: Site, replies: Sequence[Reply | bytes]) -> list[bytes] | None:
     """Replies that are alike, as bytes; None where one is of another kind."""
-    if any(isinstance(reply, bytes) for reply in replies):
-        return None
     alike = [reply for reply in replies if isinstance(reply, Reply)]
-    first = alike[0]
-    if any(r.hessians != first.hessians or len(r.parts) != len(first.parts) for r in alike):
+    first = alike[0] if len(alike) == len(replies) else None
+    if first is None or any(r.hessians != first.hessians or r.number != first.number for r in alike):
         return None
-    parts = []
-    for messages in zip(*(reply.parts for reply in alike), strict=True):
-        if (columns := columns_of(messages)) is None:
-            return None
-        parts.append(columns)
-    return site.codec.encode_replies(first.run, first.number, first.hessians, parts)
+    parts = [columns_of(messages) for messages in zip(*(reply.parts for reply in alike), strict=False)]
+    found = [part for part in parts if part is not None]
+    whole = len(found) == len(parts) and all(len(reply.parts) == len(parts) for reply in alike)
+    return site.codec.encode_replies(first.run, first.number, first.hessians, found) if whole else None
 
 
-def answered_together(sites: Sequence[Site], request: Request) -> list[Columns] | None:
-    """The answers of plain sites of one conversation to a request without own part; None: one by one."""
-    if request.mine is not None or not all(site.asked_as_sent(request) for site in sites):
+def answered_together(
+    sites: Sequence[Site], request: Request, agents: Sequence[Any] = ()
+) -> list[Columns] | None:
+    """The answers of plain sites of one conversation to a request without own part; None: one by one.
+
+    `agents` are those of the sites, in a `Crowd` where the sites are asked again and again.
+    """
+    if request.mine is not None or not _as_sent(sites, request):
         return None
-    parts: list[Columns] = []
+    agents, parts = agents or Crowd(map(attrgetter("agent"), sites)), list[Columns]()
     for part in request.located:
-        found = _costs(sites, part) if isinstance(part, Search) else _answers(sites, part)
+        found = _costs(agents, part) if isinstance(part, Search) else _answers(sites, agents, part)
         if found is None:
             return None
         parts.append(found)
     return parts
 
 
-def _answers(sites: Sequence[Site], part: Any) -> Columns | None:
+def _as_sent(sites: Sequence[Site], request: Request) -> bool:
+    """Whether the parts of a request are in full as they were sent; the sites are as asked afterwards."""
+    conversation, caches = sites[0].conversation, list(map(attrgetter("cached"), sites))
+    if type(conversation).located is not Conversation.located:
+        if any(cache is not None for cache in caches):
+            return False  # it may be what the request goes on from
+        with np.errstate(divide="ignore"):  # too far away: rejected later
+            located = conversation.located(None, request.located, None, sites[0].objective.dim)
+        if located is None or located[0] is not None or located[1] is not request.located:
+            return False
+    asked = (*request.located, None)
+    for site in sites:
+        site.begin(asked)
+    return True
+
+
+def _answers(sites: Sequence[Site], agents: Sequence[Any], part: Any) -> Columns | None:
     """What the conversation answers for all, which must have no cache."""
     conversation = sites[0].conversation
-    if at_trial_point(part) or not speaks_for_all(type(conversation)):
+    remembers = any(cache is not None for cache in map(attrgetter("cached"), sites))
+    if remembers or at_trial_point(part) or not speaks_for_all(type(conversation)):
         return None
-    if any(site.remembers for site in sites):
-        return None
-    return conversation.respond_together([site.agent for site in sites], part)
+    return conversation.respond_together(agents, part)
 
 
 @lru_cache
 def speaks_for_all(kind: type[Conversation]) -> bool:
     """Whether its `respond_together` is about its `respond`: one that a subclass replaced is another's."""
-    order = {base: place for place, base in enumerate(kind.__mro__)}
-    defined = [
-        next(order[base] for base in kind.__mro__ if name in vars(base))
-        for name in ("respond_together", "respond")
-    ]
-    return kind.respond_together is not Conversation.respond_together and defined[0] <= defined[1]
+    return kind.respond_together is not Conversation.respond_together and kind.goes_with(
+        "respond_together", "respond"
+    )
 
 
-def _costs(sites: Sequence[Site], search: Search) -> Columns | None:
+def _costs(agents: Sequence[Any], search: Search) -> Columns | None:
     """The costs of all along a direction; one that overflows is infinite, and will be rejected."""
-    objectives = [site.objective for site in sites]
-    found = along_together(objectives, search.theta, search.direction, search.etas, search.slopes)
+    found = along_together(agents, search.theta, search.direction, search.etas, search.slopes)
     if found is None:
         return None
     costs, slopes = found
     fields = {"values": _or_infinite(costs), "slopes": None if slopes is None else _or_infinite(slopes)}
-    return Columns(Costs, fields, len(sites))
+    return Columns(Costs, fields, len(agents))
 
 
 def _or_infinite(values: Matrix) -> Matrix:

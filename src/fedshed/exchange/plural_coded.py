@@ -14,14 +14,15 @@ from fedshed.protocol.codec import Reply, Request
 from fedshed.protocol.coded_replies import encode_together, heard
 
 
-def coded_replies(
-    sites: Sequence[Site], requests: Sequence[Request], payloads: Sequence[bytes]
-) -> list[bytes]:
-    """The replies of sites of one conversation to one request, but for their own parts."""
+def coded_replies(sites: Sequence[Site], payloads: Sequence[bytes]) -> list[bytes]:
+    """The replies of sites of one conversation and codec to requests that differ in their own parts."""
     try:
-        return _together(sites, requests, payloads)
+        requests = [site.codec.decode_request(payload) for site, payload in zip(sites, payloads, strict=True)]
+        if all(request.located is requests[0].located for request in requests):
+            return _together(sites, requests, payloads)
     except Error:  # no cache has changed; whose error it is, its own call says
-        return [site.handle(payload) for site, payload in zip(sites, payloads, strict=True)]
+        pass
+    return [site.handle(payload) for site, payload in zip(sites, payloads, strict=True)]
 
 
 def _together(sites: Sequence[Site], requests: Sequence[Request], payloads: Sequence[bytes]) -> list[bytes]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedshed.protocol.codec import Reply
+from fedshed.protocol.codec import Alike, Reply
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Ask, Conversation, Problem
 from fedshed.protocol.links import Along, Forgot
 from fedshed.protocol.messages import (
@@ -23,6 +27,7 @@ from fedshed.protocol.messages import (
 )
 
 MOST_HESSIANS = 1000
+FAR_FROM_INFINITY = 1e300
 OF_A_SEARCH = (Costs, Undefined)  # tuples: a union is made anew whenever it is looked at
 NO_UPDATE = (Costs, Search, Update, Share)
 
@@ -45,6 +50,47 @@ def unusable(
         if why := conversation.refusal(problem, part, own_part, answer) or _too_large(part, answer):
             return why
     return None
+
+
+def sound(
+    conversation: Conversation, problem: Problem, ask: Ask, alike: Alike, said: Sequence[tuple[Any, Any]]
+) -> NDArray[np.bool_]:
+    """Which of the replies that are alike can be used, as `unusable` has it; of the others it says why.
+
+    `said` are the own part of each site's request, and its answers.
+    """
+    fine = np.ones(len(said), dtype=bool)
+    if not 0 <= alike.first.hessians <= MOST_HESSIANS or len(alike.parts) != len(ask.parts):
+        return ~fine
+    for k, (part, answers) in enumerate(zip(ask.parts, alike.parts, strict=True)):
+        first = alike.first.parts[k]
+        if _unfit(part, first):
+            return ~fine
+        if isinstance(first, OF_A_SEARCH):
+            continue
+        own_parts = any(own is not None for own, _ in said)
+        each = said if own_parts or not _by_kind(type(conversation)) else said[:1]
+        fine &= [conversation.refusal(problem, part, own, answered[k]) is None for own, answered in each]
+        if not at_trial_point(part):
+            fine &= _small_enough(answers)
+    return fine
+
+
+@lru_cache
+def _by_kind(kind: type[Conversation]) -> bool:
+    """Whether what is refused of one answer is refused of all of its kind."""
+    return kind.refusal is Conversation.refusal or (kind.by_kind and kind.goes_with("by_kind", "refusal"))
+
+
+def _small_enough(answers: Columns) -> NDArray[np.bool_]:
+    """Whose numbers have squares that are far from overflowing."""
+    fine = np.ones(len(answers), dtype=bool)
+    for name in numeric_fields(answers.kind):
+        value = answers.fields[name]
+        if isinstance(value, np.ndarray):
+            rows = value.reshape(len(answers), value[:1].size)
+            fine &= np.einsum("ij,ij->i", rows, rows) < FAR_FROM_INFINITY
+    return fine
 
 
 def _unfit(part: Any, answer: Any) -> str | None:

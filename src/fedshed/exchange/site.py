@@ -68,7 +68,8 @@ class Site:
         self._counter.start(self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
-        located = self._located(request)
+        with np.errstate(divide="ignore"):  # too far away: rejected later
+            located = self.located(request)
         if located is None:
             self.asked = ()
             return Reply(request.run, request.number, 0, [Forgot() for _ in request.parts]), self._cache
@@ -85,12 +86,9 @@ class Site:
             answers = [self._limited(*pair) for pair in zip(parts, answers, strict=True)]
         return Reply(request.run, request.number, self._counter.hessians, answers), cache
 
-    def _located(self, request: Request) -> tuple[Any, Sequence[Any], Any] | None:
+    def located(self, request: Request) -> tuple[Any, Sequence[Any], Any] | None:
         """The request in full, with every theta; None where the cache has lost what it goes on from."""
-        if type(self.conversation).located is Conversation.located:
-            return self._cache, request.located, request.mine
-        with np.errstate(divide="ignore"):  # too far away: rejected later
-            return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
+        return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
 
     def _encoded(self, request: Request, reply: Reply, cache: Any) -> bytes:
         """The reply as it is sent, after which the cache is the new one."""
@@ -157,21 +155,24 @@ class Site:
         return type(self) is Site and self._watched is None
 
     @property
-    def remembers(self) -> bool:
-        """Whether it has a cache."""
-        return self._cache is not None
+    def stacked(self) -> bool:
+        """Whether its rows are evaluated with those of others."""
+        return getattr(self.objective, "slot", None) is not None
+
+    @property
+    def cached(self) -> Any:
+        """Its cache."""
+        return self._cache
 
     @property
     def hessians(self) -> int:
         """Hessians that were computed for the last request."""
         return self._counter.hessians
 
-    def asked_as_sent(self, request: Request) -> bool:
-        """Begin with a request; whether its parts are in full as they were sent."""
+    def begin(self, asked: tuple[Any, ...]) -> None:
+        """A request that is answered with those of others: its parts in full."""
+        self.asked = asked
         self._counter.start(self.conversation.anchor(self._cache))
-        located = self._located(request)
-        self.asked = () if located is None else (*located[1], located[2])
-        return located is not None and located[0] is self._cache and located[1] is request.located
 
     def keep(self, cache: Any) -> None:
         """Take the cache after a request."""

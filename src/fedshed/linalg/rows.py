@@ -22,6 +22,15 @@ def gram(factor: Rows) -> Matrix:
     return product if isinstance(product, np.ndarray) else product.toarray()
 
 
+def diagonal(factor: Rows) -> NDArray[np.float64]:
+    """diag F'F: the squared column norms of the factor, or of each of several dense ones."""
+    if isinstance(factor, np.ndarray):
+        return np.asarray(np.square(factor).sum(axis=-2))
+    if getattr(factor, "has_canonical_format", False):  # CSR: added in the order of the rows, as below
+        return np.asarray(np.bincount(factor.indices, np.square(factor.data), factor.shape[1]), dtype=float)
+    return np.asarray(factor.multiply(factor).sum(axis=0), dtype=float).ravel()
+
+
 def with_units(F: Rows, factors: Vector) -> Rows:
     """F diag(factors), dense or CSR as F is."""
     if isinstance(F, np.ndarray):

@@ -6,7 +6,8 @@ Each number is the one that the objective alone gives, bit for bit (objectives/s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -16,7 +17,14 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.objectives.objective import Objective
 from fedshed.objectives.stack import Joint, Stack
 
-FEWEST = 2  # objectives of one stack for which all of it is evaluated: one is cheaper alone
+
+class Evaluated(Protocol):
+    """What has an objective, such as an agent."""
+
+    @property
+    def objective(self) -> Objective:
+        """Its local cost."""
+        ...
 
 
 class Seats(Struct, frozen=True):
@@ -27,34 +35,40 @@ class Seats(Struct, frozen=True):
     places: list[int]  # and their places in the stack
 
 
-def seats_of(objectives: Sequence[Objective]) -> list[Seats] | None:
-    """The stacks of all objectives; None where one is in none, or alone in its stack."""
-    found: dict[int, Seats] = {}
-    for row, objective in enumerate(objectives):
-        slot = getattr(objective, "slot", None)
-        if slot is None:
-            return None
-        seats = found.get(id(slot.stack))
-        if seats is None:
-            seats = found[id(slot.stack)] = Seats(slot.stack, [], [])
-        seats.rows.append(row)
-        seats.places.append(slot.place)
-    lonely = any(len(seats.rows) < min(FEWEST, len(seats.stack.models)) for seats in found.values())
-    return None if lonely else list(found.values())
+class Crowd(list[Any]):
+    """Agents that are asked together, again and again: where their objectives sit is found once."""
+
+    @cached_property
+    def objectives(self) -> list[Objective]:
+        """The local cost of each."""
+        return [agent.objective for agent in self]
+
+    @cached_property
+    def seats(self) -> list[Seats] | None:
+        """The stacks of all objectives; None where one is in none."""
+        found: dict[int, Seats] = {}
+        for row, objective in enumerate(self.objectives):
+            slot = getattr(objective, "slot", None)
+            if slot is None:
+                return None
+            seats = found.setdefault(id(slot.stack), Seats(slot.stack, [], []))
+            seats.rows.append(row)
+            seats.places.append(slot.place)
+        return list(found.values())
 
 
-def at_together(objectives: Sequence[Objective], theta: Vector) -> Points | None:
-    """All objectives at a point; None where they are not evaluated together."""
-    seats = seats_of(objectives)
-    return None if seats is None else Points(objectives, theta, seats)
+def at_together(agents: Sequence[Evaluated], theta: Vector) -> Points | None:
+    """The objectives of all agents at a point; None where they are not evaluated together."""
+    crowd = agents if isinstance(agents, Crowd) else Crowd(agents)
+    return None if crowd.seats is None else Points(crowd.objectives, theta, crowd.seats)
 
 
 def along_together(
-    objectives: Sequence[Objective], theta: Vector, direction: Vector, etas: Scalars, slopes: bool
+    agents: Sequence[Evaluated], theta: Vector, direction: Vector, etas: Scalars, slopes: bool
 ) -> tuple[Matrix, Matrix | None] | None:
     """The costs of all along a direction, and their slopes if wanted; None where not together."""
-    seats = seats_of(objectives)
-    if seats is None:
+    crowd = agents if isinstance(agents, Crowd) else Crowd(agents)
+    if (seats := crowd.seats) is None:
         return None
     along = theta, direction, etas
     costs = _gathered(seats, [s.stack.costs_along.found(*along) for s in seats])
@@ -68,6 +82,10 @@ class Points:
         self._objectives, self._theta, self._seats = objectives, theta, seats
         self._new = True
         self._joints: list[Joint] = [s.stack.at.found(theta) for s in seats]
+
+    def __len__(self) -> int:
+        """How many objectives there are."""
+        return len(self._objectives)
 
     @property
     def values(self) -> Vector:
@@ -84,6 +102,12 @@ class Points:
         """The packed Hessian of each, a row."""
         self._count()
         return _gathered(self._seats, [joint.hessians(s.places) for s, joint in self._each()], chosen=True)
+
+    @property
+    def diagonals(self) -> Matrix:
+        """The diagonal of the Hessian of each, a row."""
+        self._count()
+        return _gathered(self._seats, [joint.diagonals(s.places) for s, joint in self._each()], chosen=True)
 
     def _each(self) -> Iterator[tuple[Seats, Joint]]:
         return zip(self._seats, self._joints, strict=True)

@@ -7,20 +7,21 @@ API (linalg/batch.py), where the bits are the device's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.linalg.arrays import FEW, HOST, Host, Matrix, Scalars, Vector, pack, pack_each
-from fedshed.linalg.rows import Rows, gram
+from fedshed.linalg.arrays import FEW, HOST, Host, Matrix, Packed, Scalars, Vector, pack, pack_each
+from fedshed.linalg.rows import Rows, diagonal, gram
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
 from fedshed.objectives.together import SharedEvaluation
 
+Make: TypeAlias = Callable[[Any], NDArray[np.float64]]
 LIGHT = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
 ROWS = 1 << 13  # rows of a stack: so many numbers stay in a core's cache, and need no fresh memory
 FACTORS = 1 << 17  # entries of the factors that are made at a time: they stay in a core's cache
@@ -120,11 +121,11 @@ class Stack:
         return self._shares(self._family.curvatures(z))
 
     @property
-    def computes_hessians(self) -> bool:
-        """Whether the Hessians of dense tables are made together, here."""
+    def dense_here(self) -> bool:
+        """Whether the tables are dense, and here."""
         return self._device is HOST and isinstance(self.rows, DenseRows)
 
-    def some_factors(self, roots: Matrix, places: list[int]) -> Array:
+    def factors_of(self, roots: Matrix, places: list[int]) -> Array:
         """F = diag(l''/N)^(1/2) X of some models with a dense table, from the roots of all."""
         row = range(places[0], places[-1] + 1)
         chosen = slice(row.start, row.stop) if list(row) == places else places
@@ -189,15 +190,21 @@ class Joint:
 
     def hessians(self, places: list[int]) -> Matrix:
         """The packed Hessians F'F of some models, each by the product that it would make alone."""
-        n = self._stack.models[0].dim
-        if not self._stack.computes_hessians or n > FEW:
-            return np.array([pack(gram(self.seated(place).factor)) for place in places])
-        packed = np.empty((len(places), n * (n + 1) // 2))
+        alone = self._stack.models[0].dim > FEW
+        return self._from_factors(places, _packed_gram, None if alone else _packed_grams)
+
+    def diagonals(self, places: list[int]) -> Matrix:
+        """The diagonals of the Hessians of some models."""
+        return self._from_factors(places, diagonal, diagonal)
+
+    def _from_factors(self, places: list[int], one: Make, all_of: Make | None) -> Matrix:
+        """What is made of the factors of some models: of one, or of all together where they are dense."""
+        if all_of is None or not self._stack.dense_here:
+            return np.array([one(self.seated(place).factor) for place in places])
         step = max(1, FACTORS // self._stack.models[0].X.size)
-        for start in range(0, len(places), step):
-            F = self._stack.some_factors(self.roots, places[start : start + step])
-            packed[start : start + step] = pack_each(np.matrix_transpose(F) @ F)
-        return packed
+        starts = range(0, len(places), step)
+        blocks = (self._stack.factors_of(self.roots, places[start : start + step]) for start in starts)
+        return np.concatenate([all_of(F) for F in blocks])
 
     @cached_property
     def roots(self) -> Matrix:
@@ -236,3 +243,11 @@ class SeatedPoint(LinearPoint):
     def gradient(self) -> Vector:
         """X'l'/N."""
         return np.asarray(self._joint.gradients[self._place])
+
+
+def _packed_gram(factor: Rows) -> Packed:
+    return pack(gram(factor))
+
+
+def _packed_grams(factors: Array) -> Matrix:
+    return pack_each(np.matrix_transpose(factors) @ factors)

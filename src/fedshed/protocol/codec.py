@@ -6,7 +6,7 @@ Decoding makes views of the received bytes; what else it may allocate is bounded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
@@ -161,6 +161,14 @@ class Codec:
     def encode_request(self, common: bytes, mine: Message | None) -> bytes:
         """The whole request for one agent."""
         return common + encode(mine)
+
+    def encode_requests(self, common: bytes, each: Mapping[str, Message | None]) -> dict[str, bytes]:
+        """The requests of all agents, sorted; those without an own part are sent the very same bytes."""
+        shared = self.encode_request(common, None)
+        return {
+            i: shared if mine is None else self.encode_request(common, mine)
+            for i, mine in sorted(each.items())
+        }
 
     def decode_request(self, data: bytes) -> Request:
         """A request as an agent reads it; what was common to it and to the last one is not read again.

@@ -136,6 +136,7 @@ class Conversation(Struct, frozen=True, tag=True):
 
     precision: Precision = Exact()
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides those of the line search
+    by_kind: ClassVar[bool] = False  # `refusal` without own part looks at nothing but kinds and the part
     cache: ClassVar[Any] = None  # type of what a site remembers, which is only a cache
     hears: ClassVar[tuple[str, ...] | None] = None  # the fields of answers that `sent` looks at; None: all
 
@@ -143,6 +144,14 @@ class Conversation(Struct, frozen=True, tag=True):
     def lossy(self) -> bool:
         """Whether gradients may come rounded."""
         return self.precision.lossy
+
+    @classmethod
+    def goes_with(cls, addition: str, method: str) -> bool:
+        """Whether an addition to a method was defined where the method was, or later, by a subclass."""
+        added, defined = (
+            next(k for k, base in enumerate(cls.__mro__) if name in vars(base)) for name in (addition, method)
+        )
+        return added <= defined
 
     def located(
         self, cache: Any, parts: Sequence[Any], own_part: Any, n: int

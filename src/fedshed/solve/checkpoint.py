@@ -14,7 +14,8 @@ from fedshed._utils.errors import CodecError, ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.algorithms.base import Algorithm, Info
 from fedshed.algorithms.registry import BUILT_IN
-from fedshed.exchange.wire import Contact, Traffic
+from fedshed.exchange.contacts import Contact
+from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.codec import Decoder, encode, raw
 from fedshed.solve.engine import Progress

@@ -11,11 +11,12 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.base import Algorithm, Info, State, cost, gradient
+from fedshed.algorithms.base import TOGETHER, Algorithm, Info, State, cost, gradient
 from fedshed.algorithms.composite import steepest
 from fedshed.exchange import Transport
+from fedshed.exchange.contacts import Contact
 from fedshed.exchange.sums import ALL, column_sizes
-from fedshed.exchange.wire import Contact, Refusal, SilenceError, Traffic, Wire
+from fedshed.exchange.wire import Refusal, SilenceError, Traffic, Wire
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import family_of
 from fedshed.protocol.conversation import AgentId, Problem
@@ -213,7 +214,12 @@ def _stalled(rows: Sequence[Row], row: Row) -> bool:
 
 def _cancelled(problem: Problem, state: State[Any]) -> float:
     """Size of what cancels in the global gradient, sum_i p_i ||g_i||: its rounding error is eps times it."""
-    return sum(problem.p[i] * float(np.linalg.norm(state.known[i].g)) for i in problem.agents)
+    norms: list[float] = []
+    for first in range(0, len(problem.agents), TOGETHER):
+        some = problem.agents[first : first + TOGETHER]
+        g = np.concatenate([state.known[i].g for i in some]).reshape(len(some), 1, -1)
+        norms += np.sqrt(g @ np.matrix_transpose(g)).ravel().tolist()
+    return sum(problem.p[i] * norm for i, norm in zip(problem.agents, norms, strict=True))
 
 
 def _rounded(problem: Problem, theta: Vector, g: Vector, f: float) -> bool:

@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from fedshed._utils.notebook import html_table
 from fedshed.algorithms.base import Algorithm
+from fedshed.exchange.contacts import Contact
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.transport import Transport
-from fedshed.exchange.wire import Contact, Refusal, Traffic, Wire
+from fedshed.exchange.wire import Refusal, Traffic, Wire
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import Flow, Problem
 from fedshed.solve.certificate import Certificate, certify

@@ -17,7 +17,7 @@ from fedshed._utils.names import safe_json
 
 if TYPE_CHECKING:
     from fedshed.algorithms.base import SiteModel
-    from fedshed.exchange.wire import Contact
+    from fedshed.exchange.contacts import Contact
     from fedshed.solve.engine import Progress
     from fedshed.solve.run import Result
 
