@@ -7,7 +7,8 @@ import pytest
 
 import fedshed
 from fedshed import Differences, EntropyCoded, Federation
-from fedshed.exchange import InProcess, wire
+from fedshed.exchange import InProcess, plural_coded, wire
+from fedshed.protocol.coded_replies import encode_together
 from fedshed.protocol.messages import Local, Undefined
 
 ALGORITHMS = {
@@ -79,12 +80,20 @@ def rows(unequal=False):
 @pytest.mark.parametrize(
     "ways", [(Recorded, OneByOne), (Forgetful, ForgetfulOneByOne)], ids=["", "forgetful"]
 )
-def test_bytes_and_memories_are_those_of_one_by_one(name, ways):
+def test_bytes_and_memories_are_those_of_one_by_one(name, ways, monkeypatch):
+    together_at_once = []
+
+    def counted(replies, *how):
+        together_at_once.append(len(replies))
+        return encode_together(replies, *how)
+
+    monkeypatch.setattr(plural_coded, "encode_together", counted)
     federation = rows(unequal=name == "qn-shed")
     together, alone = (
         fedshed.optimize(federation, l2=1e-3, max_iterations=8, transport=way, **ALGORITHMS[name])
         for way in ways
     )
+    assert max(together_at_once, default=0) == (0 if name == "newton" else 7)  # newton answers in the plural
     np.testing.assert_array_equal(together.theta, alone.theta)
     runs = [run for run in RECORDED if run.sent]
     half = len(runs) // 2

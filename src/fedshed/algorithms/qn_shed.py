@@ -101,7 +101,10 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         after = super().absorb(problem, state, replies)
         units = links.units_of(state.frame, problem.n)
         known = {
-            i: replace(one, curvature=replace(one.curvature, units=units)) for i, one in after.known.items()
+            i: one
+            if one.curvature.units is units  # one array for all, until an agent's Hessian is renewed
+            else replace(one, curvature=replace(one.curvature, units=units))
+            for i, one in after.known.items()
         }
         return self.healed(replace(after, known=known), replies)
 
@@ -117,7 +120,7 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         pairs = super().pairs_of(i, local)
         if pairs is None:
             return None
-        norms = np.linalg.norm(pairs.vectors, axis=1, keepdims=True)
+        norms = np.sqrt(np.square(pairs.vectors).sum(axis=1, keepdims=True))
         vectors = pairs.vectors / np.where(norms > 0, norms, 1.0)
         return Eigenpairs(pairs.k, pairs.start, pairs.values, vectors, pairs.rho, pairs.last)
 

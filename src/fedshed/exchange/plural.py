@@ -84,7 +84,7 @@ class Party:
         """The encoded reply of each site."""
         if len(self.sites) < 2 or not all(map(attrgetter("plain"), self.sites)):
             return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
-        same = all(map(is_, payloads, repeat(payloads[0])))
+        same = all(map(is_, payloads, repeat(payloads[0]))) and not self.sites[0].listens
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
             return (same and self._together(payloads)) or self._one_by_one(payloads)
 
@@ -120,7 +120,7 @@ class Party:
         if first.listens:
             return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
         replies = list(map(_reply, self.sites, payloads))
-        return _written(self.sites[0], replies) or [
+        return _written(first, replies) or [
             reply if isinstance(reply, bytes) else site.codec.encode_reply(reply)
             for site, reply in zip(self.sites, replies, strict=True)
         ]

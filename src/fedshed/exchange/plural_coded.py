@@ -15,7 +15,7 @@ from fedshed.protocol.coded_replies import encode_together, heard
 
 
 def coded_replies(sites: Sequence[Site], payloads: Sequence[bytes]) -> list[bytes]:
-    """The replies of sites of one conversation to one request, but for their own parts."""
+    """The replies of sites of one conversation and codec to requests that differ in their own parts."""
     try:
         requests = [site.codec.decode_request(payload) for site, payload in zip(sites, payloads, strict=True)]
         if all(request.located is requests[0].located for request in requests):
