@@ -122,14 +122,19 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
     R = sparse_inverse_root(G)
     basis = np.zeros((len(theta), R.shape[1]))
     basis[free] = R
-    points = {i: objectives[i].at(theta) for i in problem.agents}
-    H = sum(problem.p[i] * gram(chosen_columns(points[i].factor, free)) for i in problem.agents)
-    g = sum(problem.p[i] * points[i].gradient for i in problem.agents)
+    found = [_at(objectives[i], theta, free, problem.p[i]) for i in problem.agents]  # one point at a time
+    H, g = (sum(parts) for parts in zip(*found, strict=True))
     if _has_optimum(models, theta, basis, R.T @ H @ R, basis.T @ g):
         return ()
     v = _recession(models, free, basis, theta)
     size = np.abs(v[free]) * np.sqrt(np.diag(G))
     return _named(size, [problem.columns[j] for j in free], 0.1)
+
+
+def _at(model: LinearModel, theta: Vector, free: NDArray[np.intp], p: float) -> tuple[Matrix, Vector]:
+    """The curvature of the free coefficients and the gradient of one site, with its share of the weight."""
+    point = model.at(theta)
+    return p * gram(chosen_columns(point.factor, free)), p * point.gradient
 
 
 def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:
