@@ -171,6 +171,9 @@ def test_a_node_whose_arrow_file_is_written_to_stops_answering(tmp_path, large):
 
     with pytest.raises(fedshed.Error, match="does not fit the study"):
         conduct_study(StudyFile(STUDY, tuple(HALVES), algorithm="newton"), Changing(nodes))
+    (tmp_path / "south.arrow").unlink()
+    with pytest.raises(fedshed.Error, match="cannot read its own files"):
+        conduct_study(StudyFile(STUDY, ("south",), algorithm="newton"), InProcess({"south": nodes["south"]}))
 
 
 # Predictions and estimators

@@ -258,7 +258,7 @@ class Node(Host):
 
     def _first_read(self, run: bytes, text: tuple[str, ...]) -> Any:
         """The table, if it is the one that the study began with: another process may have read it before."""
-        self._mapped_at = _changed(self._mapped)
+        self._mapped_at = self._mapped_now()
         frame = self._read(text)
         name = f"mark-{sha256(repr(text).encode()).hexdigest()[:8]}" if text else "mark"
         mark, place = frozen_hash(frame), self._place(run)
@@ -281,9 +281,13 @@ class Node(Host):
 
     def _check_mapped(self) -> None:
         """Read the table again where its file was written to, so that other rows are refused."""
+        if self._frames and self._mapped_now() != self._mapped_at:
+            self.forget()
+
+    def _mapped_now(self) -> tuple[int, int]:
+        """When the file whose rows stay there was changed, and its size."""
         try:
-            if self._frames and _changed(self._mapped) != self._mapped_at:
-                self.forget()
+            return _changed(self._mapped)
         except OSError as error:
             raise UnreadableError(f"site {self._file.name!r}: its table cannot be read: {error}") from error
 

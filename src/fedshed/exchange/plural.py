@@ -91,8 +91,6 @@ class Party:
     def _together(self, payloads: Sequence[bytes]) -> list[bytes] | None:
         """The replies to one request from one computation for all; None where there is none."""
         codec = self.sites[0].codec
-        if self.sites[0].listens:
-            return None
         request = codec.decode_request(payloads[0])
         self._agents = self._agents or Crowd(map(attrgetter("agent"), self.sites))
         try:

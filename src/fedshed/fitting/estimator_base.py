@@ -36,7 +36,7 @@ from fedshed.solve.optimize import build_problem
 from fedshed.solve.run import Result
 from fedshed.solve.separation import WITH_FIRTH
 from fedshed.tables import Federation
-from fedshed.tables.lazy import ArrowRows, is_arrow, is_large
+from fedshed.tables.lazy import ArrowRows, arrow_table, is_arrow, is_large
 
 DEFAULT_L2 = 1e-4
 MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
@@ -208,16 +208,17 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def _left_in_place(self, X: Any, reset: bool) -> Tall | None:
         """A large Arrow table without a copy of it, if X is one; its columns are those of the fit."""
-        if not (is_arrow(X) and is_large(X)):
+        table = arrow_table(type(self).__name__, X) if is_arrow(X) else None
+        if table is None or not is_large(table):
             return None
-        names = np.array(X.column_names, dtype=object)
+        names = np.array(table.column_names, dtype=object)
         if reset:
             self.n_features_in_, self.feature_names_in_ = len(names), names
         elif names.tolist() != getattr(self, "feature_names_in_", names).tolist() or (
             len(names) != self.n_features_in_
         ):
             raise ValueError("X must have the columns of the fit, in the same order; select them by name")
-        return Tall(ArrowRows(type(self).__name__, X))
+        return Tall(ArrowRows(type(self).__name__, table))
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         """The loss, and y checked for it."""

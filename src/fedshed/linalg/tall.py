@@ -81,7 +81,7 @@ class Tall:
         return np.concatenate([X @ theta for _, X in self.blocks()])
 
     def __rmatmul__(self, left: Any) -> Array:
-        """A vector or matrix, perhaps sparse, times the table."""
+        """A vector or a dense matrix times the table."""
         products = (left[..., part] @ X for part, X in self.blocks())
         return np.asarray(reduce(np.add, products))
 

@@ -90,6 +90,7 @@ class Preparer:
         """The encoded reply to an encoded request."""
         request = CODEC.decode_request(payload)
         answers: list[Any] = [self._answer(part) for part in request.parts]
+        self.frame.forget()
         return CODEC.encode_reply(Reply(request.run, request.number, 0, answers))
 
     def table(self, plan: DesignPlan) -> Table:

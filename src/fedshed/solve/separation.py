@@ -125,14 +125,19 @@ def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: V
     basis = np.zeros((len(theta), R.shape[1]))
     basis[free] = R
     p = replace(problem, weights={i: objectives[i].weight for i in names}).p
-    points = {i: objectives[i].at(theta) for i in names}
-    H = sum(p[i] * gram(chosen_columns(points[i].factor, free)) for i in names)
-    g = sum(p[i] * points[i].gradient for i in names)
+    found = [_at(objectives[i], theta, free, p[i]) for i in names]  # one point at a time
+    H, g = (sum(parts) for parts in zip(*found, strict=True))
     if _has_optimum(models, theta, basis, R.T @ H @ R, basis.T @ g):
         return ()
     v = _recession(models, free, basis, theta)
     size = np.abs(v[free]) * np.sqrt(np.diag(G))
     return _named(size, [problem.columns[j] for j in free], 0.1)
+
+
+def _at(model: LinearModel, theta: Vector, free: NDArray[np.intp], p: float) -> tuple[Matrix, Vector]:
+    """The curvature of the free coefficients and the gradient of one site, with its share of the weight."""
+    point = model.at(theta)
+    return p * gram(chosen_columns(point.factor, free)), p * point.gradient
 
 
 def _squares(models: Models, free: NDArray[np.intp]) -> Matrix:

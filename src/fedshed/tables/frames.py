@@ -74,6 +74,10 @@ class Frame:
         """Rows that follow each other, in memory once they are read."""
         return _Block(self, start, stop)
 
+    def forget(self) -> None:
+        """Lose the column of a large frame that was read last."""
+        self._read = {} if self.large else self._read
+
     def _made(self, name: str) -> Column:
         say = name not in self._said
         self._said.add(name)
@@ -87,6 +91,11 @@ class _Part(Frame):
         self._whole, self._rows, self._columns = whole, rows, whole._columns
         self.rows, self.large, self._read = int(rows.sum()), whole.large, {}
         self._places: NDArray[np.intp] | None = None  # of these rows in the whole
+
+    def forget(self) -> None:
+        """Lose the column that was read last, here and in the whole."""
+        super().forget()
+        self._whole.forget()
 
     def block(self, start: int, stop: int) -> Frame:
         """The rows of the whole from the first of them to the last, cut."""

@@ -49,7 +49,7 @@ def is_large(table: Any) -> bool:
 
 
 class ReadRows:
-    """Rows that `_read` gives from one place to another, and from there in any order."""
+    """Rows that are read from one place to another; chosen ones come from the windows they lie in."""
 
     shape: tuple[int, int]
     window = WINDOW
