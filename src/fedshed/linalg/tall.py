@@ -118,7 +118,10 @@ class Tall:
         R: Matrix = np.zeros((0, 0))
         for part, X in self.blocks(growth):
             F = scaled(part, X)
-            R = np.asarray(np.linalg.qr(np.vstack([R, F]) if len(R) else F, mode="r"))
+            del X  # a block that is done with need not be held beside the copies of the next
+            F = np.vstack([R, F]) if len(R) else F
+            R = np.asarray(np.linalg.qr(F, mode="r"))
+            del F
         return R
 
 
