@@ -43,6 +43,27 @@ def numeric_fields(message: type[Message]) -> tuple[str, ...]:
     )
 
 
+def too_large(message: Message) -> str | None:
+    """The first field whose squares overflow, if one does.
+
+    At a trial point, which is then rejected, an honest site may have such numbers.
+    """
+    for name in numeric_fields(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, Message):
+            if found := too_large(value):
+                return found
+        elif _overflows(value):
+            return name
+    return None
+
+
+def _overflows(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return not isfinite(np.vdot(value, value))
+    return isinstance(value, float) and not isfinite(value * value)
+
+
 @cache
 def _floats(message: type[Message]) -> tuple[str, ...]:
     hints = get_type_hints(message)
