@@ -33,7 +33,7 @@ MOST = 1e75  # of units: their fourth powers are numbers
 TOO_LARGE = "its gradient is too large to compute with"
 
 
-class Held(Struct, frozen=True):
+class Held(Struct, frozen=True, gc=False):
     """What an agent holds: the point with its last search, and its gradient as the Master knows it.
 
     `before` is the gradient before its last answer, which may not have arrived.
