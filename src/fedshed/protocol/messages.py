@@ -21,8 +21,11 @@ from fedshed.protocol.limits import MOST_STEP_SIZES, Count
 from fedshed.protocol.sums import GRADIENT, HESSIAN, MEAN, NOTHING, Added, Rule
 
 
-class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False):
-    """Base of all messages: immutable, finite, encoded as an array behind the name of its class."""
+class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False, gc=False):
+    """Base of all messages: immutable, finite, encoded as an array behind the name of its class.
+
+    It holds numbers and other messages, never itself, so the collector of cycles need not look at it (`gc`).
+    """
 
     adds: ClassVar[Mapping[str, Rule] | None] = None  # how each field adds up over sites, if it is an answer
     refuses: ClassVar[str] = ""  # the field with the reason, of a message that takes an answer's place
