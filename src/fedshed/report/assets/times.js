@@ -13,7 +13,7 @@ function drawTimes() {
     hovertemplate: "latency %{y}, rate %{x}<br>%{customdata}<extra></extra>",
   }], {
     height: 360, xaxis: { title: { text: "rate of each link" }, type: "category", showgrid: false },
-    yaxis: { title: { text: "latency of an exchange" }, type: "category", autorange: "reversed", showgrid: false },
+    yaxis: { title: { text: "latency per exchange", standoff: 12 }, type: "category", autorange: "reversed", showgrid: false },
   });
   byId("times-notes").replaceChildren(...times.notes.map((note) => element("li", {}, note)));
 }
