@@ -9,7 +9,7 @@ import pytest
 import fedshed
 from conftest import make_federation
 from fedshed import Network
-from fedshed.algorithms.auto import CANDIDATES, MARGIN, MEMORY, MOMENT, choose
+from fedshed.algorithms.auto import CANDIDATES, MARGIN, MEMORY, MOMENT, choose, choose_summable
 from fedshed.algorithms.costs import (
     HERE,
     LARGEST,
@@ -37,11 +37,14 @@ def test_what_is_chosen_is_estimated_to_end_soonest_among_what_there_is_room_for
     name = why.partition(":")[0]
     assert type(algorithm) is type(fedshed.ALGORITHMS[name].algorithm)
     room = shape.agents * shape.n**2 <= 2 * MEMORY
+    named = [name, *(one for one in CANDIDATES if f" {one} " in why.replace("(", " "))]
     rivals = ("newton", "newton-seldom", "qn-shed") if room else ("qn-shed",)
     least = min(estimate(one, shape).seconds(network) for one in rivals)
     assert estimate(name, shape).seconds(network) <= MARGIN * least + MOMENT
     assert room or name == "qn-shed"
-    assert "estimates" in why
+    assert "estimated" in why
+    quickest = min(estimate(one, shape).seconds(network) for one in named)
+    assert ("the simplest of those" in why) == (estimate(name, shape).seconds(network) > quickest)
     assert ("extrapolated" in why) == (shape.n > LARGEST)
     assert "\n" not in why
     assert ("in this process" in why) == (network == HERE)
@@ -94,14 +97,12 @@ def test_estimated_bytes_of_exact_messages_are_those_of_a_run_of_as_many_exchang
 def test_where_a_run_happens_decides_and_the_reader_may_say_otherwise():
     federation, many = make_federation("logistic"), fedshed.datasets.load("digits", agents=4)
     here = fedshed.optimize(federation, l2=1e-3)
-    assert here.algorithm.startswith(
-        "newton: all sites are in this process, where bytes cost nothing; about "
-    )
+    assert here.algorithm.startswith("newton: all sites are in this process, so CPU time decides; estimated ")
     there = fedshed.optimize(federation, l2=1e-3, transport=lambda sites: InProcess(sites))
-    assert "over a network of 50 ms an exchange and 10 Mbit/s" in there.algorithm
+    assert "over a network of 50 ms per exchange and 10 Mbit/s" in there.algorithm
     assert "over a network" in fedshed.optimize(federation, l2=1e-3, transport=Stateless).algorithm
     slow = fedshed.optimize(many, l2=1e-2, network=Network(0.01, 1e4))
-    assert slow.algorithm.startswith("pen: over a network of 10 ms an exchange and 10 kbit/s")
+    assert slow.algorithm.startswith("pen: over a network of 10 ms per exchange and 10 kbit/s")
     assert fedshed.optimize(many, l2=1e-2, budget=2).algorithm.startswith("qn-shed")
 
 
@@ -118,6 +119,13 @@ def test_where_a_run_happens_decides_and_the_reader_may_say_otherwise():
 def test_a_network_that_cannot_be_is_refused(options, said):
     with pytest.raises(fedshed.ConfigError, match=said):
         Network(**options)
+
+
+@pytest.mark.parametrize("n", [3, 60, 1001])
+def test_the_reason_with_groups_says_nothing_that_is_true_of_protected_studies_only(n):
+    why = choose_summable(n)[1]
+    assert "add up over sites" in why
+    assert "mask" not in why
 
 
 def test_a_network_must_be_one():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+import fedshed
 from fedshed._utils.names import printable
 from fedshed.experiments.summaries import KB
 from fedshed.report import Agent, Coefficient, Fit, Grid, Problem, Report, Run, Spectrum, write
@@ -249,6 +250,17 @@ def test_the_map_of_networks_has_the_numbers_of_the_comparison(done, visit):
     assert page.locator("#times-notes li").all_text_contents() == found.notes()
     seen = page.locator("#times-plot svg.main-svg").first.text_content()
     assert all(name in seen for row in found.cells for name, _ in row)
+
+
+def test_long_names_in_the_map_can_be_read_on_a_phone(visit, tmp_path):
+    federation = fedshed.datasets.load("digits", agents=4)
+    found = fedshed.compare(federation, ["newton-seldom"], l2=1e-2)
+    page = visit(found.report(tmp_path / "long.html").as_uri(), "phone")
+    heights = page.locator("#times-plot .heatmap-label").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().height / one.querySelectorAll('tspan.line').length)"
+    )
+    assert len(heights) == 12
+    assert min(heights) >= 11  # pixels of a line
 
 
 # Edges

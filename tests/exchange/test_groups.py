@@ -132,6 +132,11 @@ def test_processes_are_for_sites_and_not_for_groups():
         solved(federation(), "newton", [Group("north", ["s00"])], transport=Processes)
 
 
+def test_a_budget_of_eigenpairs_is_refused_and_not_forgotten():
+    with pytest.raises(ConfigError, match="for a run with groups leave it out"):
+        solved(federation(), "auto", [Group("north", ["s00"])], budget=2)
+
+
 def test_a_rounded_precision_is_refused():
     with pytest.raises(ConfigError, match=r"a run with groups needs exact numbers"):
         solved(federation(), "newton", [Group("north", ["s00"])], precision=fedshed.Bits(8))
@@ -152,8 +157,10 @@ WRONG = {
     r"'s01' is in group 'north', twice": [Group("north", ["s01", "s01"])],
     r"both called 's03'; rename the group": [Group("s03", ["s01"])],
     r"two groups are called 'north'": [Group("north", ["s01"]), Group("x", [Group("north", ["s02"])])],
-    r"must be a list of Groups, and 's01' is none": ["s01"],
-    r"must be a list of Groups, not Group": Group("north", ["s01"]),
+    r"must be a list such as .*, and 's01' is not a Group": ["s01"],
+    r"must be a list such as .*, not Group": Group("north", ["s01"]),
+    r"must be a list such as .*, not {": {"north": ["s01"]},
+    r"must be a list such as .*, not 's01'": "s01",
 }
 
 

@@ -349,9 +349,22 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
         fedshed.RaySites(workers=2)
 
 
-def test_a_number_of_workers_that_cannot_be_is_refused():
-    with pytest.raises(fedshed.ConfigError, match="workers must be a whole number >= 1, not 0"):
-        fedshed.RaySites(workers=0)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"workers": 0}, "workers must be a whole number >= 1, not 0"),
+        ({"workers": 1.5}, "workers must be a whole number >= 1, not 1.5"),
+        ({"workers": "2"}, "workers must be a whole number >= 1, not '2'"),
+        ({"workers": True}, "workers must be a whole number >= 1, not True"),
+        ({"address": 6379}, "address must be text such as"),
+        ({"deadline": 0}, "deadline must be a number of seconds above 0, not 0"),
+        ({"deadline": float("nan")}, "deadline must be a number of seconds above 0"),
+        ({"start_within": -1.0}, "start_within must be a number of seconds above 0"),
+    ],
+)
+def test_workers_that_cannot_be_are_refused(options, said):
+    with pytest.raises(fedshed.ConfigError, match=said):
+        fedshed.RaySites(**options)
 
 
 def test_fedshed_does_not_import_ray_before_it_is_needed():

@@ -105,12 +105,14 @@ def test_the_map_agrees_with_time_in_numbers_text_and_report(found):
     assert shown.rates == ("10 kbit/s", "1 Mbit/s", "100 Mbit/s")
 
 
-def test_where_nothing_reached_the_tolerance_there_is_no_map():
+def test_where_nothing_reached_the_tolerance_there_is_no_map(capsys):
     nothing = fedshed.compare(fedshed.datasets.load("digits", agents=4), ["agd"], max_iterations=2)
     assert nothing.time_map() is None
     assert nothing.time(0.1, 1e6) == {}
     with pytest.raises(fedshed.ConfigError, match="no algorithm reached the tolerance"):
         nothing.fastest(0.1, 1e6)
+    _print_summary(nothing, every_column=False)
+    assert "no map of latency and rate: no algorithm reached the tolerance" in capsys.readouterr().out
 
 
 def test_a_network_that_cannot_be_has_no_times(found):

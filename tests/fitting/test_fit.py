@@ -412,10 +412,10 @@ def test_auto_counts_seconds_in_one_process_and_bytes_over_links():
     here = fedshed.fit(tables, study)
     assert here.run.algorithm.startswith("newton: all sites are in this process")
     forgetful = fedshed.fit(tables, study, over=Stateless)
-    assert "over a network of 50 ms an exchange and 10 Mbit/s" in forgetful.run.algorithm
+    assert "over a network of 50 ms per exchange and 10 Mbit/s" in forgetful.run.algorithm
     slow = fedshed.Network(latency=0.0, rate=1000.0)
     apart = fedshed.fit(tables, study, over=fedshed.ProcessSites(), network=slow)
-    assert apart.run.algorithm.startswith("pen: over a network of 0 ms an exchange and 1 kbit/s")
+    assert apart.run.algorithm.startswith("pen: over a network of 0 ms per exchange and 1 kbit/s")
     np.testing.assert_allclose(here.inference.coef, apart.inference.coef, atol=1e-7)
 
 

@@ -116,5 +116,7 @@ def test_processes_and_algorithms_that_do_not_add_up_are_refused():
         fitted(LINEAR, groups=GROUPS, over=fedshed.ProcessSites())
     with pytest.raises(ConfigError, match="qn-shed needs each site's own answer"):
         fedshed.fit(TABLES, LINEAR, algorithm="qn-shed", groups=GROUPS)
+    with pytest.raises(ConfigError, match="for a run with groups leave it out"):
+        fedshed.fit(TABLES, LINEAR, groups=GROUPS, budget=2)
     with pytest.raises(ConfigError, match="names 's9', which is no site"):
         fedshed.fit(TABLES, LINEAR, groups=[Group("north", ["s9"])])

@@ -49,7 +49,7 @@ def choose(
 ) -> tuple[Algorithm[Any], str]:
     """An algorithm, and one line that says which and why; PEN needs agents that remember their frame."""
     if channel is not None:
-        why = "links with a budget of their own: each sends the eigenpairs it can"
+        why = "links with a budget, on which each site sends the eigenpairs that fit"
         return replace(QnShed(), channel=channel), f"qn-shed: {why}"
     found = [estimate(name, shape) for name in CANDIDATES if _possible(name, shape, stateless)]
     least = min(one.seconds(network) for one in found)
@@ -66,36 +66,40 @@ def _possible(name: str, shape: Shape, stateless: bool) -> bool:
 
 
 def _why(best: Estimate, found: list[Estimate], network: Network) -> str:
-    """The estimates that decided, in words."""
-    others = ", ".join(
-        f"{one.name} {time_in_words(one.seconds(network))}" for one in found if one.name != best.name
-    )
-    taken, count = time_in_words(best.seconds(network)), f"about {best.exchanges:.0f} exchanges"
-    kind = "estimates" if best.n <= LARGEST else f"estimates, extrapolated from n = {LARGEST:,}"
-    than = f" ({kind}; {others or 'no other algorithm has room at the Master'})"
+    """The estimates that decided, in words, also where a simpler algorithm is preferred to the quickest."""
+    times = {one.name: one.seconds(network) for one in found}
+    others = [f"{name} {time_in_words(time)}" for name, time in times.items() if name != best.name]
+    than = ", ".join(others) or "no other algorithm has room at the Master"
+    if times[best.name] > min(times.values()):
+        than += "; the simplest of those that take about as long"
+    taken, count = time_in_words(times[best.name]), f"about {best.exchanges:.0f} exchanges"
+    far = "" if best.n <= LARGEST else f", extrapolated from n = {LARGEST:,}"
     if network == HERE:
-        return f"all sites are in this process, where bytes cost nothing; {count} in {taken} of CPU{than}"
-    link = f"{time_in_words(network.latency)} an exchange and {rate_in_words(network.rate)}"
+        return (
+            f"all sites are in this process, so CPU time decides; estimated {taken} in {count}{far} ({than})"
+        )
+    link = f"{time_in_words(network.latency)} per exchange and {rate_in_words(network.rate)}"
     size = f"{size_in_words(best.link_bytes)} per site"
-    return f"over a network of {link} {count}, {size}, {taken}{than}"
+    return f"over a network of {link}, estimated {taken} in {count} with {size}{far} ({than})"
 
 
 def choose_composite(n: int, channel: Channel | None = None) -> tuple[Algorithm[Any], str]:
     """An algorithm for a cost with an absolute penalty, and one line that says why."""
     if channel is not None:
-        why = "links with a budget of their own, and an absolute penalty (l1) that has a step in SHED"
+        why = "links with a budget, and an absolute penalty (l1) that has a step in SHED"
         return replace(Shed(), channel=channel), f"fib-shed: {why}"
     why = f"an absolute penalty (l1) needs a model of the curvature, with n = {n} the packed Hessian"
     return Newton(line_search=Fused()), f"newton: {why}"
 
 
 def choose_summable(n: int) -> tuple[Algorithm[Any], str]:
-    """An algorithm for protected mode, where only sums over the sites leave, and one line that says why."""
+    """An algorithm for protected mode and groups, where answers are added, and one line that says why."""
+    why = f"answers have to add up over sites, and with n = {n}"
     if n <= SMALL:
-        why = f"only sums leave the sites, and with n = {n} a packed Hessian has {n * (n + 1) // 2} numbers"
+        why = f"{why} a packed Hessian has {n * (n + 1) // 2} numbers"
         return Newton(line_search=Fused()), f"newton: {why}"
     if n <= LARGE:
-        why = f"only sums leave the sites, and with n = {n} a packed Hessian is asked for only now and then"
+        why = f"{why} a packed Hessian is asked for only now and then"
         return NewtonSeldom(line_search=Fused()), f"newton-seldom: {why}"
-    why = f"only sums leave the sites, and with n = {n} packed Hessians are too large to be masked"
+    why = f"{why} packed Hessians are too large"
     return Lbfgs(memory=MANY_SECANTS, line_search=Fused()), f"lbfgs: {why}"

@@ -206,8 +206,10 @@ def configured(
     return replace(algorithm, **changes)
 
 
-def check_summable(algorithm: Algorithm[Any], where: str = "protected mode") -> None:
-    """Refuse an algorithm that needs the answer of each site, where only sums over sites are seen."""
+def check_summable(algorithm: Algorithm[Any], where: str = "protected mode", budget: Budget = None) -> None:
+    """Refuse an algorithm that needs the answer of each site, and a budget, where only sums are seen."""
+    if budget is not None:
+        raise ConfigError(f"a budget counts eigenpairs, which have no sum; for {where} leave it out")
     if algorithm.summable and not algorithm.lossy:
         return
     allowed, name = [entry.name for entry in ENTRIES if entry.algorithm.summable], _called(algorithm)

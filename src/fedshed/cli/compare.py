@@ -209,6 +209,8 @@ def _print_summary(comparison: Comparison, every_column: bool) -> None:
     if found := comparison.time_map():
         say("")
         print_rows(found.records(), [*found.notes(), TIME_NOTE], "Fastest by latency and rate")
+    else:
+        say("no map of latency and rate: no algorithm reached the tolerance in every run")
 
 
 TIME_NOTE = (

@@ -98,6 +98,9 @@ class GroupTraffic(Struct, frozen=True):
         return "\n".join([said, *within])
 
 
+LIST = "groups must be a list such as [Group('north', ['a', 'b'])]"
+
+
 class Hop:
     """Bytes between a relay and its members, as they are counted."""
 
@@ -114,11 +117,11 @@ def walked(groups: Sequence[Group]) -> Iterator[Group]:
 
 def checked_groups(groups: Any, sites: Collection[AgentId]) -> tuple[Group, ...]:
     """The groups, if every name in them is that of one site and no site or group is named twice."""
-    if isinstance(groups, Group) or not isinstance(groups, Collection):
-        raise ConfigError(f"groups must be a list of Groups, not {groups!r}")
+    if not isinstance(groups, Collection) or isinstance(groups, Group | Mapping | str):
+        raise ConfigError(f"{LIST}, not {groups!r}")
     for group in groups:
         if not isinstance(group, Group):
-            raise ConfigError(f"groups must be a list of Groups, and {group!r} is none")
+            raise ConfigError(f"{LIST}, and {group!r} is not a Group")
     known, owners, names = set(sites), dict[str, str](), set[str]()
     for group in walked(tuple(groups)):
         if group.name in known:

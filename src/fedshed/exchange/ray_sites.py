@@ -74,8 +74,7 @@ class RaySites:
         self, workers: int | None = None, address: str | None = None, *, deadline: float = 300.0,
         start_within: float = 120.0,
     ) -> None:  # fmt: skip
-        if workers is not None and workers < 1:
-            raise ConfigError(f"workers must be a whole number >= 1, not {workers}")
+        _check(workers, address, deadline=deadline, start_within=start_within)
         if find_spec("ray") is None:
             raise ConfigError("running on Ray needs ray: pip install 'fedshed[ray]'")
         self._workers, self._cluster = workers, Cluster(address, workers)
@@ -256,6 +255,17 @@ class RayPool:
             self._cluster.take_back(actor, usable=worker not in busy)
         self.actors, self._data, self._open = {}, [], {}
         self._cluster.leave()
+
+
+def _check(workers: Any, address: Any, **seconds: Any) -> None:
+    """Refuse what no cluster can be asked for."""
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ConfigError(f"workers must be a whole number >= 1, not {workers!r}")
+    if address is not None and not isinstance(address, str):
+        raise ConfigError(f'address must be text such as "10.0.0.1:6379" or "auto", not {address!r}')
+    for name, value in seconds.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(f"{name} must be a number of seconds above 0, not {value!r}")
 
 
 def _ray() -> Any:

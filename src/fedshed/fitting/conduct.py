@@ -71,8 +71,9 @@ def conduct(
     """
     _possible_errors(study, errors)
     _possible_algorithm(study, algorithm)
-    if tables.groups and algorithm != "auto":
-        check_summable(build(algorithm) if isinstance(algorithm, str) else algorithm, BY_GROUPS)
+    if tables.groups:
+        named = Lbfgs() if algorithm == "auto" else algorithm  # it will take one that adds up
+        check_summable(build(named) if isinstance(named, str) else named, BY_GROUPS, budget)
     check_spread(study.random_intercept, len(tables.names))
     with one_thread():  # the same bits on any machine with this BLAS
         with tables.prepare() as transport:

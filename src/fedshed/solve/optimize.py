@@ -161,7 +161,7 @@ def optimize(
     )  # fmt: skip
     chosen = checks.with_precision(chosen, precision)
     if groups:
-        check_summable(chosen, BY_GROUPS)
+        check_summable(chosen, BY_GROUPS, budget)
     theta = checks.start(None if isinstance(theta0, str) else theta0, problem.n)
     if theta0 is None:
         theta = origin(loss, problem.columns, problem.n)
