@@ -15,6 +15,7 @@ import pytest
 
 import fedshed
 from conftest import make_federation
+from pages import blocks
 
 pytestmark = pytest.mark.ray
 FEDERATION = make_federation("logistic")
@@ -132,6 +133,14 @@ def test_the_example_prints_what_it_shows(there):
     assert doctest.DocTestRunner(verbose=False).run(example) == doctest.TestResults(0, len(example.examples))
 
 
+def test_the_page_computes_at_workers(there):
+    page = Path(__file__).parents[2] / "docs/large.md"
+    (code,) = (block for block in blocks(page) if "RaySites(workers=2)" in block)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["result"].converged
+
+
 def test_workers_for_which_no_cpu_is_free_are_named_and_the_cluster_goes_on(there):
     with pytest.raises(fedshed.ProtocolError, match=r"workers \[.*\] did not start within 0.5 s"):
         fit(transport=fedshed.RaySites(workers=3, start_within=0.5))
@@ -149,6 +158,7 @@ AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 DRIVER = """
 import sys, time
 from conftest import make_federation
+from pages import blocks
 import fedshed
 print("here", flush=True)
 result = fedshed.optimize(
