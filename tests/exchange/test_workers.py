@@ -142,6 +142,22 @@ def test_replies_come_out_as_they_went_in_and_a_missing_one_is_an_error(replies)
         unpack_replies((packed[0], [*packed[1], np.zeros(1, np.uint8)]), len(replies))
 
 
+@pytest.mark.parametrize(
+    ("lengths", "sizes"),
+    [([-1, 3], [2]), ([2] * 256 + [4], [513, 3]), ([2] * 257, [514]), ([1, 1], [1, 1])],
+    ids=["negative", "over the end", "too few pieces", "too many pieces"],
+)
+def test_replies_that_do_not_lie_where_they_are_said_to_are_refused(lengths, sizes):
+    chunks = [np.zeros(size, np.uint8) for size in sizes]
+    with pytest.raises(fedshed.ProtocolError, match="replies of"):
+        unpack_replies((msgspec.msgpack.encode([lengths, False, False, "", ""]), chunks), len(lengths))
+
+
+def test_a_truncated_description_of_replies_is_refused():
+    with pytest.raises(fedshed.ProtocolError, match="describe no replies"):
+        unpack_replies((msgspec.msgpack.encode([[1], False])[:-1], [np.zeros(1, np.uint8)]), 1)
+
+
 def tables():
     """Rows of every kind that a site may have."""
     X = np.where(np.random.default_rng(0).random((20, 4)) < 0.5, 0.0, 1.5)

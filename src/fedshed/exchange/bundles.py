@@ -37,7 +37,9 @@ class Replies(Struct, frozen=True, array_like=True):
 
 
 _REQUESTS = msgspec.msgpack.Decoder(Requests)
-_KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+_KINDS = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Error)
+}
 _REPLIES = msgspec.msgpack.Decoder(Replies)
 
 
@@ -89,12 +91,22 @@ def pack_error(error: Error) -> Packed:
 def unpack_replies(packed: Packed, count: int) -> Replies:
     """What is said of the replies of `count` sites; the error of one of them is raised as in one process."""
     head, chunks = packed
-    found = _REPLIES.decode(head)
+    try:
+        found = _REPLIES.decode(head)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ProtocolError(f"a worker sent {len(head)} bytes that describe no replies: {error}") from error
     if found.error:
         raise _KINDS.get(found.error, ProtocolError)(found.words)
-    if len(found.lengths) != count or sum(found.lengths) != sum(map(len, chunks)):
+    if len(found.lengths) != count or not _fits(found.lengths, chunks):
         raise ProtocolError(f"a worker sent {len(found.lengths)} replies of {count} sites, or parts of them")
     return found
+
+
+def _fits(lengths: Sequence[int], chunks: Sequence[Chunk]) -> bool:
+    """Whether each array of bytes holds the replies that are said to be in it, and no others."""
+    said = [sum(lengths[k * CHUNK : (k + 1) * CHUNK]) for k in range(len(chunks))]
+    whole = len(lengths) <= CHUNK * len(chunks) and min(lengths, default=0) >= 0
+    return whole and said == [len(chunk) for chunk in chunks]
 
 
 def replies_of(lengths: Sequence[int], chunks: Sequence[Chunk]) -> Iterator[bytes]:

@@ -54,9 +54,9 @@ def unusable(
 
 
 def defined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
-    """The answers of a usable reply; numbers whose squares overflow at a trial point are none.
+    """The answers of a usable reply; one whose squares overflow at a trial point is none.
 
-    The point is rejected, as for a site that says so itself, or all are asked again there.
+    So says an honest site itself, and the point is rejected; where it is accepted, the site is absent there.
     """
     each = zip(ask.parts, answers, strict=True)
     return [
