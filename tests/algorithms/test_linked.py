@@ -15,7 +15,7 @@ from conftest import make_federation
 from fedshed import CodecError, ConfigError, Differences, Federation, Fused, TwoExchange
 from fedshed.algorithms import Lbfgs, QnShed, build
 from fedshed.algorithms.lbfgs import LbfgsState, bfgs_product, two_loop
-from fedshed.algorithms.linked import FINER, LEAST_CARE, _recalled, care_after, coarsest_step
+from fedshed.algorithms.linked import FINER, LEAST_CARE, _recalled, _searched, care_after, coarsest_step
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
@@ -27,7 +27,7 @@ from fedshed.protocol import links
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.links import Along, Begin, First, Here, Own, Whole
-from fedshed.protocol.messages import Update
+from fedshed.protocol.messages import Search, Update
 from fedshed.solve.engine import Progress, iterate
 from fedshed.solve.goal import Goal
 
@@ -429,3 +429,14 @@ def test_the_limit_is_exact_however_coarse_the_links(algorithm, precision):
     result = fedshed.optimize(federation, algorithm=algorithm, precision=precision, l2=L2, tol=1e-10)
     assert result.converged
     np.testing.assert_allclose(result.theta, fedshed.optimum(federation, l2=L2)[0], atol=1e-7)
+
+
+def test_agents_at_two_points_that_read_one_request_in_turn_each_find_their_own_search():
+    frame = links.encode_diagonal(np.ones(3))
+    move = links.encode_direction(np.array([1.0, -2.0, 0.5]), links.units_of(frame, 3), 0.0)
+    parts = [links.along(Search(np.zeros(3), np.ones(3), 0.5 ** np.arange(4)), move, frame), Update(2, None)]
+    points, step = (np.zeros(3), np.ones(3)), np.array([1.0, -2.0, 0.5])
+    for theta in (*points, *points):
+        search, (update,) = _searched(theta, frame, parts)
+        np.testing.assert_array_equal(search.theta, theta)
+        np.testing.assert_array_equal(update.theta, theta + step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
+from operator import is_
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -149,7 +150,8 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         whole = problem.agents if problem.stateless else state.lost
         asked, replies = ask.each, dict[AgentId, Sequence[Any]]()
         while asked:
-            each = {i: self._own(state, i, asked[i], i in whole) for i in asked}
+            point = links.digest_of_point(state.theta, state.frame)
+            each = {i: self._own(state, i, point, asked[i], i in whole) for i in asked}
             answers = yield Ask(parts, each, needed & each.keys())
             forgot = tuple(i for i, said in answers.items() if any(isinstance(a, Forgot) for a in said))
             with np.errstate(over="ignore"):
@@ -159,10 +161,10 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             asked, whole = {i: asked[i] for i in forgot}, forgot
         return {i: replies[i] for i in sorted(replies)}
 
-    def _own(self, state: Any, i: AgentId, part: Any, whole: bool) -> Own:
+    def _own(self, state: Any, i: AgentId, point: int, part: Any, whole: bool) -> Own:
         copy = state.known[i].g if isinstance(self.precision, Differences) else None
         return Own(
-            links.digest_of_point(state.theta, state.frame),
+            point,
             None if copy is None else links.digest(copy.tobytes()),
             Whole(state.theta, copy, state.frame) if whole else None,
             part,
@@ -242,11 +244,8 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             return None
         if isinstance(first, Here):
             return held, [Update(first.t, held.theta, first.accuracy), *parts[1:]], own_part.part
-        search = links.search_from(held.theta, first, held.frame)
-        held = replace(held, direction=search.direction, etas=search.etas)
-        trial = links.moved(search.theta, 1.0, search.direction)
-        rest = [replace(part, theta=trial) if at_trial_point(part) else part for part in parts[1:]]
-        return held, [search, *rest], own_part.part
+        search, rest = _searched(held.theta, held.frame, parts)
+        return replace(held, direction=search.direction, etas=search.etas), [search, *rest], own_part.part
 
     def respond(self, agent: Agent, cache: Any, part: Any, own_part: Any) -> tuple[Any, Message]:
         """The plain answer, with what is new of its gradient; at the start the diagonal too."""
@@ -303,6 +302,22 @@ def coarsest_step(x: Vector, within: Callable[[Vector], bool]) -> float:
             return sent
         step *= FINER
     return 0.0
+
+
+def _searched(theta: Vector, frame: bytes, parts: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """A search in full and the parts that follow it; of agents that read one request at one point, once."""
+    key, (known, kept) = (theta, frame, parts), _LAST[0]
+    found: tuple[Any, list[Any]] = kept
+    if not all(map(is_, known, key)):
+        search = links.search_from(theta, parts[0], frame)
+        trial = links.moved(theta, 1.0, search.direction)
+        rest = [replace(part, theta=trial) if at_trial_point(part) else part for part in parts[1:]]
+        found = search, rest
+        _LAST[0] = key, found
+    return found
+
+
+_LAST: list[tuple[tuple[Any, ...], Any]] = [((None, None, None), None)]  # found by identity only
 
 
 def _recalled(held: Held, frame: bytes, own: Own) -> Held | None:

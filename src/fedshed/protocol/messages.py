@@ -173,14 +173,14 @@ class Eigenpairs(Message, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count, n = self.vectors.shape
-        if self.k < 1 or self.start < 0 or len(self.values) != count:
-            have = f"{len(self.values)} values for {count} vectors"
-            raise ValueError(f"eigenpairs of k={self.k} from start={self.start}: {have}")
-        if self.start + count > max(n - 1, 0):
-            raise ValueError(f"{self.start + count} eigenpairs are more than n - 1 = {n - 1}")
-        chain = [*self.values.tolist(), self.rho]
-        if self.rho < 0 or (chain != sorted(chain, reverse=True) and _rises(chain)):
+        (count, n), start, rho, chain = self.vectors.shape, self.start, self.rho, self.values.tolist()
+        if self.k < 1 or start < 0 or len(chain) != count:
+            have = f"{len(chain)} values for {count} vectors"
+            raise ValueError(f"eigenpairs of k={self.k} from start={start}: {have}")
+        if start + count > max(n - 1, 0):
+            raise ValueError(f"{start + count} eigenpairs are more than n - 1 = {n - 1}")
+        chain.append(rho)
+        if rho < 0 or (chain != sorted(chain, reverse=True) and _rises(chain)):
             raise ValueError("eigenvalues must fall, down to a rho of at least 0")
 
 
