@@ -27,7 +27,7 @@ from fedshed.tables import lazy
 from fedshed.tables.columns import read_column
 from fedshed.tables.frames import Frame
 
-# A table of 20 MB, of which a process that has run a study before may hold 7 MB more.
+# A table of 10 MB, of which a process that has run a study before may hold 5 MB more.
 LIMITED = """
 import json, resource, sys
 import numpy as np, pyarrow as pa
@@ -42,7 +42,7 @@ def mapped():
     return pa.ipc.open_file(pa.memory_map(path)).read_all()
 fedshed.fit({"a": mapped().slice(0, 2000), "b": mapped().slice(2000, 2000)}, study)
 held = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
-resource.setrlimit(resource.RLIMIT_DATA, (held * 1024 + 7_000_000,) * 2)
+resource.setrlimit(resource.RLIMIT_DATA, (held * 1024 + 5_000_000,) * 2)
 
 half = len(mapped()) // 2
 model = fedshed.fit({"a": mapped().slice(0, half), "b": mapped().slice(half)}, study)
@@ -106,7 +106,7 @@ def large(monkeypatch, request):
     """Every Arrow table counts as one that is not to be copied, and its design has several blocks."""
     name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
     monkeypatch.setattr(lazy, "COPIED", 0)
-    monkeypatch.setattr(tall, "BLOCK", 1 << 13 if name == "splines" else 1 << 11)
+    monkeypatch.setattr(tall, "BLOCK", 1 << 13 if name == "splines" else 1 << 12)
 
 
 def each_way(monkeypatch, made):
@@ -185,6 +185,29 @@ def test_an_infinite_number_is_refused_with_the_rows_of_all_blocks(large, monkey
     assert "in 7 of 700 rows" in left
 
 
+def test_chunks_of_any_length_and_their_own_dictionaries_make_the_same_design(large, monkeypatch):
+    """Also with a level that occurs in the last block only, and where borders of chunks and blocks differ."""
+    rng, rows = np.random.default_rng(6), 600
+    level = np.where(np.arange(rows) < 590, rng.choice(["a", "b"], rows), "late").tolist()
+    x, lost = rng.normal(size=rows), rng.random(rows) < 0.2
+    parts = [slice(0, 7), slice(7, 7), slice(7, 451), slice(451, rows)]
+    table = pa.table(
+        {
+            "x": pa.chunked_array([pa.array(x[part], mask=lost[part]) for part in parts]),
+            "c": pa.chunked_array(
+                [pa.array(level[:200]).dictionary_encode(), pa.array(level[200:]).dictionary_encode()]
+            ),
+            "y": rng.normal(size=rows),
+        }
+    )
+    monkeypatch.setattr(tall, "BLOCK", 1 << 7)
+    plan = prepare({"a": table, "b": table.slice(0)}, Study(family="linear", target="y", missing="drop")).plan
+    left, copy = each_way(monkeypatch, lambda: plan.build(Frame(table))[0])
+    assert isinstance(left.X, Tall)
+    np.testing.assert_array_equal(np.asarray(left.X), copy.X)
+    assert copy.X[:, -1].sum() == (~lost[590:]).sum()
+
+
 # Columns
 
 
@@ -253,8 +276,8 @@ def test_a_mark_for_missing_values_is_said_once(large, caplog):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """20 MB of rows with a category and missing values."""
-    rng, rows = np.random.default_rng(0), 30_000
+    """10 MB of rows with a category and missing values."""
+    rng, rows = np.random.default_rng(0), 15_000
     X = rng.normal(2, 3, (rows, 80))
     lost = rng.random((2, rows)) < 0.02
     names = {f"x{j}": pa.array(x) for j, x in enumerate(X.T)}
@@ -287,7 +310,7 @@ def test_a_study_of_more_rows_than_memory_is_fitted(file, monkeypatch):
     converged, coefficients, errors = msgspec.json.decode(done.stdout)
     table = pa.ipc.open_file(file).read_all()
     study = Study(family="linear", target="y", missing="indicator", standardize=True)
-    copy = fedshed.fit({"a": table.slice(0, 15_000), "b": table.slice(15_000)}, study)
+    copy = fedshed.fit({"a": table.slice(0, 7_500), "b": table.slice(7_500)}, study)
     assert converged
     np.testing.assert_allclose(coefficients, copy.inference.coefficients, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(errors, copy.inference.std_err(False), rtol=1e-8)

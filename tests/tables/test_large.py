@@ -17,10 +17,14 @@ import scipy.sparse
 
 import fedshed
 from fedshed import Federation
+from fedshed.exchange.sites import LocalSites
+from fedshed.linalg import tall
 from fedshed.linalg.kernels import Automatic
 from fedshed.linalg.spectrum import leading
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import FAMILIES, local_objectives
+from fedshed.objectives.logistic import Logistic
+from fedshed.solve.stages import LEAST
 from fedshed.tables import lazy
 from pages import blocks
 
@@ -168,3 +172,37 @@ def test_the_page_from_a_csv_file_to_a_fit(tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(
         names["model"].inference.coefficients, model.inference.coefficients, rtol=1e-8, atol=1e-10
     )
+
+
+def test_the_factor_of_a_tall_table_is_that_of_one_decomposition(monkeypatch):
+    """R'R = F'F whatever the blocks; the QR decomposition of all rows differs from it in signs only."""
+    X = np.random.default_rng(3).normal(size=(203, 7))
+    once = np.linalg.qr(X, mode="r")
+    for size in (1, 70, 1 << 20):
+        monkeypatch.setattr(tall, "BLOCK", size)
+        R = Tall(X).triangular(lambda part, rows: rows)
+        assert R.shape == (7, 7)
+        np.testing.assert_allclose(np.abs(R), np.abs(once), rtol=1e-12, atol=1e-12)
+    assert np.triu(Tall(X[:3]).triangular(lambda part, rows: rows)).shape == (3, 7)
+
+
+def test_nothing_of_a_null_model_is_kept_when_its_stage_ends():
+    """Neither its column of ones, which a tall table does not hold at all, nor its margins."""
+    X, y = np.random.default_rng(4).normal(size=(50, 3)), np.resize([1.0, -1.0], 50)
+    model = Logistic(Tall(X), y)
+    null = model.null()
+    assert isinstance(null.X, Tall)
+    np.testing.assert_array_equal(null.X, np.ones((50, 1)))
+    theta = np.array([0.3])
+    np.testing.assert_allclose(null.at(theta).gradient, Logistic(X, y).null().at(theta).gradient, rtol=1e-13)
+    sites = LocalSites({"a": model})
+    with sites.open(LEAST):
+        pass
+    assert not sites._open
+
+
+def test_a_tall_model_holds_the_margins_of_one_point():
+    model = Logistic(Tall(np.ones((20, 2))), np.resize([1.0, -1.0], 20))
+    model.shift(np.ones(2))
+    model.margins(np.ones(2))
+    assert model._shift is None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -65,13 +65,17 @@ class LocalSites:
         """Unless a transport stands for others, such as sites that forget."""
         return self._connect is InProcess
 
-    def open(self, stage: Stage) -> AbstractContextManager[Transport]:
+    @contextmanager
+    def open(self, stage: Stage) -> Iterator[Transport]:
         """One site for each objective, for its null model, or for its rows that were held out."""
         objectives = self._held if stage.held else self.objectives
         models = {i: model.null() if stage.null else model for i, model in objectives.items()}
         codec = codec_of(stage.conversation, next(iter(models.values())).dim)
         self._open = {i: Site(i, model, stage.conversation, codec) for i, model in models.items()}
-        return opened(self._connect(self._answering(stage, codec)))
+        with opened(self._connect(self._answering(stage, codec))) as transport:
+            yield transport
+        if stage.null:
+            self._open = {}  # a null model has its column and margins, some numbers for each row
 
     def _answering(self, stage: Stage, codec: Codec) -> Mapping[str, Handler]:
         """What answers to the Master: the sites themselves."""

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix
@@ -78,7 +79,10 @@ class Tall:
         )
 
     def __matmul__(self, theta: Array) -> Array:
-        return np.concatenate([X @ theta for _, X in self.blocks()])
+        product = np.empty((self.shape[0], *theta.shape[1:]))
+        for part, X in self.blocks():
+            product[part] = X @ theta
+        return product
 
     def __rmatmul__(self, left: Any) -> Array:
         """A vector or a dense matrix times the table."""
@@ -115,14 +119,21 @@ class Tall:
 
         `growth` is how many numbers F has for each of the table.
         """
-        R: Matrix = np.zeros((0, 0))
+        R: Matrix | None = None
         for part, X in self.blocks(growth):
             F = scaled(part, X)
             del X  # a block that is done with need not be held beside the copies of the next
-            F = np.vstack([R, F]) if len(R) else F
-            R = np.asarray(np.linalg.qr(F, mode="r"))
+            stacked = np.empty((len(F) + (0 if R is None else len(R)), F.shape[1]), order="F")
+            stacked[: len(stacked) - len(F)] = R if R is not None else 0.0
+            stacked[len(stacked) - len(F) :] = F
             del F
-        return R
+            R = _upper(stacked)
+        return np.zeros((0, 0)) if R is None else R
+
+
+def _upper(F: Array) -> Matrix:
+    """R of the QR decomposition of a matrix by columns, in whose place LAPACK computes it."""
+    return np.asarray(scipy.linalg.qr(F, mode="raw", overwrite_a=True, check_finite=False)[1])
 
 
 def in_blocks(X: Any) -> Iterator[tuple[slice, Any]]:

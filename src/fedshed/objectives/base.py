@@ -72,7 +72,9 @@ class LinearModel:
 
     def null(self) -> Self:
         """The same responses, weights and offsets with an intercept as the only column."""
-        return type(self)(np.ones((len(self.y), 1)), self.y, self.weights, self.offset)
+        rows, tall = len(self.y), isinstance(self.X, Tall)
+        ones = Tall(np.empty((rows, 0)), ones=True) if tall else np.ones((rows, 1))
+        return type(self)(ones, self.y, self.weights, self.offset)
 
     def at(self, theta: Vector) -> LinearPoint:
         """The cost at theta: one product with X, shared by value, gradient and curvature."""
@@ -100,6 +102,8 @@ class LinearModel:
     def margins(self, theta: Vector) -> NDArray[np.float64]:
         """z = X theta + offset; those of the last theta are kept, for a search starts where an update was."""
         if self._last is None or not np.array_equal(self._last[0], theta):
+            if isinstance(self.X, Tall):
+                self._last = self._shift = None  # a number for each of very many rows
             z = self.linear(theta)
             self._last = theta.copy(), z if self.offset is None else z + self.offset
         return self._last[1]

@@ -113,7 +113,7 @@ class _Block(Frame):
 
     def __init__(self, whole: Frame, start: int, stop: int) -> None:
         self._place, self._columns = slice(start, stop), whole._columns
-        self.rows, self.large, self._read = stop - start, False, {}
+        self.rows, self.large, self._read = stop - start, whole.large, {}
 
     def _made(self, name: str) -> Column:
         return read_column(name, self._columns[name][self._place], say=False)
