@@ -15,8 +15,10 @@ import pytest
 
 import fedshed
 from conftest import make_federation
+from pages import blocks
 
 pytestmark = pytest.mark.ray
+PAGE = Path(__file__).parents[2] / "docs/large.md"
 FEDERATION = make_federation("logistic")
 COUNTS = ("uplink_bytes", "downlink_bytes", "uplink_vectors", "exchanges", "hessians")
 
@@ -37,6 +39,17 @@ def assert_the_same(one, other):
     assert [getattr(one.trace[-1], count) for count in COUNTS] == [
         getattr(other.trace[-1], count) for count in COUNTS
     ]
+
+
+def test_the_example_of_the_page_runs(there, monkeypatch):
+    """At the workers that are kept for the tests."""
+    (example,) = (block for block in blocks(PAGE) if "transport=fedshed.RaySites(" in block)
+    monkeypatch.setattr(fedshed, "RaySites", lambda workers: there)
+    names: dict[str, object] = {}
+    exec(example, names)
+    result, federation = names["result"], names["federation"]
+    assert result.converged
+    assert_the_same(result, fedshed.optimize(federation, l2=1e-3, algorithm="newton"))
 
 
 def until(done, seconds=30.0):
