@@ -59,6 +59,7 @@ def test_together_is_alone_bit_for_bit(loss, sparse, shape, beside, seed):
             model.slopes_along(theta, direction, etas), together[i].slopes_along(theta, direction, etas)
         )
         np.testing.assert_array_equal(one.narrow.rows.sum(axis=0), other.narrow.rows.sum(axis=0))
+        np.testing.assert_array_equal(one.factor.sum(axis=0), other.factor.sum(axis=0))
 
 
 @pytest.mark.parametrize("name", ["fib-shed", "qn-shed", "pen", "done"])

@@ -18,7 +18,6 @@ from conftest import make_federation
 from pages import blocks
 
 pytestmark = pytest.mark.ray
-PAGE = Path(__file__).parents[2] / "docs/large.md"
 FEDERATION = make_federation("logistic")
 COUNTS = ("uplink_bytes", "downlink_bytes", "uplink_vectors", "exchanges", "hessians")
 
@@ -39,17 +38,6 @@ def assert_the_same(one, other):
     assert [getattr(one.trace[-1], count) for count in COUNTS] == [
         getattr(other.trace[-1], count) for count in COUNTS
     ]
-
-
-def test_the_example_of_the_page_runs(there, monkeypatch):
-    """At the workers that are kept for the tests."""
-    (example,) = (block for block in blocks(PAGE) if "transport=fedshed.RaySites(" in block)
-    monkeypatch.setattr(fedshed, "RaySites", lambda workers: there)
-    names: dict[str, object] = {}
-    exec(example, names)
-    result, federation = names["result"], names["federation"]
-    assert result.converged
-    assert_the_same(result, fedshed.optimize(federation, l2=1e-3, algorithm="newton"))
 
 
 def until(done, seconds=30.0):
@@ -143,6 +131,14 @@ def test_the_example_prints_what_it_shows(there):
     text = fedshed.RaySites.__doc__.replace("# doctest: +SKIP", "")
     example = doctest.DocTestParser().get_doctest(text, {}, "RaySites", None, None)
     assert doctest.DocTestRunner(verbose=False).run(example) == doctest.TestResults(0, len(example.examples))
+
+
+def test_the_page_computes_at_workers(there):
+    page = Path(__file__).parents[2] / "docs/large.md"
+    (code,) = (block for block in blocks(page) if "RaySites(workers=2)" in block)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["result"].converged
 
 
 def test_workers_for_which_no_cpu_is_free_are_named_and_the_cluster_goes_on(there):

@@ -45,7 +45,7 @@ TOGETHER = 256  # agents whose vectors are added at a time
 C = TypeVar("C", bound=Curvature | None)
 
 
-class SiteModel(Struct, Generic[C], frozen=True):
+class SiteModel(Struct, Generic[C], frozen=True, gc=False):
     """All the Master knows of one agent: f and g at w, the last point it answered at, and its curvature.
 
     Elsewhere the agent is its model m(theta) = f + g's + s'H_hat s / 2 with s = theta - w.

@@ -100,7 +100,7 @@ class _Armijo(Struct, frozen=True, tag=True):
             if trial is not None:
                 trial = advance(state, state.theta + direction, g)  # a replay has the Master's bits now
                 update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
-                if eta == 1.0:
+                if eta == 1.0 and len(update) == len(replies):  # a site without answer there is asked again
                     return Step(eta, replace(algorithm.absorb(problem, trial, update), updated=trial.t))
                 state = algorithm.salvage(problem, state, trial, update)
             if eta > 0:

@@ -7,6 +7,7 @@ decoded one.  The Master's copy of an agent's gradient is the one in `state.know
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ MOST = 1e75  # of units: their fourth powers are numbers
 TOO_LARGE = "its gradient is too large to compute with"
 
 
-class Held(Struct, frozen=True):
+class Held(Struct, frozen=True, gc=False):
     """What an agent holds: the point with its last search, and its gradient as the Master knows it.
 
     `before` is the gradient before its last answer, which may not have arrived.
@@ -151,9 +152,10 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             each = {i: self._own(state, i, asked[i], i in whole) for i in asked}
             answers = yield Ask(parts, each, needed & each.keys())
             forgot = tuple(i for i, said in answers.items() if any(isinstance(a, Forgot) for a in said))
-            for i in answers.keys() - set(forgot):
-                pairs = zip(ask.parts, answers[i], strict=True)
-                replies[i] = [self._put_together(problem, state, i, *pair) for pair in pairs]
+            with np.errstate(over="ignore"):
+                for i in answers.keys() - set(forgot):
+                    pairs = zip(ask.parts, answers[i], strict=True)
+                    replies[i] = [self._put_together(problem, state, i, *pair) for pair in pairs]
             asked, whole = {i: asked[i] for i in forgot}, forgot
         return {i: replies[i] for i in sorted(replies)}
 
@@ -174,9 +176,8 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         if part.accuracy:
             reference = state.known[i].g if isinstance(self.precision, Differences) else None
             units = self._units(state.frame, problem.n)
-        with np.errstate(over="ignore"):
-            g = links.copied(reference, units, answer.gradient)
-            large = not np.isfinite(np.vdot(g, g))
+        g = links.copied(reference, units, answer.gradient)
+        large = not isfinite(np.vdot(g, g))
         if large and not at_trial_point(part):
             raise ProtocolError(f"agent {i!r} cannot be used: {TOO_LARGE}")
         return Undefined() if large else replace(answer, gradient=g)

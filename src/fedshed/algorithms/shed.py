@@ -77,7 +77,7 @@ Rho: TypeAlias = NextEigenvalue | Midpoint | TailMean
 Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
 
 
-class Spectrum(Struct, frozen=True):
+class Spectrum(Struct, frozen=True, gc=False):
     """An agent's cache: the eigenpairs of its Hessian of iteration k drawn so far, taken at theta^k."""
 
     k: int

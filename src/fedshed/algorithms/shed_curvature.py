@@ -16,7 +16,7 @@ from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs, Share
 
 
-class SharedCurvature(Struct, frozen=True):
+class SharedCurvature(Struct, frozen=True, gc=False):
     """What the Master holds of one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
 
     H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I; with units r, diag(r) times this times diag(r).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ from fedshed.protocol.links import Along, Forgot
 from fedshed.protocol.messages import (
     Costs,
     Declined,
-    Message,
     Search,
     Share,
     Undefined,
     Update,
     at_trial_point,
     numeric_fields,
+    too_large,
 )
 
 MOST_HESSIANS = 1000
@@ -47,15 +46,29 @@ def unusable(
             return why
         if isinstance(answer, OF_A_SEARCH):
             continue
-        if why := conversation.refusal(problem, part, own_part, answer) or _too_large(part, answer):
+        if why := conversation.refusal(problem, part, own_part, answer):
             return why
+        if not at_trial_point(part) and (name := too_large(answer)):
+            return f"its {name} is too large to compute with"
     return None
+
+
+def defined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
+    """The answers of a usable reply; numbers whose squares overflow at a trial point are none.
+
+    The point is rejected, as for a site that says so itself, or all are asked again there.
+    """
+    each = zip(ask.parts, answers, strict=True)
+    return [
+        Undefined() if at_trial_point(part) and too_large(answer) is not None else answer
+        for part, answer in each
+    ]
 
 
 def sound(
     conversation: Conversation, problem: Problem, ask: Ask, alike: Alike, said: Sequence[tuple[Any, Any]]
 ) -> NDArray[np.bool_]:
-    """Which of the replies that are alike can be used, as `unusable` has it; of the others it says why.
+    """Which of the replies that are alike can be used as they are; of the others `unusable` says why.
 
     `said` are the own part of each site's request, and its answers.
     """
@@ -71,8 +84,7 @@ def sound(
         own_parts = any(own is not None for own, _ in said)
         each = said if own_parts or not _by_kind(type(conversation)) else said[:1]
         fine &= [conversation.refusal(problem, part, own, answered[k]) is None for own, answered in each]
-        if not at_trial_point(part):
-            fine &= _small_enough(answers)
+        fine &= _small_enough(answers)
     return fine
 
 
@@ -108,23 +120,3 @@ def _complete(search: Search | Along, costs: Costs) -> bool:
     count = search.count if isinstance(search, Along) else len(search.etas)
     slopes = 0 if costs.slopes is None else len(costs.slopes)
     return len(costs.values) == count and slopes == count * search.slopes
-
-
-def _too_large(part: Any, answer: Message) -> str | None:
-    """Numbers whose squares overflow can be had at a trial point, which is then rejected; elsewhere not."""
-    if at_trial_point(part):
-        return None
-    for name in numeric_fields(type(answer)):
-        value = getattr(answer, name)
-        if isinstance(value, Message):
-            if why := _too_large(part, value):
-                return why
-        elif _overflows(value):
-            return f"its {name} is too large to compute with"
-    return None
-
-
-def _overflows(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return not isfinite(np.vdot(value, value))
-    return isinstance(value, float) and not isfinite(value * value)

@@ -69,9 +69,7 @@ class Site:
         self._counter.start(self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
-        with np.errstate(divide="ignore"):  # too far away: rejected later
-            located = self.located(request)
-        if located is None:
+        if (located := self.located(request)) is None:
             self.asked = ()
             return Reply(request.run, request.number, 0, [Forgot() for _ in request.parts]), self._cache
         cache, parts, mine = located
@@ -203,7 +201,7 @@ def _cache_reader(kind: Any, n: int) -> Decoder:
 
 def _or_infinite(values: Scalars) -> Scalars:
     """Numbers; infinity for what is none."""
-    return values if isfinite(values.sum()) else np.where(np.isfinite(values), values, np.inf)
+    return values if isfinite(sum(values.tolist())) else np.where(np.isfinite(values), values, np.inf)
 
 
 class _HessianCounter:
@@ -227,7 +225,8 @@ class _HessianCounter:
 
     def count(self, theta: Vector) -> None:
         """A Hessian taken at theta."""
-        self.hessians += self._anchor is None or not np.array_equal(theta, self._anchor)
+        anchor = self._anchor
+        self.hessians += anchor is None or not (theta is anchor or np.array_equal(theta, anchor))
 
     def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
         self.count(theta)

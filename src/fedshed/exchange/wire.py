@@ -21,7 +21,7 @@ from fedshed.exchange.arrivals import Arrivals, received
 from fedshed.exchange.contacts import Contact, Contacts
 from fedshed.exchange.convexity import cancelled, contradictions
 from fedshed.exchange.inprocess import streamed
-from fedshed.exchange.reply_checks import MOST_HESSIANS, sound, unusable
+from fedshed.exchange.reply_checks import MOST_HESSIANS, defined, sound, unusable
 from fedshed.objectives import family_of
 from fedshed.protocol.codec import Alike, Reply, codec_of
 from fedshed.protocol.conversation import LEAD, AgentId, Ask, Conversation, Flow, Problem, Replies
@@ -133,7 +133,7 @@ class Wire:
             if i not in ask.each or (reply.run, reply.number) != (self._run, number):
                 continue
             if fine[place] or not self._refused(number, ask, i, reply):
-                waiting.setdefault(i, []).append(reply.parts)
+                waiting.setdefault(i, []).append(reply.parts if fine[place] else defined(ask, reply.parts))
         usable: dict[AgentId, Sequence[Any]] = {}
         while waiting:
             usable |= self._believed(number, ask, {i: answers[0] for i, answers in waiting.items()})

@@ -131,7 +131,7 @@ def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
     ['x', 'z']
     """
     whole = fit(tables, study, **options)
-    if any(count.dropped for count in whole.rows.values()):
+    if any(count.dropped and count.missing.keys() - {study.weight} for count in whole.rows.values()):
         raise ConfigError(
             "rows with missing values were dropped, and without a term others would be; leave these rows out "
             "of the tables first"

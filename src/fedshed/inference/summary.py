@@ -256,7 +256,7 @@ class Summary(Struct, frozen=True):
     def all_notes(self) -> list[str]:
         """What a careful reader should know, in sentences."""
         notes = [*self.notes, *self.inference.notes, *caveats(self.inference, self.robust)]
-        if said := dropped_in_words(self.counts):
+        if said := dropped_in_words(self.counts, self._beside_rows()[0]):
             notes.insert(len(self.notes), said)
         moved = influence_of(self.inference) if self.influence else None
         if moved is not None and (said := moved.in_words()):

@@ -15,7 +15,7 @@ from fedshed.linalg.rows import Rows
 EPS = float(np.finfo(float).eps)
 
 
-class Leading(Struct, frozen=True):
+class Leading(Struct, frozen=True, gc=False):
     """The first q eigenpairs of F'F, vectors as rows, and one eigenvalue more: lambda_1 to lambda_{q+1}.
 
     `complete`: no pairs follow, because the rest is below the data rank (lambda <= n eps lambda_1) or v_n.

@@ -135,13 +135,21 @@ class LinearModel:
 
     def scaled_rows(self, curvatures: NDArray[np.float64]) -> Rows:
         """diag(c)^(1/2) X, dense or CSR as X is, for what each row adds to the curvature."""
-        return _scaled(self.X, np.sqrt(curvatures))
+        return self.rows_times(np.sqrt(curvatures))
+
+    def rows_times(self, roots: Vector) -> Rows:
+        """diag(r) X, dense or CSR as X is."""
+        return _scaled(self.X, roots)
 
     def narrow_rows(self, curvatures: NDArray[np.float64]) -> Narrow | None:
         """`scaled_rows` on the columns that matter, of a table small enough to keep them; else None."""
+        return None if self._narrow is None else self.narrow_times(np.sqrt(curvatures))
+
+    def narrow_times(self, roots: Vector) -> Narrow | None:
+        """`rows_times` on the columns that matter, of a table small enough to keep them; else None."""
         if self._narrow is None:
             return None
-        return Narrow(_scaled(self._narrow.rows, np.sqrt(curvatures)), self._narrow.columns)
+        return Narrow(_scaled(self._narrow.rows, roots), self._narrow.columns)
 
     @cached_property
     def _narrow(self) -> Narrow | None:
@@ -160,9 +168,10 @@ class LinearModel:
         """
         if not self.rowwise or isinstance(self.X, Tall):
             return None
-        if self._units is None or not np.array_equal(self._units[0], units):
-            self._units = units, columns_of(with_units(self.X, 1 / units))
-        return self._units[1]
+        last = self._units
+        if last is None or not (last[0] is units or np.array_equal(last[0], units)):
+            self._units = last = units, columns_of(with_units(self.X, 1 / units))
+        return last[1]
 
     def total(self, values: Vector) -> float:
         """The weighted sum over rows."""

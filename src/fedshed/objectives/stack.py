@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import FEW, HOST, Host, Matrix, Packed, Scalars, Vector, pack, pack_each
+from fedshed.linalg.columns import Narrow
 from fedshed.linalg.rows import Rows, diagonal, gram
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
@@ -121,9 +122,14 @@ class Stack:
         return self._shares(self._family.curvatures(z))
 
     @property
+    def here(self) -> bool:
+        """Whether the numbers are NumPy's."""
+        return self._device is HOST
+
+    @property
     def dense_here(self) -> bool:
         """Whether the tables are dense, and here."""
-        return self._device is HOST and isinstance(self.rows, DenseRows)
+        return self.here and isinstance(self.rows, DenseRows)
 
     def factors_of(self, roots: Matrix, places: list[int]) -> Array:
         """F = diag(l''/N)^(1/2) X of some models with a dense table, from the roots of all."""
@@ -211,6 +217,11 @@ class Joint:
         """The square roots of what each row adds to its model's curvature."""
         return np.asarray(np.sqrt(self._stack.curvatures(self.z)))
 
+    @property
+    def roots_here(self) -> Matrix | None:
+        """The same, unless the stack is on a device."""
+        return self.roots if self._stack.here else None
+
     @cached_property
     def margins(self) -> Matrix:
         """The margins as NumPy's numbers."""
@@ -243,6 +254,18 @@ class SeatedPoint(LinearPoint):
     def gradient(self) -> Vector:
         """X'l'/N."""
         return np.asarray(self._joint.gradients[self._place])
+
+    @cached_property
+    def factor(self) -> Rows:
+        """F, from the roots of all models where these are here."""
+        roots = self._joint.roots_here
+        return super().factor if roots is None else self._model.rows_times(roots[self._place])
+
+    def narrow_factor(self) -> Narrow:
+        """The factor on the columns that matter, likewise."""
+        roots = self._joint.roots_here
+        narrow = None if roots is None else self._model.narrow_times(roots[self._place])
+        return super().narrow_factor() if narrow is None else narrow
 
 
 def _packed_gram(factor: Rows) -> Packed:

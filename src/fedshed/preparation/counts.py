@@ -12,8 +12,8 @@ class RowCount(Struct, frozen=True):
     """The rows of one site; a count of -m stands for some rows, but fewer than m."""
 
     used: int
-    dropped: int = 0  # rows that miss a value
-    missing: dict[str, int] = {}  # by column: rows in which it is missing
+    dropped: int = 0  # rows that miss a value, or whose weight is 0
+    missing: dict[str, int] = {}  # by column: rows in which it is missing; of the weight, or 0
     digest: str = ""  # of which rows were used and of their target, weight and offset; the site has the key
     filled: dict[str, int] = {}  # by column: rows in which a missing value was filled in
 
@@ -51,7 +51,7 @@ def total(counts: Iterable[int]) -> str:
     return f"{least:,}" if min(known, default=0) >= 0 else f"{least:,} or more"
 
 
-def dropped_in_words(counts: Mapping[str, RowCount]) -> str | None:
+def dropped_in_words(counts: Mapping[str, RowCount], weighted: bool = False) -> str | None:
     """A sentence on the rows that were left out at all sites; None if none was."""
     if not any(each.dropped for each in counts.values()):
         return None
@@ -62,7 +62,11 @@ def dropped_in_words(counts: Mapping[str, RowCount]) -> str | None:
     rest = f" and {len(columns) - 5} other columns" if len(columns) > 5 else ""
     used = f"{sum(each.used for each in counts.values()):,}"
     dropped = total(each.dropped for each in counts.values())
-    return f"Rows with a missing value were dropped: {dropped}; {used} were used. Missing: {parts}{rest}."
+    with_zero, zero = (" or a weight of 0", ", or a weight of 0") if weighted else ("", "")
+    return (
+        f"Rows with a missing value{with_zero} were dropped: {dropped}; {used} were used. "
+        f"Missing{zero}: {parts}{rest}."
+    )
 
 
 def filled_in_words(counts: Mapping[str, RowCount], fills: Mapping[str, float | str]) -> tuple[str, ...]:

@@ -37,7 +37,18 @@ def check_holdout(study: Study) -> None:
 
 
 def fitted_rows(study: Study, frame: Frame, site: str) -> Frame:
-    """The rows of a site to which the study's model is fitted."""
+    """The rows of a site to which the study's model is fitted: neither held out nor of weight 0."""
+    rows = _kept_rows(study, frame, site)
+    weighed = _rows_of_weight(study, rows)
+    return rows if weighed.all() else rows.take(weighed)
+
+
+def weighed_rows(study: Study, frame: Frame, site: str) -> NDArray[np.bool_]:
+    """Which of the rows of a site that are not held out do not have the weight 0."""
+    return _rows_of_weight(study, _kept_rows(study, frame, site))
+
+
+def _kept_rows(study: Study, frame: Frame, site: str) -> Frame:
     if study.holdout is None:
         return frame
     held = held_out(study, frame, site)
@@ -46,6 +57,14 @@ def fitted_rows(study: Study, frame: Frame, site: str) -> Frame:
             "all rows are held out, so none is left to fit; hold out fewer, or leave out the site"
         )
     return frame.take(~held)
+
+
+def _rows_of_weight(study: Study, frame: Frame) -> NDArray[np.bool_]:
+    """Which rows do not have the weight 0; all of them where all have it, which is refused later."""
+    column = None if study.weight is None else frame.column(study.weight)
+    if column is None or column.kind != "number" or not column.values.any():
+        return np.ones(frame.rows, dtype=np.bool_)
+    return np.asarray(column.values != 0)
 
 
 def held_rows(study: Study, frame: Frame, site: str) -> Frame:

@@ -126,7 +126,7 @@ class Ready(Message, frozen=True):
     """
 
     rows: Count
-    dropped: Hidden  # rows that miss a value; -m: fewer than m
+    dropped: Hidden  # rows that miss a value or have the weight 0; -m: fewer than m
     weight: float
     names: tuple[str, ...]
     terms: tuple[str, ...]

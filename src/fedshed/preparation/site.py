@@ -14,7 +14,7 @@ from fedshed.preparation import filling, formulas, scaling, tallies, units
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.derived import check_plan
 from fedshed.preparation.design import Design, numbers
-from fedshed.preparation.holdout import fitted_rows, held_rows
+from fedshed.preparation.holdout import fitted_rows, held_rows, weighed_rows
 from fedshed.preparation.messages import (
     CODEC,
     Build,
@@ -80,8 +80,9 @@ class Preparer:
         self, name: str, frame: Any, study: Study | None = None, least: int = LEAST, key: bytes = b""
     ) -> None:
         self.name, self._whole, self._study, self._key = name, Frame(frame), study, key
-        self.frame = self._whole  # but for rows that the study that is asked about holds out
-        self._held_by: tuple[Any, ...] = (None,)
+        self.frame = self._whole  # but for rows that the study that is asked about holds out or weighs by 0
+        self._selected: tuple[Any, ...] = ()
+        self._weighed = np.ones(0, dtype=np.bool_)  # which of the rows that are not held out
         self.least = least  # rows in a block of a histogram
         self.named = 1  # rows that have a value which is named; a gate may demand more
         self._built: tuple[DesignPlan, Table, Design] | None = None
@@ -102,11 +103,13 @@ class Preparer:
         return held_table(plan, self._whole, self.name)
 
     def select(self, study: Study) -> None:
-        """Leave the rows aside that a study holds out: nothing of the preparation is about them."""
-        by = (study.holdout, study.holdout_seed, study.cluster) if study.holdout is not None else (None,)
-        if by != self._held_by:
-            self._held_by, self._built = by, None
+        """Leave the rows aside that a study holds out or weighs by 0: the preparation is not about them."""
+        held_by = (study.holdout_seed, study.cluster) if study.holdout is not None else ()
+        by = (study.weight, study.holdout, *held_by)
+        if by != self._selected:
             self.frame = fitted_rows(study, self._whole, self.name)
+            self._weighed = weighed_rows(study, self._whole, self.name)
+            self._selected, self._built = by, None
 
     def tally(self, plan: DesignPlan) -> Tallies:
         """Sums and histograms over the rows that are used, before a design can be built."""
@@ -174,16 +177,17 @@ class Preparer:
         """That the design is built, and what the Master needs to know of it: of a protected study, sums."""
         table, design = self.built(plan)
         rows, protected, first = len(table.y), plan.study.protected, plan.scales is None
+        dropped = self.frame.rows - rows + self._weightless
         measured = units.moments(plan, self.frame, table.weights) if first and not protected else ()
         return Ready(
             rows,
-            self.frame.rows - rows,
+            dropped,
             float(rows if table.weights is None else np.sum(table.weights)),
             design.names,
             design.terms,
             () if protected else scaling.constant(table),
             scaling.sums(table) if first and plan.study.needs_moments else None,
-            self._missing(plan) if protected or plan.study.fills_in or self.frame.rows > rows else (),
+            self._missing(plan) if protected or plan.study.fills_in or dropped else (),
             "" if protected else self._digest(plan, table),
             *measured,
         )
@@ -191,14 +195,25 @@ class Preparer:
     def _digest(self, plan: DesignPlan, table: Table) -> str:
         """The mark of the rows that are used, by their places, target, weight and offset."""
         mark = blake2b(np.packbits(plan.rows_used(self.frame)).tobytes(), digest_size=16, key=self._key)
+        mark.update(np.packbits(self._weighed).tobytes() if self._weightless else b"")
         for values in (table.y, table.weights, table.offset):
             mark.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
         return mark.hexdigest()
 
+    @property
+    def _weightless(self) -> int:
+        """The rows that are left aside for their weight."""
+        return int((~self._weighed).sum())
+
     def _missing(self, plan: DesignPlan) -> tuple[tuple[str, int], ...]:
-        """In how many rows each column is missing, where it is in some; all columns of a protected study."""
+        """In how many rows each column is missing, where it is in some; all columns of a protected study.
+
+        A weight of 0 counts as one that is missing.
+        """
         read = self.frame.columns((*plan.study.beside, *plan.columns))
         found = {name: int(column.missing.sum()) for name, column in read.items()}
+        if plan.study.weight is not None:
+            found[plan.study.weight] += self._weightless
         if plan.study.fills_in:  # of predictors those that are filled in, in rows that are used
             found |= filling.counts_of(plan.study, plan.columns, read)
         counts = list(found.items())

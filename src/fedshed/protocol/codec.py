@@ -108,7 +108,7 @@ Run: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=64)]  # the name of a 
 KINDS = {Vector: "vector", Gradient: "gradient", Matrix: "matrix", Packed: "packed"}
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
+class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What reaches one agent: the run and the number of the exchange, the common parts, and its own part."""
 
     run: bytes
@@ -119,7 +119,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     accuracy: float = 0.0  # of gradients in the reply
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True):
+class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an agent sends back: the exchange it answers, the Hessians it computed for it, its answers."""
 
     run: bytes

@@ -37,12 +37,11 @@ def encode_known(x: Vector, step: float) -> bytes:
 def decode_known(data: bytes, count: int, last: bool = True) -> Vector:
     """As `decode_steps`; what is read for the `last` time is forgotten."""
     key = count, data
-    known: tuple[float, Symbols] | None = _SYMBOLS.get(key)
+    known: tuple[float, Symbols] | None = _SYMBOLS.drop(key) if last else _SYMBOLS.get(key)
     if known is None:
         return decode_steps(data, count)
-    if last:
-        _SYMBOLS.drop(key)
-    return np.multiply(*known, dtype=float)
+    step, symbols = known
+    return symbols.astype(float) * step
 
 
 def encode_all(X: Matrix, steps: Sequence[float]) -> list[bytes]:

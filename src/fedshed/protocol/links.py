@@ -222,7 +222,8 @@ def step_sizes_of(part: Along) -> Scalars:
 @lru_cache(maxsize=4)
 def _sequence(first: float, second: float, count: int) -> Scalars:
     """The geometric sequence of so many numbers, read-only."""
-    ratios = np.full(count, np.float64(second) / first)
+    with np.errstate(divide="ignore"):  # too far away: rejected later
+        ratios = np.full(count, np.float64(second) / first)
     ratios[0] = first
     numbers: Scalars = np.multiply.accumulate(ratios)
     numbers.flags.writeable = False

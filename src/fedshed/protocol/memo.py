@@ -35,6 +35,13 @@ class Memo:
                 self._known.move_to_end(key)
         return None if found is None else found[0]
 
+    def drop(self, key: Hashable) -> Any:
+        """What is known by that key, or None: forgotten, for nobody will ask for it again."""
+        with self._lock:
+            found, gone = self._known.pop(key, (None, 0))
+            self._held -= gone
+        return found
+
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Remember a value of that many bytes; the oldest ones give way."""
         self.drop(key)
@@ -43,12 +50,6 @@ class Memo:
             while self._held > self._most:
                 _, (_, gone) = self._known.popitem(last=False)
                 self._held -= gone
-
-    def drop(self, key: Hashable) -> None:
-        """Forget what nobody will ask for again."""
-        with self._lock:
-            _, gone = self._known.pop(key, (None, 0))
-            self._held -= gone
 
     @property
     def held(self) -> int:

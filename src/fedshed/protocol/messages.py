@@ -21,8 +21,11 @@ from fedshed.protocol.limits import MOST_STEP_SIZES, Count
 from fedshed.protocol.sums import GRADIENT, HESSIAN, MEAN, NOTHING, Added, Rule
 
 
-class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False):
-    """Base of all messages: immutable, finite, encoded as an array behind the name of its class."""
+class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False, gc=False):
+    """Base of all messages: immutable, finite, encoded as an array behind the name of its class.
+
+    It holds numbers and other messages, never itself, so the collector of cycles need not look at it (`gc`).
+    """
 
     adds: ClassVar[Mapping[str, Rule] | None] = None  # how each field adds up over sites, if it is an answer
     refuses: ClassVar[str] = ""  # the field with the reason, of a message that takes an answer's place
@@ -41,6 +44,27 @@ def numeric_fields(message: type[Message]) -> tuple[str, ...]:
     return tuple(
         f for f in message.__struct_fields__ if not {hints[f], *get_args(hints[f])} & {int, bool, str}
     )
+
+
+def too_large(message: Message) -> str | None:
+    """The first field whose squares overflow, if one does.
+
+    At a trial point, which is then rejected, an honest site may have such numbers.
+    """
+    for name in numeric_fields(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, Message):
+            if found := too_large(value):
+                return found
+        elif _overflows(value):
+            return name
+    return None
+
+
+def _overflows(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return not isfinite(np.vdot(value, value))
+    return isinstance(value, float) and not isfinite(value * value)
 
 
 @cache
