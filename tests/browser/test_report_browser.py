@@ -257,7 +257,8 @@ def test_long_names_in_the_map_can_be_read_on_a_phone(visit, tmp_path):
     found = fedshed.compare(federation, ["newton-seldom"], l2=1e-2)
     page = visit(found.report(tmp_path / "long.html").as_uri(), "phone")
     heights = page.locator("#times-plot .heatmap-label").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect().height / one.querySelectorAll('tspan.line').length)"
+        "all => all.map(one => one.getBoundingClientRect().height"
+        " / one.querySelectorAll('tspan.line').length)"
     )
     assert len(heights) == 12
     assert min(heights) >= 11  # pixels of a line

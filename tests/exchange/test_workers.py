@@ -372,6 +372,7 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
         ({"workers": 1.5}, "workers must be a whole number >= 1, not 1.5"),
         ({"workers": "2"}, "workers must be a whole number >= 1, not '2'"),
         ({"workers": True}, "workers must be a whole number >= 1, not True"),
+        ({"workers": {"north": None}}, r"transport takes RaySites\(\), with the parentheses"),
         ({"address": 6379}, "address must be text such as"),
         ({"deadline": 0}, "deadline must be a number of seconds above 0, not 0"),
         ({"deadline": float("nan")}, "deadline must be a number of seconds above 0"),

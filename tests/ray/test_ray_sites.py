@@ -158,7 +158,6 @@ AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 DRIVER = """
 import sys, time
 from conftest import make_federation
-from pages import blocks
 import fedshed
 print("here", flush=True)
 result = fedshed.optimize(

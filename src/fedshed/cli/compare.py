@@ -204,13 +204,14 @@ def _print_summary(comparison: Comparison, every_column: bool) -> None:
     note = "KB (1000 bytes), vectors sent and Hessians computed are per agent; gap = f - f*"
     if len(comparison.trials) > 1:
         note += "\nmedians over the partitions, with the least and the most"
+    found = comparison.time_map()
+    if found is None:
+        stopped.append("no map of latency and rate: no algorithm reached the tolerance in every run")
     optional = () if every_column else OPTIONAL
     print_rows(rows, [note, *stopped], comparison.title, optional, "--all shows them")
-    if found := comparison.time_map():
+    if found is not None:
         say("")
         print_rows(found.records(), [*found.notes(), TIME_NOTE], "Fastest by latency and rate")
-    else:
-        say("no map of latency and rate: no algorithm reached the tolerance in every run")
 
 
 TIME_NOTE = (

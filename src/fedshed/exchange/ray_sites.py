@@ -85,7 +85,8 @@ class RaySites:
         for name, site in sites.items():
             if not isinstance(site, Site):
                 raise ConfigError(
-                    f"site {name!r}: Ray workers host the sites of a simulation, not {type(site).__name__}"
+                    f"site {name!r}: Ray workers host the sites of fedshed.optimize only, "
+                    f"not {type(site).__name__}; use RaySites as its transport"
                 )
         self._cluster.join()
         try:
@@ -259,6 +260,8 @@ class RayPool:
 
 def _check(workers: Any, address: Any, **seconds: Any) -> None:
     """Refuse what no cluster can be asked for."""
+    if isinstance(workers, Mapping):
+        raise ConfigError("transport takes RaySites(), with the parentheses, not the class RaySites")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise ConfigError(f"workers must be a whole number >= 1, not {workers!r}")
     if address is not None and not isinstance(address, str):
