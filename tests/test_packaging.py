@@ -19,7 +19,7 @@ MODULES = sorted((ROOT / "src/fedshed").rglob("*.py"))
 ABSENT = {
     "flwr": "flwr", "nvflare": "nvflare", "cryptography": "cryptography", "psutil": "psutil",
     "torch": "torch", "mlflow": "mlflow-skinny", "tensorboardX": "tensorboardx",
-    "starlette": "starlette", "uvicorn": "uvicorn",
+    "starlette": "starlette", "uvicorn": "uvicorn", "ray": "ray",
 }  # fmt: skip
 OF_USERS = [extra for extra in PROJECT["optional-dependencies"] if extra not in ("dev", "docs", "browser")]
 ON_REQUEST = {"array-api-strict"}  # a device that only tests name
