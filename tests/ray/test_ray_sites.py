@@ -156,7 +156,8 @@ def test_another_address_than_that_of_the_cluster_in_use_is_refused(there):
 
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 DRIVER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background is started to ignore
 from conftest import make_federation
 import fedshed
 print("here", flush=True)
