@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -13,6 +14,10 @@ from fedshed.datasets.files import find
 from fedshed.datasets.loaders import DATASETS
 
 os.environ.setdefault("FEDSHED_OFFLINE", "1")  # no test reaches the network
+# The same examples in every run: a gate must not depend on chance. FEDSHED_EXPLORE=1 draws new ones.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", derandomize=False, deadline=None)
+hypothesis.settings.load_profile("explore" if os.environ.get("FEDSHED_EXPLORE") else "same")
 DATA = os.environ.get("FEDSHED_DATA")  # only tests marked `data` see it: the others need no file
 SIZES = {"small": 3, "middle": 40, "large": 300}
 

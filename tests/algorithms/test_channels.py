@@ -13,7 +13,7 @@ from fedshed._utils.names import name_key
 from fedshed.algorithms.channels import ByteRate, Constant, PerAgent, Rayleigh, Recorded
 from fedshed.tables import Federation
 
-steady = settings(max_examples=60, deadline=None, derandomize=True)
+steady = settings(max_examples=60, deadline=None)
 rounds = st.integers(1, 10**6)
 names = st.text(min_size=1, max_size=12)
 

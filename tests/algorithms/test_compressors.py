@@ -15,7 +15,7 @@ from fedshed.algorithms.rivals.fednl import FedNL
 from fedshed.linalg.arrays import pack, unpack
 from fedshed.objectives import local_objectives
 
-QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+QUICK = settings(deadline=None, max_examples=40)
 L2 = 1e-3
 
 

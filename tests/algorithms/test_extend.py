@@ -66,7 +66,7 @@ def test_the_page_runs_as_printed(capsys):
 
 
 @given(seed=st.integers(0, 10**6), sites=st.integers(1, 4))
-@settings(deadline=None, max_examples=15, derandomize=True)
+@settings(deadline=None, max_examples=15)
 def test_a_step_with_and_one_without_a_line_search_reach_the_pooled_optimum(seed, sites):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 3))

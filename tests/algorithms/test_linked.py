@@ -33,7 +33,7 @@ from fedshed.solve.goal import Goal
 
 L2 = 1e-3
 NAMES = ("qn-shed", "lbfgs-coded")
-QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+QUICK = settings(deadline=None, max_examples=40)
 
 
 def states(name, federation, transport_of=InProcess, iterations=40, theta0=None, tol=1e-10):

@@ -24,7 +24,7 @@ from fedshed.algorithms.pen.messages import First, Innovation, Move
 from fedshed.protocol.memo import Memo
 from fedshed.protocol.quantize import decode_steps, encode_logs
 
-QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+QUICK = settings(deadline=None, max_examples=40)
 
 
 @given(st.integers(1, 40), st.floats(1e-3, 10), st.integers(0, 10**6))
@@ -52,7 +52,7 @@ def test_a_digest_depends_on_every_byte_and_on_where_a_part_ends():
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(deadline=None, max_examples=200)
 def test_malformed_streams_raise_nothing_but_the_codecs_error(data):
     copy = Copy(1, np.eye(3), np.zeros(3))
     for attempt in (

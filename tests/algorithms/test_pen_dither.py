@@ -18,7 +18,7 @@ from fedshed.algorithms.pen.innovation import Copy, Steps, corrected_copy, innov
 from fedshed.exchange import Faulty, InProcess, Stateless
 from made_matrices import spd, symmetric
 
-QUICK = settings(deadline=None, max_examples=25, derandomize=True)
+QUICK = settings(deadline=None, max_examples=25)
 ALWAYS = Pen(coherent=0.0)  # dithered from the first accepted move on
 STEPS = Steps(entries=0.1, dithered=0.1, first=0.1, first_dithered=0.1, pairs=0.0)
 MOVE = coded_move(3, b"", np.array([0.3, -0.2]), 1.0, dither=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedshed.algorithms.pen import frame
 from made_matrices import spd
 
-QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+QUICK = settings(deadline=None, max_examples=40)
 
 
 @given(st.integers(1, 12), st.integers(0, 10**6))

@@ -31,7 +31,7 @@ from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.protocol.quantize import encode_steps
 from made_matrices import spd, symmetric
 
-QUICK = settings(deadline=None, max_examples=30, derandomize=True)
+QUICK = settings(deadline=None, max_examples=30)
 
 
 def spiked(n, k, seed, height=4.0, noise=0.05):
@@ -154,7 +154,7 @@ def test_rows_whose_squares_overflow_are_refused():
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(deadline=None, max_examples=200)
 def test_any_bytes_are_read_or_refused(data):
     try:
         signs, rows = read_pairs(data, 4)

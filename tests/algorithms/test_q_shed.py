@@ -35,7 +35,7 @@ from fedshed.solve.engine import Progress, iterate
 from fedshed.solve.goal import Goal
 
 L2 = 1e-3
-QUICK = settings(deadline=None, max_examples=25, derandomize=True)
+QUICK = settings(deadline=None, max_examples=25)
 NONE = np.zeros(0, dtype=np.int64)
 
 

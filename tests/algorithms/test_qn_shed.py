@@ -31,7 +31,7 @@ from fedshed.solve.goal import Goal
 
 L2 = 1e-3
 UNLIMITED = Constant(10**6)
-QUICK = settings(deadline=None, max_examples=100, derandomize=True)
+QUICK = settings(deadline=None, max_examples=100)
 
 
 def setting(algorithm, federation, loss="logistic", l2=L2):

@@ -25,7 +25,7 @@ from fedshed.algorithms.shed import Shed
 from fedshed.datasets import load
 from fedshed.tables import Federation
 
-steady = settings(max_examples=100, deadline=None, derandomize=True)
+steady = settings(max_examples=100, deadline=None)
 POLICIES = [
     Once(),
     EveryRound(),
@@ -199,7 +199,7 @@ def test_a_policy_is_a_function_of_the_history(policy):
     """Same question, same answer, whatever was asked in between, of whichever copy, for whichever agent."""
     copy = type(policy)(*(getattr(policy, name) for name in policy.__struct_fields__))
 
-    @settings(max_examples=50, deadline=None, derandomize=True)
+    @settings(max_examples=50, deadline=None)
     @given(st.lists(histories(), min_size=1, max_size=8), st.randoms(use_true_random=False))
     def check(asked, random):
         first = [policy(history, "a") for history in asked]

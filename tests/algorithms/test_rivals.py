@@ -24,7 +24,7 @@ from fedshed.solve.engine import Progress, iterate
 from fedshed.solve.goal import Goal
 
 L2 = 1e-2
-QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+QUICK = settings(deadline=None, max_examples=40)
 
 
 def iterates(algorithm, federation, loss, count, l2=L2):

@@ -33,7 +33,7 @@ from fedshed.protocol.precision import Bits
 N = 3
 MESSAGES = (Search, Costs, Undefined, Update, Local, LocalHessian, LocalScale)
 CODEC = Codec(MESSAGES, N)
-FUZZ = settings(deadline=None, max_examples=30, derandomize=True)
+FUZZ = settings(deadline=None, max_examples=30)
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 
@@ -109,7 +109,7 @@ def test_one_strange_reply_costs_only_itself():
 
 @pytest.mark.parametrize("sparse", [False, True])
 @given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 5), st.booleans())
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(deadline=None, max_examples=30)
 def test_hessians_and_diagonals_together_are_those_of_each_to_the_bit(sparse, rows, n, seed, weighted):
     rng = np.random.default_rng(seed)
     models = {}

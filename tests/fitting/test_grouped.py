@@ -18,6 +18,7 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.registry import ENTRIES
 from fedshed.exchange import InProcess, group
+from fedshed.exchange.sums import Scaling, join, split
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.conduct import problem_of
 from fedshed.fitting.process_sites import TableHost
@@ -25,6 +26,7 @@ from fedshed.fitting.sites import HostedTables
 from fedshed.inference import FewSitesWarning
 from fedshed.preparation import negotiate
 from fedshed.privacy.addends import Totals
+from fedshed.protocol.messages import Costs
 from fedshed.solve.site_scores import AskScores
 from fedshed.solve.stages import site_scores
 
@@ -156,6 +158,17 @@ def _number(inference, name):
 @pytest.mark.parametrize("case", CASES)
 def test_sums_give_all_of_the_plain_fit(case):
     assert_alike(*both(case))
+
+
+def test_slopes_below_the_step_of_wide_numbers_keep_their_sign():
+    """Near the optimum the slope of a search is 1e-24 or less, and decides whether a step is taken."""
+    steep, small = 1e-10, 1e-26
+    answers = [Costs(np.ones(1), np.array([slope])) for slope in (steep + small, -steep)]
+    total = float(sum(answer.slopes[0] for answer in answers))
+    assert 0 < total < 2.0**-64
+    found = [split([answer], Scaling(1.0, 2.0)) for answer in answers]
+    (costs,) = join(found[0][0], fixed([addends for _, addends in found]), Scaling(1.0, 2.0), ())
+    np.testing.assert_allclose(costs.slopes, total / 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", [name for name in SUMMABLE if name != "newton"])

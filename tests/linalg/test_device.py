@@ -31,7 +31,7 @@ from made_rows import FAMILIES, response
 
 DEVICE = os.environ.get("FEDSHED_DEVICE", "array_api_strict:device1")
 ROWWISE = [loss for loss in FAMILIES if loss != "multinomial"]
-QUICK = settings(deadline=None, max_examples=30, derandomize=True)
+QUICK = settings(deadline=None, max_examples=30)
 
 
 @pytest.fixture(autouse=True)

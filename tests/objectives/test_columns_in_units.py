@@ -28,7 +28,7 @@ def dense(X):
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @given(st.integers(1, 40), st.integers(5, 30), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=25)
 def test_columns_that_matter_in_units_are_those_of_every_point(sparse, N, n, seed):
     rng = np.random.default_rng(seed)
     X = table(rng, N, n, sparse)
@@ -43,7 +43,7 @@ def test_columns_that_matter_in_units_are_those_of_every_point(sparse, N, n, see
 
 
 @given(st.integers(1, 40), st.integers(5, 30), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=25)
 def test_the_diagonal_of_a_sparse_factor_is_that_of_the_squares(N, n, seed):
     rng = np.random.default_rng(seed)
     F = csr_array(table(rng, N, n, True).toarray() * rng.normal(size=(N, n)))

@@ -34,7 +34,7 @@ def rows(seed, n=5, N=20):
 
 @pytest.mark.parametrize("model", MODELS)
 @given(seed=st.integers(0, 10**6))
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=25)
 def test_gradient_and_hessian_are_the_derivatives_of_the_value(model, seed):
     X, y, theta, _ = rows(seed)
     objective = model(X, y)
@@ -50,7 +50,7 @@ def test_gradient_and_hessian_are_the_derivatives_of_the_value(model, seed):
 
 @pytest.mark.parametrize("model", MODELS)
 @given(seed=st.integers(0, 10**6))
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=25)
 def test_costs_along_a_direction_are_the_values_there(model, seed):
     X, y, theta, direction = rows(seed)
     objective, etas = model(X, y), np.array([1.0, 0.5, 0.25, 0.0])

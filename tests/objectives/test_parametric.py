@@ -47,7 +47,7 @@ def differences(function, point, step=STEP):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @given(st.floats(0.0, 1.0), st.integers(1, 40), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=12, derandomize=True)
+@settings(deadline=None, max_examples=12)
 def test_gradients_and_hessians_are_the_derivatives_of_the_cost(loss, part, rows, seed):
     low, high = RANGES.get(loss, (0.01, 5.0))
     model, theta = made(loss, low * (high / low) ** part, rows, seed)
@@ -99,7 +99,7 @@ def test_at_zero_the_cost_is_that_of_the_family_without_a_parameter_and_so_is_th
 
 
 @given(st.floats(1e-6, 1e3), st.floats(-5.0, 8.0))
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(deadline=None, max_examples=200)
 def test_the_negative_binomial_likelihood_is_scipys(alpha, z):
     y = np.array([0.0, 1.0, 2.0, 7.0, 150.0])
     model = family_of(with_value("negative-binomial", alpha)).objective(np.ones((5, 1)), y)
@@ -108,7 +108,7 @@ def test_the_negative_binomial_likelihood_is_scipys(alpha, z):
 
 
 @given(st.floats(1e-6, 1e4), st.floats(-700.0, 700.0), st.sampled_from([0.0, 1.0, 30.0]))
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(deadline=None, max_examples=200)
 def test_the_negative_binomial_loss_is_convex_and_finite_everywhere(alpha, z, y):
     model = family_of(with_value("negative-binomial", alpha)).objective(np.ones((1, 1)), np.array([y]))
     point = model.at(np.array([z]))

@@ -145,7 +145,7 @@ class Schedules(RuleBasedStateMachine):
 
 
 Schedules.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=15, deadline=None, derandomize=True,
+    max_examples=25, stateful_step_count=15, deadline=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 TestSchedules = Schedules.TestCase
@@ -158,7 +158,7 @@ requests = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(names, requests), min_size=10, max_size=60))
 def test_a_deviating_master_never_learns_two_sums_of_one_exchange(schedule):
     """It would learn their difference, which is the numbers of the sites in one set and not in the other."""

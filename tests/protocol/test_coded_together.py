@@ -28,7 +28,7 @@ def arrays(rng, count, shape):
     "precision", PRECISIONS, ids=lambda p: f"{type(p).__name__}-{getattr(p, 'step', '')}"
 )
 @given(st.integers(1, 7), st.integers(0, 6), st.integers(1, 130), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=25)
 def test_together_has_the_bytes_of_one_after_the_other(precision, count, rows, n, seed):
     rng = np.random.default_rng(seed)
     matrices = arrays(rng, count, (rows, n))
@@ -48,7 +48,7 @@ def test_together_has_the_bytes_of_one_after_the_other(precision, count, rows, n
 
 
 @given(st.integers(1, 200), st.floats(1e-4, 10.0), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=60)
 def test_what_is_known_is_what_is_decoded(n, step, seed):
     rng = np.random.default_rng(seed)
     x = np.append(rng.normal(size=n), [-1e-9, 0.0])

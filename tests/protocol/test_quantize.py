@@ -31,8 +31,8 @@ from fedshed.protocol.quantize import (
     quantized,
 )
 
-FUZZ = settings(deadline=None, max_examples=200, derandomize=True)
-QUICK = settings(deadline=None, max_examples=80, derandomize=True)
+FUZZ = settings(deadline=None, max_examples=200)
+QUICK = settings(deadline=None, max_examples=80)
 INT32 = 2**31 - 1
 PRECISIONS = (Bits(bits=1), Bits(bits=4), Bits(bits=16), EntropyCoded(), EntropyCoded(step=0.01))
 

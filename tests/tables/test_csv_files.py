@@ -48,7 +48,7 @@ def test_separator_decimal_mark_and_encoding_are_found_out(tmp_path, sep, decima
     sep=st.sampled_from(",;\t|"),
     decimal=st.sampled_from(".,"),
 )
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=60)
 def test_any_numbers_are_read_as_they_were_written(tmp_path_factory, values, sep, decimal):
     """Whatever the marks, the numbers are the same, for none of them can be mistaken for another."""
     frame = pd.DataFrame({"a": values, "b": np.arange(len(values)) + 0.5})

@@ -40,7 +40,7 @@ norm = np.linalg.norm
 def examples(count: int) -> settings:
     """Hypothesis settings: the same examples in every run, no deadline on a shared machine."""
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=quiet)
+    return settings(max_examples=count, deadline=None, suppress_health_check=quiet)
 
 
 # --- the problem of a theorem ----------------------------------------------------------------------

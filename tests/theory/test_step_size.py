@@ -57,7 +57,7 @@ def test_lemma_4_the_step_satisfies_armijo_for_every_alpha(instance, data, share
         p, f = round_.direction, instance.f(round_.theta)
         for eta in sufficient_step(round_) * np.array([1, 0.7, 0.1]):
             bound = f - eta * (p @ round_.g) / 2
-            assert instance.f(round_.theta - eta * p) <= bound + instance.cost_rounding(theta)
+            assert instance.f(round_.theta - eta * p) <= bound + instance.cost_rounding(round_.theta)
 
 
 @examples(50)

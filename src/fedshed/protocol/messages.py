@@ -144,9 +144,11 @@ class Costs(Message, frozen=True):
     values: Extended
     slopes: Extended | None = None
 
-    adds: ClassVar[Mapping[str, Rule] | None] = dict.fromkeys(
-        ("values", "slopes"), Added(mean=True, apart=True)
-    )
+    adds: ClassVar[Mapping[str, Rule] | None] = {
+        "values": Added(mean=True, apart=True),
+        # near the optimum slopes are far below 2^-64, and their sign decides
+        "slopes": Added(mean=True, apart=True, fine=True),
+    }
 
 
 class Undefined(Message, frozen=True):
