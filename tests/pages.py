@@ -8,6 +8,8 @@ commands after `$ ` and their output below each; an exit code that is not 0 is s
 `python` block prints is in the `text` block that follows it.  Numbers agree to three digits, or to one unit
 of the last place shown; those below 1e-9 are rounding errors and all alike.  `...` stands for any lines.
 `<!-- ignore: REGEX -->` before a block leaves out what differs from run to run, such as seconds;
+`<!-- about: 0.3 -->` before it lets numbers differ by this share: on another processor, coded algorithms may
+take an iteration more or less;
 `<!-- figure: FILE -->` before an image says which file of the run it shows, and --update copies it.
 """
 
@@ -29,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 ROUNDING, DIGITS = 1e-9, 5e-3
-_IGNORE = r"(?:<!-- ignore: (?P<ignore>.*?) -->\n)?"
+_BEFORE = r"(?:<!-- ignore: (?P<ignore>.*?) -->\n)?(?:<!-- about: (?P<about>[\d.]+) -->\n)?"
 _BLOCK = re.compile(
-    _IGNORE + r"```(?P<kind>console|python)\n(?P<body>.*?)```\n(?P<shown>\n?```text\n(?P<text>.*?)```\n)?",
+    _BEFORE + r"```(?P<kind>console|python)\n(?P<body>.*?)```\n(?P<shown>\n?```text\n(?P<text>.*?)```\n)?",
     re.S,
 )
 _FIGURE = re.compile(r"<!-- figure: (?P<made>\S+) -->\n!\[[^\]]*\]\((?P<kept>[^)]+)\)")
@@ -127,37 +129,40 @@ def _told(printed: str, shown: str, block: re.Match[str], update: bool) -> str:
     """What the page is to show: as it is where that agrees, else what was printed, or an error."""
     printed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
     ignore = block["ignore"] or r"(?!)"
-    if agrees(re.sub(ignore, "~", shown), re.sub(ignore, "~", printed)):
+    share = float(block["about"] or DIGITS)
+    if agrees(re.sub(ignore, "~", shown), re.sub(ignore, "~", printed), share):
         return shown
     if not update or "\n...\n" in f"\n{shown}":
         raise PageError(f"shown:\n{shown}\nprinted:\n{printed}")
     return printed
 
 
-def agrees(shown: str, printed: str) -> bool:
-    """Whether a text is what a page shows, to a few digits; blanks count as one, `...` as any lines."""
-    return _agree(shown.splitlines(), printed.splitlines())
+def agrees(shown: str, printed: str, share: float = DIGITS) -> bool:
+    """Whether a text is what a page shows, numbers to a share; blanks count as one, `...` as any lines."""
+    return _agree(shown.splitlines(), printed.splitlines(), share)
 
 
-def _agree(shown: list[str], printed: list[str]) -> bool:
+def _agree(shown: list[str], printed: list[str], share: float) -> bool:
     if not shown:
         return not printed
     if shown[0] == "...":
-        return any(_agree(shown[1:], printed[k:]) for k in range(len(printed) + 1))
-    return bool(printed) and _same_line(shown[0], printed[0]) and _agree(shown[1:], printed[1:])
+        return any(_agree(shown[1:], printed[k:], share) for k in range(len(printed) + 1))
+    same = bool(printed) and _same_line(shown[0], printed[0], share)
+    return same and _agree(shown[1:], printed[1:], share)
 
 
-def _same_line(shown: str, printed: str) -> bool:
+def _same_line(shown: str, printed: str, share: float) -> bool:
     words = [" ".join(_RULE.sub("─", _NUMBER.sub("0", line)).split()) for line in (shown, printed)]
-    return words[0] == words[1] and all(map(_close, _NUMBER.findall(shown), _NUMBER.findall(printed)))
+    pairs = zip(_NUMBER.findall(shown), _NUMBER.findall(printed), strict=False)
+    return words[0] == words[1] and all(_close(*pair, share) for pair in pairs)
 
 
-def _close(one: str, other: str) -> bool:
+def _close(one: str, other: str, share: float) -> bool:
     a, b = (Decimal(text.replace(",", "")) for text in (one, other))
     last = max(int(number.as_tuple().exponent) for number in (a, b))
     unit = 10.0**last if last < 0 or "e" in one.lower() else 0.0
     x, y = float(a), float(b)
-    return max(abs(x), abs(y)) < ROUNDING or abs(x - y) <= max(DIGITS * max(abs(x), abs(y)), 1.01 * unit)
+    return max(abs(x), abs(y)) < ROUNDING or abs(x - y) <= max(share * max(abs(x), abs(y)), 1.01 * unit)
 
 
 def main() -> None:

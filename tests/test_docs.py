@@ -70,6 +70,11 @@ def test_outputs_that_do_not_agree(shown, printed):
     assert not agrees(shown, printed)
 
 
+def test_numbers_that_may_differ_by_a_share():
+    assert agrees("pen 9 Hessians\n", "pen 11 Hessians\n", 0.3)
+    assert not agrees("pen 9 Hessians\n", "pen 15 Hessians\n", 0.3)
+
+
 PAGE = """# Page
 
 ```python
