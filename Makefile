@@ -74,6 +74,8 @@ lint: $(VENV)/.dev  ## formatting, lint, strict types, and that folders are laye
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/zizmor --offline --quiet .github/workflows
 
 format: $(VENV)/.dev  ## format in place
 	$(BIN)/ruff format .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -79,3 +80,15 @@ def test_every_import_is_of_a_declared_dependency(path):
 def test_no_dependency_is_declared_that_nothing_imports():
     used = {distribution(module) for path in MODULES for module, _ in imported(path)}
     assert declared() <= used
+
+
+def test_the_image_of_a_node_is_built_from_files_that_are_there_and_not_ignored():
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.M)
+    sources = [source for line in copied for source in line.split()]
+    assert {"pyproject.toml", "src", "constraints.txt"} <= set(sources)
+    assert all((ROOT / source).exists() for source in sources)
+    assert {f"!{source}" for source in sources} <= set((ROOT / ".dockerignore").read_text().split())
+
+
+def test_the_engines_of_the_image_are_extras():
+    assert {"flower", "nvflare", "sql", "protected"} <= PROJECT["optional-dependencies"].keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -343,3 +344,13 @@ def test_the_commands_of_a_study_without_keys_speak_of_the_sites_own_folders(tmp
     assert "in its folder" in commands(PLAN, requests)
     assert "deploy local" not in commands(PLAN, requests)
     assert "in `sites/paris/`" in commands(PLAN)
+
+
+@pytest.mark.parametrize("engine", ["flower", "nvflare"])
+def test_the_line_of_a_container_runs_what_is_typed_without_one(engine):
+    plan = Deployment(engine, ("paris", "oslo"))
+    (line,) = (line for line in commands(plan).splitlines() if "--restart" in line)
+    words = shlex.split(line)
+    assert words[-3:] == ["sh", "-c", plan.kit.site("paris").line()]
+    assert "fedshed-node" in words
+    assert f"ENGINE={engine}" in commands(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from fedshed._utils.errors import ConfigError
@@ -163,6 +164,7 @@ def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) ->
         "## 3. At the Master, in `master/`\n",
         _block(kit.start().line()),
         "`results/` then has `summary.txt`, `model.json`, `trace.csv` and `report.json`, or `error.txt`.\n",
+        *_in_a_container(plan),
         "## Later\n",
         "`fedshed deploy renew .` makes new certificates; `authority/` holds the key that signs them and "
         "stays at the Master.\n",
@@ -188,6 +190,23 @@ def _handed_out(requests: Mapping[str, Joining]) -> list[str]:
         *keys,
         "\nGive `sites/NAME/` to site NAME over a channel on which nobody can change it; it holds no key. "
         "The site copies its content into the folder that `fedshed site join` made.\n",
+    ]
+
+
+def _in_a_container(plan: Deployment) -> list[str]:
+    """The lines of a site in a container of the Dockerfile, which runs as the owner of the site's folder."""
+    run = 'docker run --init --user "$(id -u):$(id -g)" -v "$PWD:/site"'
+    site = plan.sites[0]
+    return [
+        "## In a container instead\n",
+        "A site can run in a container. Build its image once, in a clone of fedshed:\n",
+        _block(f"docker build -t fedshed-node --build-arg ENGINE={plan.engine} ."),
+        f"Then, in the folder of the site, here {site}:\n",
+        _block(
+            f"{run} --rm -it fedshed-node fedshed site approve study.toml",
+            f"{run} -d --restart unless-stopped --name {site} fedshed-node sh -c "
+            f"{quote(plan.kit.site(site).line())}",
+        ),
     ]
 
 
