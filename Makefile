@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test data browser tutorials engines docs benchopt ray lint format quick figures bench ci clean help \
-	newcomer wheel lowest pythons
+.PHONY: demo test data browser tutorials engines docs publish benchopt ray lint format quick figures stale bench ci clean \
+	help newcomer wheel lowest pythons release
 
 help:  ## what can be made
 	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -50,8 +50,8 @@ data: $(VENV)/.dev  ## the tests that need the larger data of docs/data.md, in F
 	test -z "$$FEDSHED_DATA" || FEDSHED_NO_SKIP=1 $(BIN)/python -m pytest -n 2 -m data
 	test -n "$$FEDSHED_DATA" || echo "FEDSHED_DATA is not set: not tried"
 
-browser: $(VENV)/.browser  ## the report and the live page in Debian's chromium (skipped where it is absent)
-	$(BIN)/python -m pytest -m browser -rs tests/browser
+browser: $(VENV)/.browser  ## the report, the live page and the site of `make docs` in Debian's chromium (skipped where absent)
+	$(BIN)/python -m pytest -n 2 -m browser -rs tests/browser
 
 tutorials: $(VENV)/.dev  ## the pages of docs/tutorials print what they show; UPDATE=1 writes it into them
 	$(BIN)/python tests/pages.py $(if $(UPDATE),--update) README.md $(filter-out %/deploy.md,$(wildcard docs/tutorials/*.md))
@@ -62,6 +62,12 @@ engines: $(VENV)/.engines  ## deployments on Flower and NVFlare, over TLS on thi
 
 docs: $(VENV)/.docs  ## the documentation site, in site/; a link that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python tests/site_checks.py site README.md CONTRIBUTING.md CHANGELOG.md benchmarks/benchopt/README.md
+
+publish: $(VENV)/.docs  ## VERSION=0.2: commit the site of that version to the branch gh-pages; nothing is pushed
+	test -n "$(VERSION)" || { echo "which version? make publish VERSION=0.2"; exit 2; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy -F mkdocs.release.yml --update-aliases $(VERSION) latest
+	PATH="$(CURDIR)/$(BIN):$$PATH" mike set-default -F mkdocs.release.yml latest
 
 benchopt: $(VENV)/.benchopt  ## the benchmark for the community, under benchopt
 	$(BIN)/python -m pytest -m benchopt -rs tests/test_benchopt.py
@@ -84,11 +90,17 @@ format: $(VENV)/.dev  ## format in place
 quick: $(VENV)/.user  ## every figure of the paper in its quick form, on embedded data
 	$(BIN)/fedshed reproduce all --quick --out results/quick --results results/quick/results.md
 
-figures: $(VENV)/.user  ## every figure of the paper and the page of claims (needs FEDSHED_DATA; about half an hour)
-	$(BIN)/fedshed reproduce all --out docs/figures --results docs/results.md
+figures: $(VENV)/.browser  ## all recorded results: every figure and its page in docs (needs FEDSHED_DATA; about an hour)
+	$(BIN)/python -m benchmarks figures
+
+stale: $(VENV)/.dev  ## which recorded results are of other code than today's
+	$(BIN)/python -m benchmarks figures --check
 
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
+
+release:  ## what a release needs is so: a clean tree, results of today's code, one version; dist/ and site/ are built
+	$(PYTHON) tests/gates.py $@
 
 newcomer wheel lowest pythons:  ## gates, each in an environment of its own (tests/gates.py)
 	$(PYTHON) tests/gates.py $@

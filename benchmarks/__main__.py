@@ -1,4 +1,4 @@
-"""Run every benchmark, or those named on the command line (`fuzz` and `workers` only where named)."""
+"""Run every benchmark, or those that are named; `fuzz`, `workers` and `figures` run only where named."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import time
 
 from fedshed.experiments import ComparisonSpec
 
+KEY = "the-key"  # of the address of a live page
 SMALL = ComparisonSpec(agents=4, l2=1e-2, algorithms=("fib-shed", "newton"), max_iterations=200)
 
 

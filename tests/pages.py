@@ -2,6 +2,7 @@
 
     python tests/pages.py docs/tutorials/*.md             compare
     python tests/pages.py --update docs/tutorials/*.md    write what was printed into the pages
+    python tests/pages.py --figures docs/tutorials/*.md   copy the figures, and nothing else
 
 Blocks run in their order, in an empty folder, with one Python namespace for the page.  A `console` block has
 commands after `$ ` and their output below each; an exit code that is not 0 is shown as `[exit 2]`.  What a
@@ -10,7 +11,7 @@ of the last place shown; those below 1e-9 are rounding errors and all alike.  `.
 `<!-- ignore: REGEX -->` before a block leaves out what differs from run to run, such as seconds;
 `<!-- about: 0.3 -->` before it lets numbers differ by this share: on another processor, coded algorithms may
 take an iteration more or less;
-`<!-- figure: FILE -->` before an image says which file of the run it shows, and --update copies it.
+`<!-- figure: FILE -->` before an image says which file of the run it shows; --update and --figures copy it.
 """
 
 from __future__ import annotations
@@ -112,10 +113,28 @@ def play(page: Path, update: bool = False) -> str:
     return text
 
 
+def copy_figures(page: Path) -> list[Path]:
+    """Run a page whatever it prints, and copy the figures it makes; where they are now."""
+    with session() as here:
+        for block in _BLOCK.finditer(page.read_text()):
+            if block["kind"] == "python":
+                here.python(block["body"])
+            for command, _ in _commands(block) if block["kind"] == "console" else ():
+                here.command(command)
+        found = _FIGURE.finditer(page.read_text())
+        return [Path(shutil.copyfile(here.folder / one["made"], page.parent / one["kept"])) for one in found]
+
+
+def _commands(block: re.Match[str]) -> list[tuple[str, str]]:
+    """The commands of a console block, each with what is shown below it."""
+    return re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block["body"], flags=re.M)
+
+
 def _console(block: re.Match[str], here: Session, update: bool) -> str:
     body = block["body"]
-    parts = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", body, flags=re.M)
-    told = [(command, _told(here.command(command), shown, block, update)) for command, shown in parts]
+    told = [
+        (command, _told(here.command(command), shown, block, update)) for command, shown in _commands(block)
+    ]
     return block[0].replace(body, "".join(f"$ {command}\n{output}" for command, output in told))
 
 
@@ -169,11 +188,15 @@ def main() -> None:
     """Compare or update the pages that are named."""
     parser = argparse.ArgumentParser(description="Run the commands and the code of pages.")
     parser.add_argument("--update", action="store_true", help="write what was printed into the pages")
+    parser.add_argument("--figures", action="store_true", help="copy the figures, and nothing else")
     parser.add_argument("pages", nargs="+", type=Path)
     given = parser.parse_args()
     for page in given.pages:
         if "FEDSHED_DATA" in page.read_text() and not os.environ.get("FEDSHED_DATA"):
             print(f"{page}: skipped, FEDSHED_DATA is not set; docs/data.md says how to get the data")
+            continue
+        if given.figures:
+            print(*copy_figures(page), sep="\n", flush=True)
             continue
         text = play(page, given.update)
         if text != page.read_text():

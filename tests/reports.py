@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+import fedshed
 from fedshed.experiments import ComparisonSpec
 from fedshed.experiments.sources import of_comparison
-from fedshed.report import Agent, Coefficient, Fit, Problem, Report, Rerun, Run
+from fedshed.report import Agent, Coefficient, Fit, Problem, Recorder, Report, Rerun, Run
+from fedshed.report.fitted import of_model
 from fedshed.solve.trace import Row
 
 NAMES = ("fib-shed", "gn-shed+", "newton", "lbfgs")
@@ -46,6 +48,23 @@ def bumpy(length: int, seed: int = 0) -> np.ndarray:
     """Gaps that fall from 1 to 1e-14, not always."""
     noise = np.random.default_rng(seed).uniform(-1, 1, length)
     return 10.0 ** (np.linspace(0, -14, length) + noise)
+
+
+def fitted_report() -> tuple:
+    """A logistic model over three sites with rows held out, and its report; one name is long."""
+    rng, tables = np.random.default_rng(1), {}
+    for site, count in (("north", 300), ("south_of_the_long_river_hospital", 150), ("west", 90)):
+        age, dose = rng.normal(60, 11, count), rng.normal(0.004, 0.001, count)
+        stage, smoker = rng.choice(["I", "II", "III"], count), rng.integers(0, 2, count)
+        z = 0.05 * (age - 60) + 500 * (dose - 0.004) + 0.9 * smoker + 0.5 * (stage == "III") - 0.5
+        tables[site] = {
+            "age": age, "dose_at_admission_in_grams_per_day": dose, "stage": stage, "smoker": smoker,
+            "ill": (z + rng.logistic(size=count) > 0).astype(int),
+        }  # fmt: skip
+    recorder = Recorder()
+    study = fedshed.Study(family="logistic", target="ill", holdout=0.3)
+    model = fedshed.fit(tables, study, algorithm="fib-shed", watch=recorder)
+    return model, of_model(model, recorder, RERUN, model.summary())
 
 
 FIT = Fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import runpy
 import subprocess
@@ -33,6 +34,14 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / page).read_text()):
         if "://" not in target:
             assert ((ROOT / page).parent / target).exists(), f"{page} points to {target}"
+
+
+def test_third_party_files_of_the_site_are_those_that_its_readme_names():
+    vendor = ROOT / "docs/vendor"
+    named = re.findall(r"^([0-9a-f]{64})  (\S+)$", (vendor / "README.md").read_text(), flags=re.M)
+    assert len(named) == 3
+    for digest, name in named:
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest, name
 
 
 # --- the runner of the tutorials (`make tutorials`) ------------------------------------------------

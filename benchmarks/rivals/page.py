@@ -1,4 +1,4 @@
-"""What the runs say, as tables in Markdown: the settings chosen, the two lists, and the verdicts."""
+"""What the runs say, as tables in Markdown: the settings chosen, and the two lists."""
 
 from __future__ import annotations
 
@@ -7,21 +7,11 @@ from math import inf, log
 from statistics import median
 
 from benchmarks.rivals.contenders import ALL, TUNED_ON, Contender
-from benchmarks.rivals.problems import DRAWN, HELD_OUT, SMALL, TASKS
+from benchmarks.rivals.problems import DRAWN, SMALL, TASKS
 from benchmarks.rivals.runs import Cell, Outcome
+from fedshed._utils.mathematics import tex
 
 Known = Mapping[Cell, Outcome]
-# exchanges, KB up and KB down that were asked for, each with one more exchange and a tenth more bytes
-REACH: dict[str, dict[str, tuple[float, float, float]]] = {
-    "pen": {
-        "F5": (15, 36, 28), "F6": (16, 45, 38), "F8": (18, 52, 48), "W5": (14, 33, 26),
-        "WI6": (16, 46, 32), "A5": (11, 10, 10), "M5": (16, 40, 26),
-    },
-    "qn-shed": {
-        "F5": (50, 57, 20), "F6": (71, 82, 28), "F8": (98, 112, 39), "W5": (50, 48, 18),
-        "WI6": (75, 70, 28), "A5": (68, 31, 17),
-    },
-}  # fmt: skip
 
 
 def score(outcomes: Iterable[Outcome]) -> float:
@@ -70,20 +60,8 @@ class Medians:
 
     def __str__(self) -> str:
         if not self.reached:
-            return f"gap {self.gap:.0e} after {self.exchanges:.0f}" if self.gap < inf else "breaks down"
+            return f"gap ${tex(self.gap)}$ after {self.exchanges:.0f}" if self.gap < inf else "breaks down"
         return f"{self.exchanges:.0f} / {_kb(self.up)} / {_kb(self.down)}"
-
-    def within(self, reach: tuple[float, float, float]) -> bool:
-        """Whether it is reached, with one more exchange and a tenth more bytes."""
-        exchanges, up, down = reach
-        fits = self.exchanges <= exchanges + 1 and self.up <= 1.1 * up and self.down <= 1.1 * down
-        return self.reached and fits
-
-    def undercuts(self, other: Medians) -> bool:
-        """Whether it needs no more exchanges than the other and fewer bytes, up or both ways."""
-        return self.reached and self.exchanges <= other.exchanges and (
-            self.up < other.up or self.both < other.both
-        )  # fmt: skip
 
 
 def _kb(size: float) -> str:
@@ -125,31 +103,3 @@ def settings_table(known: Known, settings: Mapping[str, str]) -> str:
         grid = ", ".join(one.grid) if not one.ours else "none: defaults of the library"
         lines.append(f"| `{one.name}` | {grid} | {settings[one.name]} | {gave} |")
     return "\n".join(lines)
-
-
-def verdicts(found: Mapping[tuple[str, str], Medians], dims: Mapping[str, int]) -> list[str]:
-    """Every target, met or missed, with what was measured."""
-    said = []
-    for name, wanted in REACH.items():
-        for problem, reach in wanted.items():
-            label = f"{problem}'" if f"{problem}'" in HELD_OUT else problem
-            for where in dict.fromkeys((problem, label)):
-                one = found[where, name]
-                mark = "met" if one.within(reach) else "MISSED"
-                said.append(f"{name} on {where}: {mark} ({one}; asked {' / '.join(map(str, reach))})")
-    for problem in HELD_OUT:
-        pen, newton = found[problem, "pen"], found[problem, "newton"]
-        most = 1.5 * newton.exchanges if dims[problem] > 32 else newton.exchanges + 8
-        mark = "met" if pen.reached and pen.exchanges <= most else "MISSED"
-        said.append(
-            f"pen against newton on {problem} (n = {dims[problem]}): {mark} "
-            f"({pen.exchanges:.0f} against {newton.exchanges:.0f} exchanges, at most {most:.0f})"
-        )
-    for problem in TASKS:
-        pen = found[problem, "pen"]
-        others = {one.name: found.get((problem, one.name)) for one in ALL if one.name != "pen"}
-        rivals = [name for name, other in others.items() if other is not None and other.undercuts(pen)]
-        said.append(
-            f"fewer bytes than pen in no more exchanges on {problem}: {', '.join(rivals) or 'no rival'}"
-        )
-    return said

@@ -11,6 +11,7 @@ import numpy as np
 
 import fedshed
 from fedshed import Federation
+from fedshed._utils.mathematics import tex
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
@@ -29,6 +30,11 @@ class Task:
     loss: str = "logistic"
     intercept: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The problem in words, as a figure has it."""
+        return rf"{self.about}, $\ell_2 = {tex(self.l2)}$"
 
     def federation(self, seed: int) -> Federation:
         """The rows of each site."""

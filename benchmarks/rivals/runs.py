@@ -18,8 +18,10 @@ from typing import Any
 import fedshed
 from benchmarks.rivals.contenders import CONTENDERS
 from benchmarks.rivals.problems import GAP, TASKS, posed
-from benchmarks.rivals.provenance import commit
+from fedshed.experiments.provenance import code_hash
 
+HERE = Path(__file__).parent
+OWN = tuple(HERE / f"{name}.py" for name in ("contenders", "problems", "runs"))  # that decide outcomes, too
 PATIENCE = 30  # CPU seconds of a run, after which it counts as not reached
 WORKERS = 2
 
@@ -99,12 +101,17 @@ def _limited(seconds: int) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+def code() -> str:
+    """The hash of all that decides the outcomes."""
+    return code_hash(*OWN)
+
+
 class Store:
-    """Outcomes by cell, in a file of lines that belongs to one commit of the code that decides them."""
+    """Outcomes by cell, in a file of lines that belongs to the code that decides them."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = folder / f"{commit()}.jsonl"
+        self._file = folder / f"{code()}.jsonl"
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         outcomes = [_read(json.loads(line)) for line in lines]
         self.known = {one.cell: one for one in outcomes}

@@ -59,9 +59,6 @@ from .fitting.estimators import (
     FederatedLinearRegression as FederatedLinearRegression,
 )
 from .fitting.estimators import (
-    FederatedLogisticRegression as FederatedLogisticRegression,
-)
-from .fitting.estimators import (
     FederatedPoissonRegressor as FederatedPoissonRegressor,
 )
 from .fitting.evaluate import LeaveOneSiteOut as LeaveOneSiteOut
@@ -70,6 +67,7 @@ from .fitting.evaluate import leave_one_site_out as leave_one_site_out
 from .fitting.firth_tests import firth_tests as firth_tests
 from .fitting.fit import fit as fit
 from .fitting.influence import influence as influence
+from .fitting.logistic_estimator import FederatedLogisticRegression as FederatedLogisticRegression
 from .fitting.meta_analysis import meta_analysis as meta_analysis
 from .fitting.model import Model as Model
 from .fitting.nested import drop_one as drop_one

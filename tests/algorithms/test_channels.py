@@ -141,7 +141,10 @@ def test_per_agent_asks_the_agent_s_own_channel_or_the_default():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Constant(-1), "eigenpairs per round, not -1"),
+        (
+            lambda: Constant(-1),
+            "budget, the number of eigenpairs per round, must be a whole number >= 0, not -1",
+        ),
         (lambda: Rayleigh(d0=-2.0), "Rayleigh needs .* not -2.0"),
         (lambda: Rayleigh(gain=float("nan")), "Rayleigh needs .* nan"),
         (lambda: Rayleigh(seed=-1), "Rayleigh needs .* -1"),
@@ -150,8 +153,14 @@ def test_per_agent_asks_the_agent_s_own_channel_or_the_default():
         (lambda: ByteRate(float("inf")), "rate >= 0 and a time > 0, not inf"),
         (lambda: ByteRate(1.0, 0.0), "rate >= 0 and a time > 0, not 1.0, 0.0"),
         (lambda: ByteRate(1.0, float("inf")), "rate >= 0 and a time > 0, not 1.0, inf"),
-        (lambda: Recorded({"a": (1,), "b": ()}), "record of agent 'b' must hold numbers >= 0"),
-        (lambda: Recorded({"a": (1, -1)}), "record of agent 'a' must hold numbers >= 0"),
+        (
+            lambda: Recorded({"a": (1,), "b": ()}),
+            "record of agent 'b' must hold at least one number, and none below 0",
+        ),
+        (
+            lambda: Recorded({"a": (1, -1)}),
+            "record of agent 'a' must hold at least one number, and none below 0",
+        ),
     ],
 )
 def test_impossible_channels_are_refused_with_their_values(make, said):
@@ -161,7 +170,7 @@ def test_impossible_channels_are_refused_with_their_values(make, said):
 
 def test_an_agent_without_a_record_is_named_beside_those_that_have_one():
     channel = Recorded({"north": (1,), "south": (2,)})
-    with pytest.raises(ConfigError, match=r"no record for agent 'west'.*\['north', 'south'\]"):
+    with pytest.raises(ConfigError, match=r"no record of agent 'west'.*\['north', 'south'\]"):
         channel.eigenpairs(1, "west", 8)
 
 

@@ -58,7 +58,7 @@ def test_every_composite_algorithm_reaches_the_same_zeros_on_unequal_sites(name)
 def test_an_algorithm_without_such_a_step_is_refused_before_anything_is_sent(name):
     loss = (fedshed.ALGORITHMS[name].algorithm.losses or ("logistic",))[0]
     with pytest.raises(
-        ConfigError, match=r"has no step for an absolute penalty \(l1\); take one of .*newton"
+        ConfigError, match=r"has no step for an absolute penalty \(l1\); use .*newton, or set l1 = 0"
     ):
         fedshed.optimize(make_federation(loss), loss=loss, l1=0.1, algorithm=name)
 

@@ -55,7 +55,7 @@ class Standing(FixedStep, frozen=True):
 
 
 def test_the_page_fits_in_forty_lines():
-    (code, *_) = blocks(PAGE)
+    (code,) = (block for block in blocks(PAGE) if "class DiagonalNewton(" in block)
     body = code[code.index("class DiagonalNewton") : code.index("federation =")]
     assert sum(bool(line.strip()) for line in body.splitlines()) <= 40
 

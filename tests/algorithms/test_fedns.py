@@ -107,5 +107,7 @@ def test_a_sketch_of_too_many_rows_is_refused():
 
 
 def test_a_sketch_of_no_rows_is_refused():
-    with pytest.raises(fedshed.ConfigError, match="at least one row"):
+    with pytest.raises(
+        fedshed.ConfigError, match="k, the number of rows of a FedNS sketch, must be at least 1"
+    ):
         FedNS(k=0)

@@ -15,7 +15,8 @@ from conftest import make_federation
 from fedshed import CodecError, ConfigError, Differences, Federation, Fused, TwoExchange
 from fedshed.algorithms import Lbfgs, QnShed, build
 from fedshed.algorithms.lbfgs import LbfgsState, bfgs_product, two_loop
-from fedshed.algorithms.linked import FINER, LEAST_CARE, _recalled, _searched, care_after, coarsest_step
+from fedshed.algorithms.linked import FINER, LEAST_CARE, care_after, coarsest_step
+from fedshed.algorithms.linked_agents import _recalled, _searched
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site

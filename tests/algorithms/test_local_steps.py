@@ -281,7 +281,7 @@ def test_the_listing_and_the_comparison_say_whose_limit_is_not_the_pooled_optimu
 
     listed = call("algorithms").stdout
     assert "not the pooled optimum (docs/rivals.md): fedavg, fedprox" in " ".join(listed.split())
-    assert "refused in studies: " in listed
+    assert "studies refuse them): " in listed
     _print_summary(fedshed.compare(well_conditioned("logistic"), ["fedavg", "newton"]), True)
     said = " ".join(capsys.readouterr().out.split())
     assert "not the pooled optimum (docs/rivals.md): fedavg" in said

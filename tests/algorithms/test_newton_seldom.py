@@ -177,7 +177,7 @@ def test_an_answer_of_the_other_kind_is_refused():
 
 @pytest.mark.parametrize("settings", [{"least": 0}, {"least": 1001}, {"paying": 1.0}, {"paying": -0.1}])
 def test_settings_out_of_range_are_refused(settings):
-    with pytest.raises(ConfigError, match="newton-seldom needs least from 1 to 1000"):
+    with pytest.raises(ConfigError, match="newton-seldom needs least between 1 and 1000"):
         NewtonSeldom(**settings)
 
 

@@ -14,7 +14,7 @@ from fedshed import Constant, Federation, Fused, TwoExchange
 from fedshed.algorithms import QnShed, TailMean
 from fedshed.algorithms.channels import ByteRate, PerAgent, Rayleigh, Recorded
 from fedshed.algorithms.lbfgs import remembered, two_loop
-from fedshed.algorithms.linked import Held
+from fedshed.algorithms.linked_agents import Held
 from fedshed.algorithms.qn_shed import LocalWhole
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic, fibonacci_set
 from fedshed.exchange import InProcess

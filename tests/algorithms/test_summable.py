@@ -114,7 +114,7 @@ def test_an_algorithm_that_is_not_summable_is_refused_with_the_names_of_those_th
     if name in SUMMABLE:
         check_summable(ENTRIES[name].algorithm)
         return
-    with pytest.raises(ConfigError, match="needs each site's own answer") as refusal:
+    with pytest.raises(ConfigError, match="needs the answer of each site") as refusal:
         check_summable(ENTRIES[name].algorithm)
     assert str(refusal.value).startswith(f"{name} needs")
     assert all(allowed in str(refusal.value) for allowed in SUMMABLE)
@@ -126,7 +126,7 @@ def test_a_configured_algorithm_is_refused_by_its_name_too():
 
 
 def test_of_a_summable_algorithm_in_coded_differences_only_the_precision_is_refused():
-    """ "lbfgs needs each site's own answer; protected mode allows lbfgs" would help nobody."""
+    """ "lbfgs needs the answer of each site; protected mode allows lbfgs" would help nobody."""
     with pytest.raises(ConfigError, match=r"precision must be Exact"):
         check_summable(fedshed.algorithms.Lbfgs(precision=fedshed.Differences()))
 

@@ -153,10 +153,10 @@ def test_compare_takes_the_tables_and_the_options_of_a_fit(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("t.csv", "--dataset", "digits"), "--dataset is for data sets"),
-        (("t.csv", "--repeats", "2"), "--repeats is for data sets"),
-        (("--family", "linear"), "--family is for your own tables"),
-        (("--sep", ";"), "--sep is for your own tables"),
+        (("t.csv", "--dataset", "digits"), "--dataset applies to data sets only"),
+        (("t.csv", "--repeats", "2"), "--repeats applies to data sets only"),
+        (("--family", "linear"), "--family applies to your own tables only"),
+        (("--sep", ";"), "--sep applies to your own tables only"),
         (("--target", "y"), "name your tables to use a column"),
         (("t.csv",), "names no target"),
         (("absent.csv", "--target", "y"), "no such file"),
@@ -349,7 +349,7 @@ def test_data_sets_are_listed_with_how_to_get_those_that_are_missing(monkeypatch
     assert found["digits"]["found"] == "in scikit-learn"
     assert found["w8a"]["found"] is None
     assert "FEDSHED_DATA" in found["w8a"]["how"]
-    assert "w8a: data file libsvm/w8a.bz2 not found" in table
+    assert "w8a: data file libsvm/w8a.bz2 was not found" in table
 
 
 def test_version_and_help():

@@ -114,9 +114,9 @@ def test_predictions_have_intervals_and_unknown_levels_may_be_left_empty(files, 
     ("more", "said"),
     [
         (("--errors", "HC9"), "write one of model, site, HC0"),
-        (("--errors", "HC3", "--robust"), "give one of them"),
+        (("--errors", "HC3", "--robust"), "give only one of them"),
         (("--weight-type", "precision"), "the study names no weight"),
-        (("--trials", "age"), "trials are for the binomial family"),
+        (("--trials", "age"), "trials are for the binomial families"),
     ],
 )
 def test_wrong_use_is_one_sentence(files, tmp_path, more, said):

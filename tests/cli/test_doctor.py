@@ -58,7 +58,7 @@ def test_an_extra_that_is_missing_is_no_failure_but_has_a_remedy(installed):
     installed(numpy="2.4.0", scipy="1.17.0", starlette="1.0.0")
     extra, code = finding("extra ui")
     assert not extra["ok"]
-    assert extra["remedy"] == "to add it: pip install 'fedshed[ui]'"
+    assert extra["remedy"] == "to install it: pip install 'fedshed[ui]'"
     assert "uvicorn missing" in extra["found"]
     assert code == 0
 

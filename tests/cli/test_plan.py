@@ -27,7 +27,7 @@ def test_json_has_what_was_predicted():
 def test_noise_is_refused_with_what_would_be_needed():
     shown = call("plan", "--rows", 500, "--columns", 10, "--epsilon", 1)
     assert shown.exit_code == 1
-    assert "which is noise; it needs about" in shown.stderr
+    assert "which is only noise; the study needs about" in shown.stderr
 
 
 def test_a_study_says_the_promise_and_the_options_change_it(tmp_path):

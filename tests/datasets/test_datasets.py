@@ -100,7 +100,7 @@ def test_mnist_is_dealt_as_the_paper_deals_emnist_digits_and_is_not_called_so():
     assert [(row["rows"], row["y=1"]) for row in fed.report()] == [(480, 240)] * 28  # 6,742 ones
     assert (fed.pooled().X[:, 0] > 0).all()
     assert "emnist" not in fed.name
-    assert "EMNIST digits, which it is not" in loaders.DATASETS["mnist"].description
+    assert "a substitute for the EMNIST digits" in loaders.DATASETS["mnist"].description
 
 
 def test_emnist_digits_are_the_first_rows_of_files_checked_by_shape(home, monkeypatch):
@@ -317,10 +317,10 @@ def test_a_missing_file_says_in_one_sentence_how_to_get_it(home):
     for name, dataset in loaders.DATASETS.items():
         if dataset.files:
             with pytest.raises(
-                DataError, match=rf"^data file {dataset.files[0]} not found: set FEDSHED_DATA[^\n]*$"
+                DataError, match=rf"^data file {dataset.files[0]} was not found: set FEDSHED_DATA[^\n]*$"
             ):
                 load(name)
-    with pytest.raises(DataError, match=r"fremtpl2/freMTPL2freq\.csv\.xz not found"):
+    with pytest.raises(DataError, match=r"fremtpl2/freMTPL2freq\.csv\.xz was not found"):
         claims.read_fremtpl2()
     with pytest.raises(
         DataError, match=r"fashion_mnist/train-images.*`apt-get install dataset-fashion-mnist"
@@ -487,7 +487,7 @@ def test_whatever_goes_wrong_on_the_way_is_one_sentence_with_advice(small, monke
 
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
     with pytest.raises(
-        DataError, match=r"^[^\n]*nor could OpenML's Fashion-MNIST be fetched.*FEDSHED_DATA[^\n]*$"
+        DataError, match=r"^[^\n]*OpenML's Fashion-MNIST could not be fetched.*FEDSHED_DATA[^\n]*$"
     ):
         load("fashion-mnist")
     assert socket.getdefaulttimeout() is None
@@ -502,7 +502,9 @@ def test_scikit_learn_itself_gives_up_at_once_where_there_is_no_network(small, m
     for proxy in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
     started = time.monotonic()
-    with pytest.raises(DataError, match=r"mnist_784 be fetched \(.*Network is unreachable.*FEDSHED_DATA"):
+    with pytest.raises(
+        DataError, match=r"mnist_784 could not be fetched \(.*Network is unreachable.*FEDSHED_DATA"
+    ):
         openml.obtained(IMAGES)
     assert time.monotonic() - started < 5
 
@@ -521,7 +523,7 @@ def test_what_is_not_the_set_is_refused_and_nothing_is_kept(small, monkeypatch):
 def test_offline_means_no_attempt(small, monkeypatch):
     monkeypatch.setenv("FEDSHED_OFFLINE", "1")
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", lambda name, **options: pytest.fail("asked"))
-    with pytest.raises(DataError, match=f"data file {IMAGES} not found: set FEDSHED_DATA"):
+    with pytest.raises(DataError, match=f"data file {IMAGES} was not found: set FEDSHED_DATA"):
         openml.obtained(IMAGES)
     monkeypatch.setenv("FEDSHED_OFFLINE", "")
     put(small.home / "data" / IMAGES, b"altered")

@@ -55,7 +55,7 @@ def test_it_writes_twice_but_over_no_other_file(tmp_path, monkeypatch):
     (tmp_path / "here/claims.csv").write_text("mine\n")
     refused = call("example", "claims", "here")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "here/claims.csv exists and is another file" in refused.stderr
+    assert "here/claims.csv exists and has another content" in refused.stderr
     assert (tmp_path / "here/claims.csv").read_text() == "mine\n"
     unknown = call("example", "hospital")
     assert unknown.exit_code == 2

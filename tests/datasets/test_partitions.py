@@ -64,7 +64,7 @@ def test_no_row_is_used_twice_and_the_seed_decides(name, agents, y, target):
 def test_iid_uses_every_row_and_sizes_differ_by_at_most_one(rows, agents, seed):
     y = np.linspace(0, 1, rows)
     if agents > rows:
-        with pytest.raises(ConfigError, match=f"{agents} agents .* found {rows}"):
+        with pytest.raises(ConfigError, match=f"{agents} agents .* the data have {rows}"):
             iid(y, agents, seed)
         return
     parts = iid(y, agents, seed)
@@ -125,7 +125,7 @@ def test_two_class_on_a_binary_set_gives_the_target_to_the_first_half(agents, ta
 def test_too_few_rows_is_an_error_with_the_numbers(deal):
     with pytest.raises(ConfigError, match=r"500 agents .* 1\D"):
         deal(TEN, 500, 0, 1)
-    with pytest.raises(ConfigError, match=r"3 agents .* found (2|1 and 1)"):
+    with pytest.raises(ConfigError, match=r"3 agents .* the data have (2|1 and 1)"):
         deal([0, 1], 3, 0, 1)
 
 
@@ -165,7 +165,7 @@ def test_one_label_without_a_number_is_an_agent_for_each_label_with_all_its_rows
 def test_one_label_takes_the_largest_labels_in_their_order(y, agents, seed):
     values, counts = np.unique(y, return_counts=True)
     if agents > len(values):
-        with pytest.raises(ConfigError, match=f"{agents} agents .* found {len(values)}; use fewer"):
+        with pytest.raises(ConfigError, match=f"{agents} agents .* the data have {len(values)}; use fewer"):
             one_label(y, agents, seed)
         return
     parts = one_label(y, agents, seed)
@@ -184,7 +184,7 @@ def test_one_label_of_equally_many_rows_prefers_the_smaller_label():
 @given(y=labels, agents=st.integers(1, 60), seed=seeds)
 def test_dirichlet_uses_every_row_and_leaves_nobody_without(y, agents, seed):
     if agents > len(y):
-        with pytest.raises(ConfigError, match=f"{agents} agents .* found {len(y)}"):
+        with pytest.raises(ConfigError, match=f"{agents} agents .* the data have {len(y)}"):
             dirichlet(y, agents, seed)
         return
     parts = dirichlet(y, agents, seed)

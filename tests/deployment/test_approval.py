@@ -19,7 +19,8 @@ from fedshed.algorithms import build
 from fedshed.cli import app
 from fedshed.deployment import approval
 from fedshed.deployment.approval import A_DAY, NOT_APPROVED, approve_study, revoke_study
-from fedshed.deployment.config import StudyFile, read_site
+from fedshed.deployment.config import StudyFile, read_site, read_study
+from fedshed.deployment.decision import shortages
 from fedshed.deployment.master import conduct_study
 from fedshed.deployment.node import TROUBLE, Node
 from fedshed.exchange import InProcess
@@ -171,7 +172,7 @@ def inspected(
 def test_a_fit_of_another_study_algorithm_or_scale_is_refused(folder, caplog):
     changes = {
         "other study": lambda play: replace(play, plan=replace(play.plan, study=CHANGES[0].study)),
-        "by another algorithm": lambda play: replace(play, algorithm=raw(build("agd"))),
+        "the fit uses another algorithm": lambda play: replace(play, algorithm=raw(build("agd"))),
         "other scales": lambda play: replace(
             play, plan=replace(play.plan, centres=(0.0,) * 3, scales=(1e-9, 1.0, 1.0))
         ),
@@ -449,6 +450,17 @@ def study(folder: Path) -> Path:
     path = folder / "study.toml"
     path.write_text('sites = ["a", "b", "c"]\nfamily = "logistic"\ntarget = "y"\nl2 = 0.01\n')
     return path
+
+
+def test_a_trial_on_one_machine_says_where_a_budget_may_be_too_small(folder, study):
+    """Else the study is refused in the middle, and nobody has read the advice of `site approve`."""
+    site = folder / "a" / "site.toml"
+    tight = site.read_text().replace("max_numbers = 50", "max_numbers = 0.2")
+    assert shortages(site, read_study(study)) == []
+    site.write_text(tight)
+    advice = shortages(site, read_study(study))
+    assert "may need about" in advice[0]
+    assert all("(--budget" in one for one in advice)
 
 
 def test_a_steward_approves_reads_and_revokes(folder, study):

@@ -86,7 +86,7 @@ def test_the_decision_of_a_site_shows_what_firth_asks_for(folder):
     found = decision(folder / "a" / "site.toml", StudyFile(FIRTH, tuple(ROWS)))
     assert "with Firth's penalty" in found.model
     assert found.ceilings.points == MOST_FIRTH_POINTS
-    assert "what the rows add to the slope of Firth's penalty" in " ".join(leaving(found.items))
+    assert "the contribution of the rows to the slope of Firth's penalty" in " ".join(leaving(found.items))
 
 
 def test_separated_data_are_found_over_nodes_by_slopes_that_vanish_quickly(folder):

@@ -102,7 +102,7 @@ def test_a_study_that_declares_no_curves_gets_none(folder, monkeypatch, caplog):
     monkeypatch.setattr("fedshed.fitting.conduct.study_curves", asked)
     with pytest.raises(ProtocolError, match="not one of the approved study"):
         conduct_study(file, InProcess(nodes(folder, file)))
-    assert "asks for no survival curves" in caplog.text
+    assert "does not ask for survival curves" in caplog.text
 
 
 def test_a_protected_study_has_the_same_curves_from_sums_alone():
@@ -143,5 +143,5 @@ def test_curves_by_what_is_no_category_are_refused(folder):
     )
     with pytest.raises(ConfigError, match="a category of the model"):
         conduct_study(file, InProcess(nodes(folder, file)))
-    with pytest.raises(ConfigError, match="grid is for deployed studies"):
+    with pytest.raises(ConfigError, match="grid applies to deployed studies only"):
         fedshed.fit(example("survival"), STUDY)

@@ -233,6 +233,29 @@ def test_a_study_cut_off_goes_on_from_its_checkpoint(folder, tmp_path):
     assert not path.exists()
 
 
+def test_a_study_over_limited_links_goes_on_whatever_the_order_in_which_sites_answer(folder, tmp_path):
+    """A checkpoint holds the links with the algorithm; after a crash, sites may answer in another order."""
+    path, study, seen = tmp_path / "checkpoint", replace(STUDY, algorithm="fib-shed"), []
+
+    class Backwards(InProcess):
+        def exchange(self, payloads):
+            return reversed(list(super().exchange(payloads)))
+
+    def cut_off(progress):
+        seen.append(progress)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    def limited():
+        return nodes(folder, uplink=Uplink(bytes_per_round=150))
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct_study(study, InProcess(limited()), checkpoint=path, watch=cut_off)
+    model, _ = conduct_study(study, Backwards(limited()), checkpoint=path)
+    assert model.converged
+    assert not path.exists()
+
+
 def cut_short(folder, path, after=3):
     """A study whose Master dies after so many rounds; the processes of the sites end with it."""
     seen = []
@@ -283,7 +306,7 @@ def test_a_study_does_not_go_on_with_other_rows(folder, tmp_path, caplog):
     frame.assign(u=frame["u"] + "1").to_csv(folder / "b.csv", index=False)
     with pytest.raises(ProtocolError, match="site 'b' refused: its table does not fit"):
         conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)
-    assert "not those that the study began with" in caplog.text
+    assert "not those with which the study began" in caplog.text
     frame.to_csv(folder / "b.csv", index=False)
     assert conduct_study(STUDY, InProcess(nodes(folder)), checkpoint=path)[0].converged
 
@@ -567,7 +590,7 @@ def test_a_stage_must_be_the_one_that_is_named(folder, caplog):
     assert b"another version" in node.handle(encode(Envelope(b"../../../x", 0, opening, b"")))
     garbage = b"\x93\x07\x01\x02"
     assert b"cannot be read" in node.handle(encode(Envelope(NAME + digest(garbage), 0, garbage, b"")))
-    for said in ("is not the one the envelope names", "an unknown stage"):
+    for said in ("is not the one that the envelope names", "the stage is unknown"):
         assert said in caplog.text  # the site's own log says more
 
 
@@ -710,12 +733,12 @@ def test_a_frozen_table_thaws_to_itself():
     [
         ('name = "a"\n', "table"),
         ('name = "a"\n[table]\ncsv = "x"\nparquet = "y"\n', "exactly one of"),
-        ('name = "a"\n[table]\ncsv = "x"\nurl = "y"\n', "go with sql"),
+        ('name = "a"\n[table]\ncsv = "x"\nurl = "y"\n', "are for a query; add sql"),
         ('name = "a b"\n[table]\ncsv = "x"\n', "letters, digits"),
         ('name = "a"\ntabel = 1\n[table]\ncsv = "x"\n', "tabel"),
         ('name = "a"\n[table]\ncsv = "x"\n[uplink]\n', "bytes_per_round"),
         ('name = "a"\n[table]\ncsv = "x"\n[uplink]\nbytes_per_round = -1\n', "rate >= 0"),
-        ("name = ", "is all text in quotes"),
+        ("name = ", "all text must be in quotes"),
         ('name = "a"\n[table]\ncvs = "x"\n', "unknown field 'cvs' in [table]; did you mean 'csv'?"),
         ('name = "a"\n[table]\ncsv = "x"\n[uplink]\nbytes = 3\n', "known: bytes_per_round"),
         (
@@ -840,7 +863,9 @@ def test_site_check_of_a_site_where_a_column_does_not_vary(folder):
     pd.read_csv(folder / "b.csv").assign(u=1.5).to_csv(folder / "b.csv", index=False)
     (folder / "b.toml").write_text(SITE_B)
     study = StudyFile(Study(family="linear", formula="y ~ scale(u) + v"), SITES)
-    with pytest.raises(DataError, match="from this site's rows alone; with those of others it may work"):
+    with pytest.raises(
+        DataError, match="from the rows of this site alone; with those of other sites it may work"
+    ):
         review(folder / "b.toml", study)
 
 
@@ -1018,7 +1043,7 @@ def test_a_mistake_in_a_table_is_said_by_a_process_as_in_this_one(folder):
 
 
 def test_the_former_name_of_over_still_works_and_says_so(folder):
-    with pytest.warns(DeprecationWarning, match="now called over="):
+    with pytest.warns(DeprecationWarning, match="now called over; use over="):
         old = fit(tables(folder), MODEL, transport=Stateless)
     assert old.coefficients == fit(tables(folder), MODEL).coefficients
 
@@ -1064,7 +1089,9 @@ def test_a_log_ends_also_where_the_inspection_fails(folder, tmp_path):
 
 @pytest.mark.parametrize("over", [fedshed.ProcessSites, InProcess({}), 3])
 def test_what_is_no_place_for_sites_is_refused_in_one_sentence(folder, over):
-    with pytest.raises(ConfigError, match=r"over is ProcessSites\(\), or what makes a transport"):
+    with pytest.raises(
+        ConfigError, match=r"over must be ProcessSites\(\) or a callable that makes a transport"
+    ):
         fit(tables(folder), MODEL, over=over)
 
 

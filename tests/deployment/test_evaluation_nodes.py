@@ -91,7 +91,7 @@ def test_a_host_refuses_an_evaluation_that_its_study_does_not_declare(tmp_path, 
     sites = tables.play(plan, problem, Newton())
     with pytest.raises(fedshed.Error, match="site 'a' refused"):
         evaluate(sites, problem, np.zeros(problem.n), patience=1)
-    assert "the study holds no rows out" in caplog.text
+    assert "the study does not hold out rows" in caplog.text
 
 
 def test_a_steward_is_shown_that_rows_are_held_out_and_what_leaves_of_them(tmp_path, frames) -> None:

@@ -63,7 +63,7 @@ def test_a_steward_is_shown_the_sums_that_means_are_made_of(tmp_path):
 def test_a_steward_is_shown_that_hessians_leave_in_each_round_with_firths_penalty(tmp_path):
     study = Study(family="logistic", target="g", columns=("z",), firth=True, classes=("no", "yes"))
     said = shown(tmp_path, study)["in each round"]
-    assert "the Hessian (3); what the rows add to the slope of Firth's penalty (2)" in said
+    assert "the Hessian (3); the contribution of the rows to the slope of Firth's penalty (2)" in said
 
 
 def test_a_steward_is_shown_each_sum_of_rows_held_out(tmp_path):

@@ -98,7 +98,7 @@ def test_a_site_makes_a_key_that_only_its_owner_reads_and_a_request_without_it(t
     read = read_request(tmp_path / "paris.join", engine)
     assert read.fingerprint == made.fingerprint
     assert b"PRIVATE" not in read.data
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         join("paris", engine, tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_every_site_asks_once_with_its_own_key(tmp_path):
     asked(tmp_path)
     with pytest.raises(ConfigError, match="no request of bonn"):
         read_requests(folder, "flower", (*SITES, "bonn"))
-    with pytest.raises(ConfigError, match="rome asked to join and is not among --sites"):
+    with pytest.raises(ConfigError, match="rome asked to join but is not among --sites"):
         read_requests(folder, "flower", ("paris", "oslo"))
     shutil.copy(folder / "paris.join", folder / "again.join")
     with pytest.raises(ConfigError, match="both ask to be site 'paris'"):
@@ -316,7 +316,7 @@ def test_the_authoritys_key_is_private_and_without_it_nothing_is_renewed(tmp_pat
     key = tmp_path / "authority" / "ca.key"
     assert key.stat().st_mode & 0o077 == 0
     key.unlink()
-    with pytest.raises(ConfigError, match="put them back"):
+    with pytest.raises(ConfigError, match="restore them"):
         renew(tmp_path)
 
 
@@ -325,7 +325,7 @@ def test_no_certificate_outlives_its_authority(monkeypatch):
     authority = Authority.new("study")
     assert ends(authority.server("localhost")[0]) <= ends(authority.certificate)
     monkeypatch.setattr(certificates, "AUTHORITY_DAYS", 0)
-    with pytest.raises(ConfigError, match="authority has ended"):
+    with pytest.raises(ConfigError, match="authority has expired"):
         Authority.new("study").server("localhost")
 
 
@@ -335,7 +335,11 @@ def test_a_certificate_is_spoken_of_from_thirty_days_before_its_end(tmp_path, mo
         monkeypatch.setattr(certificates, "DAYS", days)
         (tmp_path / f"{days}.crt").write_bytes(authority.server("localhost")[0])
     said = ending_soon(tmp_path / f"{days}.crt" for days in (0, 5, 29, 31))
-    assert [("ended" in one, "ends" in one) for one in said] == [(True, False), (False, True), (False, True)]
+    assert [("expired" in one, "expires" in one) for one in said] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
     assert f"{datetime.now(UTC) + timedelta(days=5):%Y-%m-%d}" in said[1]
 
 

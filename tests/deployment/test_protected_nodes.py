@@ -21,7 +21,6 @@ from fedshed.deployment.master import conduct_study
 from fedshed.deployment.node import Node
 from fedshed.deployment.store import KeptOnDisk
 from fedshed.exchange import InProcess
-from fedshed.experiments.sources import of_model
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.fit import fit
 from fedshed.fitting.host import opened_envelope
@@ -34,6 +33,7 @@ from fedshed.privacy.private import Privacy
 from fedshed.protected.messages import Begin, Open, read_request
 from fedshed.protocol.codec import encode
 from fedshed.report import Recorder, Rerun
+from fedshed.report.fitted import of_model
 from fedshed.solve.watching import RunLog
 from fedshed.tables import read_table
 from fedshed.ui.log import Log
@@ -181,6 +181,9 @@ def test_what_is_shown_of_a_protected_study_says_so(folder, tmp_path):
     page = of_model(model, Recorder(), Rerun("", 0, {}, {}), model.summary())
     assert sums in page.title
     assert page.problems[0].agents == ()
+    assert page.problems[0].runs[0].traffic == ()  # nothing of a single site
+    assert page.problems[0].gap.name == "estimated gap"
+    assert all(one.deviation is not None for one in page.fit.coefficients if one.kind == "number")
     assert sums in Log(tmp_path).report().title
     shown = CliRunner().invoke(app, ["watch", str(tmp_path), "--once"]).output
     assert sums in shown
@@ -286,7 +289,7 @@ def test_a_steward_sees_what_leaves_and_pins_the_keys(folder):
     path.write_text(text_of(replace(file, keys={**file.keys, "b": identity_public(bytes(32)).hex()})))
     refused = CliRunner().invoke(app, ["site", "approve", str(path), "--site", where])
     assert isinstance(refused.exception, ConfigError | SystemExit)
-    assert "ask b by telephone" in f"{refused.output}{refused.exception}"
+    assert "ask site 'b' by telephone" in f"{refused.output}{refused.exception}"
 
 
 @pytest.mark.parametrize(
@@ -296,8 +299,8 @@ def test_a_steward_sees_what_leaves_and_pins_the_keys(folder):
         ({"keys": dict.fromkeys(SITES, "0" * 64)}, "the same key"),
         ({"keys": dict.fromkeys(SITES, "xyz")}, "64 digits"),
         ({"quorum": 2}, "at least 3"),
-        ({"study": replace(MODEL, columns=None)}, "names its columns"),
-        ({"study": replace(MODEL, classes=())}, "lists the classes"),
+        ({"study": replace(MODEL, columns=None)}, "must name its columns"),
+        ({"study": replace(MODEL, classes=())}, "must list the classes"),
         ({"study": replace(MODEL, protected=False)}, "protected = true"),
     ],
 )
@@ -316,7 +319,7 @@ def test_a_protected_study_has_one_part_so_that_no_exchange_is_answered_twice(fo
     with pytest.raises(ProtocolError, match="refused"):
         session.part(1).exchange(dict.fromkeys(SITES, begin))
     assert threading.active_count() == threads + len(SITES)
-    assert "one part only" in [entry.detail for entry in all_entries(folder / "a" / "audit.jsonl")][-1]
+    assert "only one part" in [entry.detail for entry in all_entries(folder / "a" / "audit.jsonl")][-1]
 
 
 def test_two_processes_of_a_site_do_not_both_answer_an_exchange(folder):

@@ -80,7 +80,7 @@ def test_the_decision_of_a_site_shows_the_search_and_how_many_points_it_may_take
     found = decision(folder / "a" / "site.toml", StudyFile(study, tuple(ROWS)))
     said = " ".join(leaving(found.items))
     assert "for each value of the parameter that is tried: " in said
-    assert "the slope of the likelihood by the parameter (1)" in said
+    assert "the slope of the likelihood in the parameter (1)" in said
     assert found.ceilings.points == 3 * MOST_NEWTON_POINTS
     assert ("random intercept per site" in found.model) == study.random_intercept
 
@@ -106,5 +106,5 @@ def test_a_site_accepts_a_parameter_only_of_a_study_that_leaves_it_open_and_with
 def test_a_site_does_not_answer_about_a_parameter_that_the_study_does_not_search_for(folder):
     plain = Study(family="poisson", target="count", columns=("u", "v"))
     play = Play(agreed(folder, plain), raw(build("newton")))
-    with pytest.raises(ProtocolError, match="no parameter that is searched for"):
+    with pytest.raises(ProtocolError, match="no parameter that must be estimated"):
         part_of(PROFILE.number, play, 3, ())

@@ -121,6 +121,10 @@ def test_an_exact_gradient_too_large_to_go_on_from_ends_the_run_with_a_reason():
     assert np.isfinite(result.theta).all()
 
 
-def test_many_diagonals_are_not_kept():
-    """Of each agent's diagonal nothing is left after the start but its share in the units of all."""
-    assert links.roots_of.cache_parameters()["maxsize"] <= 4
+def test_of_many_diagonals_few_megabytes_are_kept():
+    """What is remembered of diagonals is bounded, however many and however long they are."""
+    n = 50_000
+    for agent in range(30):  # 12 MB in all
+        coded = links.encode_diagonal(np.full(n, 2.0**agent))
+        np.testing.assert_array_equal(links.roots_of(coded, n), np.full(n, 2.0 ** (agent / 2)))
+    assert links._ROOTS.held <= 8 * 2**20

@@ -24,10 +24,10 @@ from fedshed.linalg.rows import diagonal, gram
 from fedshed.objectives import Logistic, Poisson, stacked
 from fedshed.objectives.plural import at_together
 from fedshed.protocol import codec
-from fedshed.protocol.codec import Codec, Reply, codec_of
+from fedshed.protocol.codec import Codec, Reply, codec_of, encode
 from fedshed.protocol.columns import columns_of
 from fedshed.protocol.conversation import Agent
-from fedshed.protocol.messages import Costs, Local, LocalHessian, Search, Undefined, Update
+from fedshed.protocol.messages import Costs, Eigenpairs, Local, LocalHessian, Search, Undefined, Update
 from fedshed.protocol.precision import Bits
 
 N = 3
@@ -41,6 +41,15 @@ def arrays(size, values=numbers):
     return st.lists(values, min_size=size, max_size=size).map(lambda v: np.array(v, dtype=float))
 
 
+def falling(values, vectors):
+    """Two eigenpairs, and what follows them."""
+    *values, rho = sorted(map(abs, values), reverse=True)
+    return Eigenpairs(3, 0, np.array(values), np.reshape(vectors, (2, N)), float(rho), False)
+
+
+eigenpairs = st.builds(falling, arrays(3), arrays(2 * N))
+
+
 def answers_of_one_shape(count):
     """Answers of as many agents: all of one kind, with arrays of one length."""
     each = lambda *fields: st.lists(st.builds(*fields), min_size=count, max_size=count)  # noqa: E731
@@ -49,6 +58,7 @@ def answers_of_one_shape(count):
         each(Local, numbers, arrays(N), st.none()),
         each(LocalHessian, numbers, arrays(N), arrays(6)),
         each(LocalScale, numbers, arrays(N), arrays(N)),
+        each(Local, numbers, arrays(N), eigenpairs),
         each(Costs, costs, st.none()),
         each(Costs, costs, costs),
         each(Costs, arrays(0), arrays(0)),
@@ -68,14 +78,17 @@ several = st.integers(4, 7).flatmap(
 def test_replies_written_together_are_those_written_alone_to_the_byte(replies, number, hessians):
     alone = [CODEC.encode_reply(Reply(b"run!", number, hessians, parts)) for parts in replies]
     columns = [columns_of(part) for part in zip(*replies, strict=True)]
-    assert CODEC.encode_replies(b"run!", number, hessians, columns) == alone
+    assert CODEC.encode_replies(b"run!", number, hessians, columns)[0] == alone
 
 
 def test_rounded_replies_written_together_are_those_written_alone():
     made, rng = Codec(MESSAGES, N, Bits(4)), np.random.default_rng(0)
     answers = [LocalHessian(1.0, rng.normal(size=N), rng.normal(size=6)) for _ in range(5)]
     alone = [made.encode_reply(Reply(b"run!", 3, 1, [answer]), 1e-3) for answer in answers]
-    assert made.encode_replies(b"run!", 3, 1, [columns_of(answers)], 1e-3) == alone
+    together, seen = made.encode_replies(b"run!", 3, 1, [columns_of(answers)], 1e-3)
+    assert together == alone
+    for data, *parts in zip(alone, *(part.messages() for part in seen), strict=True):
+        assert encode(parts) == encode(made.decode_reply(data).parts)
 
 
 @given(several, st.data())
@@ -105,6 +118,16 @@ def test_one_strange_reply_costs_only_itself():
         sent[strange] = b"?"
         groups = CODEC.decode_replies(sent, [])
         assert sorted(row for group in groups for row in group.rows) == [k for k in range(10) if k != strange]
+
+
+def test_replies_none_of_which_has_the_length_of_a_form_known_before():
+    """Sites that have sent all their pairs answer in another length than those before them."""
+    rng, forms = np.random.default_rng(0), []
+    for part in (Local(1.0, rng.normal(size=N), None), LocalHessian(1.0, rng.normal(size=N), np.ones(6))):
+        sent = [CODEC.encode_reply(Reply(b"run!", 7, 1, [part]))] * 5
+        (group,) = CODEC.decode_replies(sent, forms)
+        assert group.rows == list(range(5 - len(group.rows), 5))
+        assert len(group.rows) >= 4  # one may be left to be read alone
 
 
 @pytest.mark.parametrize("sparse", [False, True])

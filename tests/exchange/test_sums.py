@@ -153,9 +153,9 @@ def test_squared_scores_and_shares_add_up_in_any_units():
 
 
 def test_what_does_not_add_up_is_refused():
-    with pytest.raises(ProtocolError, match="does not add up"):
+    with pytest.raises(ProtocolError, match="cannot be added over sites"):
         split([Declined("no")], Scaling())
-    with pytest.raises(ProtocolError, match="does not add up"):
+    with pytest.raises(ProtocolError, match="cannot be added over sites"):
         split([Undefined()], Scaling(), [None])
 
 

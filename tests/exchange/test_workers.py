@@ -136,9 +136,9 @@ def test_replies_come_out_as_they_went_in_and_a_missing_one_is_an_error(replies)
         packer.add(reply)
     packed = packer.packed()
     assert list(replies_of(unpack_replies(packed, len(replies)).lengths, packed[1])) == replies
-    with pytest.raises(fedshed.ProtocolError, match=f"{len(replies)} replies of {len(replies) + 1} sites"):
+    with pytest.raises(fedshed.ProtocolError, match=f"{len(replies)} replies for {len(replies) + 1} sites"):
         unpack_replies(packed, len(replies) + 1)
-    with pytest.raises(fedshed.ProtocolError, match="or parts of them"):
+    with pytest.raises(fedshed.ProtocolError, match="or incomplete ones"):
         unpack_replies((packed[0], [*packed[1], np.zeros(1, np.uint8)]), len(replies))
 
 
@@ -149,12 +149,12 @@ def test_replies_come_out_as_they_went_in_and_a_missing_one_is_an_error(replies)
 )
 def test_replies_that_do_not_lie_where_they_are_said_to_are_refused(lengths, sizes):
     chunks = [np.zeros(size, np.uint8) for size in sizes]
-    with pytest.raises(fedshed.ProtocolError, match="replies of"):
+    with pytest.raises(fedshed.ProtocolError, match="or incomplete ones"):
         unpack_replies((msgspec.msgpack.encode([lengths, False, False, "", ""]), chunks), len(lengths))
 
 
 def test_a_truncated_description_of_replies_is_refused():
-    with pytest.raises(fedshed.ProtocolError, match="describe no replies"):
+    with pytest.raises(fedshed.ProtocolError, match="are not replies"):
         unpack_replies((msgspec.msgpack.encode([[1], False])[:-1], [np.zeros(1, np.uint8)]), 1)
 
 

@@ -7,18 +7,23 @@ import io
 import json
 import re
 import sys
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pytest
 
 import fedshed
+from fedshed._utils.canvas import save
 from fedshed._utils.errors import ConfigError, DataError, SingularError
 from fedshed._utils.figure_style import LOOKS, look
 from fedshed.algorithms import ALGORITHMS, Newton, Shed
+from fedshed.algorithms.base import Algorithm, State
+from fedshed.algorithms.channels import Constant, PerAgent
+from fedshed.algorithms.gradients import GradientAlgorithm
 from fedshed.datasets.loaders import DATASETS
 from fedshed.experiments import ComparisonSpec, compare
-from fedshed.experiments.figure import FLOOR, PANELS, draw, save
+from fedshed.experiments.figure import FLOOR, PANELS, draw
 from fedshed.experiments.study import facts
 from fedshed.solve.trace import COLUMNS, Trace
 
@@ -89,6 +94,7 @@ def test_a_target_gap_counts_up_to_the_first_iterate_below_it(federation, compar
     early = compare(federation, NAMES, l2=1e-3, target_gap=1e-4).summary()
     for one, end in zip(early, comparison.summary(), strict=True):
         assert one.gap < 1e-4
+        assert (one.converged, one.reason) == (True, "gap below 0.0001")
         assert one.iterations <= end.iterations
         assert one.kb_up < end.kb_up
 
@@ -98,6 +104,42 @@ def test_a_target_gap_that_is_not_reached_is_said(federation):
     assert not one.converged
     assert one.reason == "gap not below 1e-09; max_iterations = 1 reached"
     assert one.iterations == 1
+
+
+@pytest.mark.parametrize("gap", [0.0, -1.0, float("nan")])
+def test_a_target_gap_that_no_run_can_reach_is_refused(federation, gap):
+    with pytest.raises(ConfigError, match=r"target_gap \(--gap\) must be above 0"):
+        compare(federation, NAMES, target_gap=gap)
+
+
+class Unfinished(Algorithm[Any], frozen=True, tag=True):
+    """Without anything."""
+
+
+class Gradients(GradientAlgorithm[Any], frozen=True, tag=True):
+    """Asks and answers, but does not step."""
+
+    state: ClassVar[Any] = State[None]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (Unfinished(), "has no state and no messages and no ask and no absorb and no step and no respond"),
+        (Gradients(), "the class Gradients has no step; docs/extend.md"),
+    ],
+)
+@pytest.mark.usefixtures("no_run")
+def test_an_algorithm_that_is_not_complete_is_refused_before_anything_runs(federation, algorithm, words):
+    with pytest.raises(ConfigError, match=words):
+        compare(federation, ["newton", algorithm])
+
+
+@pytest.mark.usefixtures("no_run")
+def test_links_of_sites_that_do_not_exist_are_refused(federation):
+    links = PerAgent({"agent-9999": Constant(3)})
+    with pytest.raises(ConfigError, match="'fib-shed': its budget names 'agent-9999', which is not a site"):
+        compare(federation, ["fib-shed"], budget=links)
 
 
 def test_every_row_but_the_last_is_shown_while_it_works(federation, comparison):
@@ -153,7 +195,7 @@ def test_names_that_cannot_work_are_refused_before_anything_runs(federation, nam
 
 @pytest.mark.usefixtures("no_run")
 def test_a_budget_that_cannot_work_is_refused_before_anything_runs(federation):
-    with pytest.raises(ConfigError, match="eigenpairs per round, not -1"):
+    with pytest.raises(ConfigError, match="eigenpairs per round, must be a whole number >= 0, not -1"):
         compare(federation, ["newton", "fib-shed"], budget=-1)
 
 
@@ -252,7 +294,7 @@ def test_gaps_at_rounding_level_are_drawn_at_the_floor_and_a_note_says_so(federa
     below = msgspec.structs.replace(comparison, trials=(trial,))
     (low,) = {min(line.get_ydata()) for ax in draw(below).axes for line in ax.lines}
     assert low == FLOOR
-    assert "1e-16" in draw(below).get_supxlabel()
+    assert "10^{-16}" in draw(below).get_supxlabel()
 
 
 def _lowered(result):
@@ -282,7 +324,8 @@ def test_the_figure_is_saved_as_png_and_svg_the_same_every_time(comparison, tmp_
 def test_every_algorithm_has_a_look_of_its_own():
     assert set(ALGORITHMS) <= set(LOOKS)
     looks = [look(name + plus) for name in LOOKS for plus in ("", "+")]
-    assert len(set(looks)) == len(looks)
+    marks = [(one.color, one.marker, one.hollow) for one in looks]  # dots have no line to tell them apart
+    assert len(set(marks)) == len(marks)
     assert look("my-method") == look("my-method")
     assert look("my-method") != look("my-method+")
     assert look("fib-shed").color == look("fib-shed+").color
@@ -407,13 +450,13 @@ def test_the_figure_of_repeats_has_medians_between_the_edges_of_bands(repeated):
         assert len(ax.collections) == 2  # a band each
         for name in found.results:
             curve = panel.curve(name, found)
-            assert (curve.least <= curve.gap).all()
-            assert (curve.gap <= curve.most).all()
+            assert (curve.least <= curve.y).all()
+            assert (curve.y <= curve.most).all()
             assert (np.diff(curve.x) > 0).all()
             runs = [panel.points(trial.results[name], 4) for trial in found.trials]
             at = 0.5 * curve.x[-1]  # by hand: the gap of each run's last iterate until then
             gaps = [gap[x <= at][-1] for x, gap in runs]
-            shown = curve.gap[np.searchsorted(curve.x, at, side="right") - 1]
+            shown = curve.y[np.searchsorted(curve.x, at, side="right") - 1]
             assert shown == np.median(gaps)
     assert "medians over 3 partitions" in found.plot().get_supxlabel()
 

@@ -7,10 +7,12 @@ from itertools import pairwise
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 import fedshed
-from fedshed.algorithms.costs import HERE
-from fedshed.cli.compare import _print_summary
+from fedshed._utils.figure_style import look
+from fedshed.algorithms.costs import HERE, time_in_words
+from fedshed.cli.compare import _files, _print_summary
 from fedshed.cli.show import to_json
 from fedshed.experiments.sources import times_of
 from fedshed.experiments.study import facts
@@ -36,6 +38,24 @@ def test_only_runs_that_reached_the_tolerance_take_part_and_the_others_are_named
     assert set(found.time(0.1, 1e6)) == set(NAMES) - {"agd"}
     assert found.time_map().left_out == ("agd",)
     assert any("agd" in note for note in found.time_map().notes())
+
+
+def test_with_a_gap_times_count_up_to_it_and_runs_that_reach_it_take_part(found):
+    gap = 2 * found.results["agd"].trace[-1].gap  # agd has not converged, but came as near as that
+    early = replace(found, target_gap=gap)
+    whole, until = found.time(0.1, 1e6), early.time(0.1, 1e6)
+    assert set(until) == set(NAMES)
+    assert early.time_map().left_out == ()
+    for name in whole:
+        row, end = found.results[name].trace.first_below(gap), found.results[name].trace[-1]
+        assert until[name] < whole[name]
+        assert early.time(1.0, inf)[name] - early.time(0.0, inf)[name] == pytest.approx(row.exchanges)
+        bits = early.time(0.0, 1.0)[name] - early.time(0.0, inf)[name]
+        all_bits = found.time(0.0, 1.0)[name] - found.time(0.0, inf)[name]
+        sent = row.uplink_bytes + row.downlink_bytes
+        assert bits / all_bits == pytest.approx(sent / (end.uplink_bytes + end.downlink_bytes))
+    nearer = replace(found, target_gap=1e-300).time_map()
+    assert nearer is None or "a gap below 1e-300" in nearer.notes()[-1]
 
 
 def test_time_is_linear_in_latency_and_in_the_time_of_a_bit(found, repeated):
@@ -105,12 +125,29 @@ def test_the_map_agrees_with_time_in_numbers_text_and_report(found):
     assert shown.rates == ("10 kbit/s", "1 Mbit/s", "100 Mbit/s")
 
 
-def test_where_nothing_reached_the_tolerance_there_is_no_map(capsys):
+def test_the_figure_has_a_cell_for_each_network_in_the_colours_of_the_fastest(found, tmp_path):
+    whole, ax = found.time_map(), found.plot_times().axes[0]
+    cells = [cell for row in whole.cells for cell in row]
+    assert [text.get_text() for text in ax.texts] == [
+        said for name, seconds in cells for said in (name, time_in_words(seconds))
+    ]
+    marks = [(line.get_marker(), line.get_color()) for line in ax.lines]
+    assert marks == [(look(name).marker, look(name).color) for name, _ in cells]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["10 kbit/s", "1 Mbit/s", "100 Mbit/s"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["1 ms", "10 ms", "100 ms", "1 s"]
+    written = [path.name for path in _files(tmp_path, found, {}, None)]
+    assert {"networks.png", "networks.svg"} <= set(written)
+
+
+def test_where_nothing_reached_the_tolerance_there_is_no_map(capsys, tmp_path):
     nothing = fedshed.compare(fedshed.datasets.load("digits", agents=4), ["agd"], max_iterations=2)
     assert nothing.time_map() is None
     assert nothing.time(0.1, 1e6) == {}
     with pytest.raises(fedshed.ConfigError, match="no algorithm reached the tolerance"):
         nothing.fastest(0.1, 1e6)
+    with pytest.raises(fedshed.ConfigError, match="no algorithm reached the tolerance"):
+        nothing.plot_times()
+    assert not [path for path in _files(tmp_path, nothing, {}, None) if path.stem == "networks"]
     _print_summary(nothing, every_column=False)
     assert "no map of latency and rate: no algorithm reached the tolerance" in capsys.readouterr().out
 

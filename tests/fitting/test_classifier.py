@@ -59,10 +59,10 @@ def test_protected_classifiers_have_the_same_estimates():
     [
         ({"family": "probitt"}, "did you mean 'probit'"),
         ({"family": "probit"}, "has two classes, and y has 3"),
-        ({"family": "ordinal"}, "order of classes that are text is not known"),
-        ({"family": "ordinal", "order": ["low", "mid"]}, "each class of y once"),
+        ({"family": "ordinal"}, "classes that are text have no known order"),
+        ({"family": "ordinal", "order": ["low", "mid"]}, "each class of y exactly once"),
         ({"family": "ordinal", "order": ORDER, "fit_intercept": False}, "in place of an intercept"),
-        ({"family": "logistic", "order": ORDER}, "order is for the ordinal family"),
+        ({"family": "logistic", "order": ORDER}, "order applies to the ordinal family only"),
     ],
 )
 def test_what_a_family_cannot_have_is_refused(parameters, words):

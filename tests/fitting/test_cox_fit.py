@@ -355,7 +355,7 @@ def test_a_study_of_times_says_all_and_says_it_once(fields, sentence):
 @pytest.mark.parametrize(
     ("column", "values", "sentence"),
     [
-        ("t", [-1.0, 2, 3, 4], "column 't' is negative in 1 of 4 rows, but a time is at least 0"),
+        ("t", [-1.0, 2, 3, 4], "column 't' is negative in 1 of 4 rows, but a time must be at least 0"),
         ("d", [0, 1, 2, 1], "column 'd' is neither 0 nor 1 in 1 of 4 rows"),
         ("d", ["yes", "no", "no", "yes"], "column 'd' holds text; say which of its values are events"),
         ("e", [0.0, 2.0, 0, 0], "column 'e' is not below 't' in 1 of 4 rows"),

@@ -176,7 +176,7 @@ def test_impossible_penalties_are_refused(changes, message):
 
 def test_errors_by_rows_and_algorithms_without_a_step_are_refused_before_anything_is_sent():
     study = Study(family="logistic", target="y", l1=0.1)
-    with pytest.raises(ConfigError, match="absolute penalty has no errors"):
+    with pytest.raises(ConfigError, match=r"absolute penalty \(l1\) cannot have errors"):
         fedshed.fit({"a": {}}, study, errors="HC3")
     with pytest.raises(ConfigError, match="no step for an absolute penalty"):
         fedshed.fit({"a": {}}, study, algorithm="lbfgs")

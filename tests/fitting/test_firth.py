@@ -155,8 +155,8 @@ def test_what_firth_cannot_have_is_refused_by_name():
     with pytest.raises(ConfigError, match="firth or l2, not both"):
         Study(family="logistic", target="y", firth=True, l2=0.1)
     for options, words in (
-        ({"algorithm": "lbfgs"}, "'lbfgs' is another"),
-        ({"errors": "HC3"}, "not by rows or clusters"),
+        ({"algorithm": "lbfgs"}, "'auto' or 'newton', not 'lbfgs'"),
+        ({"errors": "HC3"}, "cannot have errors = HC3"),
     ):
         with pytest.raises(ConfigError, match=words):
             fedshed.fit(tables(X, y), study, **options)

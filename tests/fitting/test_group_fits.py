@@ -98,7 +98,9 @@ def test_an_automatic_choice_adds_up():
 
 LINEAR = CASES["linear"][0]
 REFUSED = {
-    "leave groups out": replace(LINEAR, protected=True, levels={"ward": ("x", "y", "z")}),
+    "already sums over all sites; leave out groups": replace(
+        LINEAR, protected=True, levels={"ward": ("x", "y", "z")}
+    ),
     "leave out groups or holdout": replace(LINEAR, holdout=0.2),
     "leave out groups or site_estimates": replace(LINEAR, site_estimates=True),
     "leave out groups or random_intercept": replace(LINEAR, random_intercept=True),
@@ -114,9 +116,9 @@ def test_what_needs_single_sites_is_refused(words):
 def test_processes_and_algorithms_that_do_not_add_up_are_refused():
     with pytest.raises(ConfigError, match="this process"):
         fitted(LINEAR, groups=GROUPS, over=fedshed.ProcessSites())
-    with pytest.raises(ConfigError, match="qn-shed needs each site's own answer"):
+    with pytest.raises(ConfigError, match="qn-shed needs the answer of each site"):
         fedshed.fit(TABLES, LINEAR, algorithm="qn-shed", groups=GROUPS)
-    with pytest.raises(ConfigError, match="for a run with groups leave it out"):
+    with pytest.raises(ConfigError, match="for a run with groups leave budget out"):
         fedshed.fit(TABLES, LINEAR, groups=GROUPS, budget=2)
-    with pytest.raises(ConfigError, match="names 's9', which is no site"):
+    with pytest.raises(ConfigError, match="names 's9', which is not a site"):
         fedshed.fit(TABLES, LINEAR, groups=[Group("north", ["s9"])])

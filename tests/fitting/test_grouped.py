@@ -227,5 +227,5 @@ def test_sites_of_a_plain_study_do_not_compare_their_scores():
     problem = problem_of(agreed, ready, stateless=False)
     n, zeros = problem.n, np.zeros(problem.n)
     asked = AskScores(zeros, zeros, zeros, np.zeros(n * (n + 1) // 2))
-    with pytest.raises(ProtocolError, match="protected study only"):
+    with pytest.raises(ProtocolError, match="only in a protected study"):
         site_scores(tables.play(agreed, problem, Newton()), problem, asked, Traffic())

@@ -140,7 +140,7 @@ def test_what_cannot_be_held_out_is_refused_before_anything_is_sent() -> None:
         )
     with pytest.raises(fedshed.ConfigError, match="three sites"):
         fedshed.leave_one_site_out({"north": TABLES["north"]}, STUDY)
-    with pytest.raises(fedshed.ConfigError, match="without holdout"):
+    with pytest.raises(fedshed.ConfigError, match="leave holdout, protected and privacy out"):
         fedshed.leave_one_site_out(TABLES, replace(STUDY, holdout=0.2))
 
 

@@ -208,7 +208,7 @@ def test_an_estimator_leaves_a_large_table_where_it_is(large, monkeypatch):
     np.testing.assert_allclose(left.coef_, copy.coef_, rtol=1e-8)
     np.testing.assert_allclose(chances, copy.predict_proba(X.to_pandas()), rtol=1e-8)
     assert left.feature_names_in_.tolist() == ["x", "grade"]
-    with pytest.raises(ValueError, match="columns of the fit"):
+    with pytest.raises(ValueError, match="the same columns as in the fit"):
         left.predict(X.select(["grade", "x"]))
     with pytest.raises(ValueError, match="missing"):
         left.predict(X.set_column(0, "x", pa.array([None, *range(ROWS - 1)])))

@@ -193,7 +193,7 @@ def test_the_command_writes_table_and_figure(tmp_path, monkeypatch):
     assert "at least two sites" in one.output
     study = Study(family="logistic", target="malignant", columns=("radius",), site_estimates=True)
     path = str(fedshed.fit(hospitals(), study).save(tmp_path / "model.json"))
-    monkeypatch.setattr("fedshed.experiments.figure.save", lambda *_: [])
+    monkeypatch.setattr("fedshed._utils.canvas.save", lambda *_: [])
     again = CliRunner().invoke(app, ["meta", path, "--method", "dl", "--json", "--out", str(tmp_path / "m")])
     assert again.exit_code == 0, again.output
     assert set(msgspec.json.decode(again.stdout)["combined"]) == {"radius", "intercept"}

@@ -79,7 +79,7 @@ def test_predictions_are_probabilities_of_all_classes_in_their_order(tmp_path):
     increments = np.concatenate([theta[:4], np.log(np.diff(theta[3:]))])
     np.testing.assert_allclose(p, pooled.predict(increments), atol=1e-6)
     assert set(model.predict(frame)) <= set(ORDER)
-    with pytest.raises(ConfigError, match="ordinal family has no interval"):
+    with pytest.raises(ConfigError, match="ordinal family has several classes and no interval"):
         model.predict_interval(frame)
 
 

@@ -105,7 +105,7 @@ def test_a_linear_path_is_scikit_learns():
     assert [step.penalty for step in found.steps] == pytest.approx(sizes)
     assert found.scaled[:, :-1] == pytest.approx(coefficients.T, abs=1e-5)
     assert found.minimum is None
-    with pytest.raises(ConfigError, match="without folds chooses nothing"):
+    with pytest.raises(ConfigError, match="without folds has no chosen penalty"):
         found.chosen  # noqa: B018
 
 
@@ -185,10 +185,10 @@ def test_rows_of_a_cluster_are_in_one_fold_and_folds_are_of_almost_the_same_size
     [
         ({"family": "multinomial"}, {}, "one linear predictor"),
         ({"l2": 0.1}, {}, "a path sets l2 itself"),
-        ({"protected": True, "classes": (0, 1)}, {}, "masked sums"),
+        ({"protected": True, "classes": (0, 1)}, {}, "protected and private studies do not allow"),
         ({}, {"folds": 1}, "folds must be 0, or from 2"),
         ({}, {"l1_ratio": 0.0}, "l1_ratio must be above 0"),
-        ({}, {"ratio": 2.0}, "ratio must lie between"),
+        ({}, {"ratio": 2.0}, "ratio must be between"),
         ({}, {"penalties": (0.1, -1.0)}, "penalties must be positive"),
         ({}, {"rule": "best"}, "rule must be"),
         ({}, {"folds": 100, "rows": 40}, "40 rows cannot be split into 100 folds"),

@@ -172,9 +172,9 @@ def test_few_sites_are_warned_of_and_predictions_are_of_a_site_without_a_deviati
 def test_what_a_random_intercept_cannot_have_is_refused_by_name():
     with pytest.raises(ConfigError, match="per site is for linear, logistic, binomial, poisson"):
         Study(family="gamma", target="y", random_intercept=True)
-    with pytest.raises(ConfigError, match="a random intercept varies about the intercept"):
+    with pytest.raises(ConfigError, match="a random intercept varies about the common intercept"):
         Study(family="poisson", target="y", random_intercept=True, intercept=False)
-    with pytest.raises(ConfigError, match="a protected study cannot search for tau"):
+    with pytest.raises(ConfigError, match="a protected study cannot estimate the random intercept's tau"):
         Study(family="poisson", target="y", random_intercept=True, protected=True)
     with pytest.raises(ConfigError, match="not independent"):
         fedshed.fit(made("poisson"), study_of("poisson"), errors="HC1")

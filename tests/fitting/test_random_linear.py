@@ -120,5 +120,5 @@ def test_units_and_standardised_columns_change_nothing_and_the_estimator_is_the_
 def test_a_ridge_and_masked_sums_are_refused():
     with pytest.raises(ConfigError, match="set l2 = 0"):
         Study(family="linear", target="y", random_intercept=True, l2=0.1)
-    with pytest.raises(ConfigError, match="a protected study cannot search for tau"):
+    with pytest.raises(ConfigError, match="a protected study cannot estimate the random intercept's tau"):
         Study(family="linear", target="y", random_intercept=True, protected=True)

@@ -64,5 +64,5 @@ def test_the_page_on_evaluation_prints_what_it_shows() -> None:
 def test_rows_without_a_pair_are_refused() -> None:
     with pytest.raises(fedshed.DataError, match="both classes"):
         fedshed.auc_within_sites([0, 1], [0.2, 0.1], ["a", "b"])
-    with pytest.raises(fedshed.DataError, match="a site for each row"):
+    with pytest.raises(fedshed.DataError, match="one score, one site and one weight for each row"):
         fedshed.auc_within_sites([0, 1], [0.2, 0.1], ["a"])

@@ -98,7 +98,7 @@ def test_counts_that_vary_no_more_than_poissons_give_poissons_fit():
     assert model.inference.nuisance.value == 0.0
     np.testing.assert_allclose(model.inference.coef, poisson.inference.coef, atol=1e-9)
     np.testing.assert_allclose(model.inference.std_err(), poisson.inference.std_err(), rtol=1e-7)
-    assert "alpha is 0, an end of its range" in str(model.summary()).replace("\n    ", " ")
+    assert "alpha is 0, the end of its range" in str(model.summary()).replace("\n    ", " ")
 
 
 def test_separated_counts_are_reported_by_name_in_a_search(visits):
@@ -132,7 +132,7 @@ def test_tweedie_is_that_of_statsmodels_and_of_scikit_learn(visits, p):
 
 
 def test_protected_studies_take_a_parameter_but_do_not_search(visits):
-    with pytest.raises(ConfigError, match="protected study cannot search for alpha"):
+    with pytest.raises(ConfigError, match="protected study cannot estimate alpha"):
         Study(family="negative-binomial", target="mdvis", protected=True)
     plain = Study(family="negative-binomial(1.3)", target="mdvis", columns=("lpi", "disea"))
     summed = Study(family="negative-binomial(1.3)", target="mdvis", columns=("lpi", "disea"), protected=True)

@@ -128,7 +128,7 @@ def test_errors_by_rows_of_weighted_rows_are_the_formula_written_out(family, wei
 def test_errors_by_rows_are_refused_where_there_are_none():
     every = tables(4, 30)
     model = fedshed.fit(every, Study(family="linear", target="y", columns=("x",)), errors="HC0")
-    with pytest.raises(fedshed.ConfigError, match="fit with errors='HC3'"):
+    with pytest.raises(fedshed.ConfigError, match="fit the model with errors='HC3'"):
         model.summary(robust="HC3").to_frame()
 
 
@@ -145,7 +145,10 @@ def test_a_matrix_that_would_single_out_a_row_is_refused_at_the_site():
     x = np.arange(1.0, 31.0)[:, None]
     objectives = local_objectives(fedshed.Federation.from_arrays(x, x[:, 0]), "least-squares")
     problem = Problem(np.zeros(1), {i: o.weight for i, o in objectives.items()}, "least-squares", ("x",))
-    for leverage, said in ((1.2, "no inverse of the information"), (0.999, "a few rows would outweigh all")):
+    for leverage, said in (
+        (1.2, "not an inverse of the information"),
+        (0.999, "a few rows would outweigh all"),
+    ):
         asked = Scatter(np.zeros(1), pack(np.array([[leverage / 30**2]])), 2, True)
         with pytest.raises(fedshed.ProtocolError, match=said):
             scatter(LocalSites(objectives), problem, asked, Traffic())
@@ -229,7 +232,7 @@ def test_an_interval_is_withheld_where_the_errors_it_needs_are():
     model = fedshed.fit(every, Study(family="linear", formula="y ~ x + C(s)"))
     found = model.predict_interval(every["s03"], robust=True)
     assert np.isnan(found.std_err).all()
-    with pytest.raises(fedshed.ConfigError, match="level must lie between"):
+    with pytest.raises(fedshed.ConfigError, match="level must be between"):
         model.predict_interval(every["s03"], level=1.5)
 
 

@@ -66,7 +66,7 @@ def test_robust_errors_are_named_and_warned_about(cancer):
     with pytest.warns(FewSitesWarning, match="3 sites are few"):
         text = str(Summary(cancer, robust=True))
     assert "robust, by site" in text
-    assert "No robust error is given: fewer than 5 sites" in " ".join(text.split())
+    assert "No robust error is given: the effective number of sites" in " ".join(text.split())
     with pytest.warns(FewSitesWarning):
         frame = Summary(cancer, robust=True).to_frame()
     assert frame["std err"].isna().all()

@@ -114,7 +114,7 @@ def test_more_successes_than_trials_are_refused_by_name():
     study = Study(family="binomial", target="s", trials="n")
     with pytest.raises(DataError, match=r"site 'a': column 's' exceeds its trials in .* rows"):
         fit(study, s=np.full(N, 3.0), n=np.full(N, 2.0))
-    with pytest.raises(ConfigError, match="trials are for the binomial family"):
+    with pytest.raises(ConfigError, match="trials are for the binomial families"):
         Study(family="poisson", target="s", trials="n")
     with pytest.raises(ConfigError, match="give trials or weight, not both"):
         Study(family="binomial", target="s", trials="n", weight="w")

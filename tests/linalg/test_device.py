@@ -208,9 +208,10 @@ def test_a_run_takes_the_same_iterations_to_the_same_theta(name):
     )
     assert here.converged
     assert there.converged
-    assert len(here.trace) == len(there.trace)
+    coded = name in ("qn-shed", "pen")  # what is coded may round otherwise, to about as many bytes
+    assert abs(len(here.trace) - len(there.trace)) <= coded
     np.testing.assert_allclose(there.theta, here.theta, atol=1e-9 / 1e-3)  # tol / l2: what both promise
-    if name in ("fib-shed", "newton"):  # the others code what they send, to about as many bytes
+    if not coded:
         np.testing.assert_allclose(there.trace.column("f"), here.trace.column("f"), atol=1e-12)
         for column in ("uplink_bytes", "hessians", "q_max"):
             np.testing.assert_array_equal(there.trace.column(column), here.trace.column(column))

@@ -196,7 +196,7 @@ def test_responses_that_are_no_times_are_refused():
     events = np.array([(2, 1.0)], dtype=[("died", int), ("until", float)])
     with pytest.raises(DataError, match="died must be 0 or 1"):
         Federation.from_arrays(X[:1], events)
-    with pytest.raises(DataError, match="needs event and time"):
+    with pytest.raises(DataError, match="give it the fields event and time"):
         Federation.from_arrays(X[:1], np.zeros(1, dtype=[("a", int), ("b", int), ("c", int)]))
     with pytest.raises(DataError, match="times and events at one of them only"):
         Federation.from_sites({"a": (X, good), "b": (X, np.ones(4))})
@@ -210,7 +210,7 @@ def test_a_cox_model_needs_times_events_and_no_intercept():
     with pytest.raises(DataError, match="needs a time and an event of each row"):
         fedshed.optimize(Federation.from_arrays(X, np.ones(6)), loss="cox")
     y["event"][2] = True
-    with pytest.raises(ConfigError, match="has no intercept"):
+    with pytest.raises(ConfigError, match="has a baseline hazard in place of an intercept"):
         fedshed.optimize(Federation.from_arrays(X, y), loss="cox", intercept=True)
     with pytest.raises(DataError, match="the poisson loss needs a target, but y holds times"):
         fedshed.optimize(Federation.from_arrays(X, y), loss="poisson")

@@ -136,9 +136,9 @@ def test_a_family_is_named_with_its_parameter_or_without():
 @pytest.mark.parametrize(
     ("family", "sentence"),
     [
-        ("tweedie(2.5)", "p of the tweedie family lies between 1.001 and 1.999, and is not 2.5"),
-        ("negative-binomial(-1)", "alpha of the negative-binomial family lies between"),
-        ("negative-binomial(nan)", "alpha of the negative-binomial family lies between"),
+        ("tweedie(2.5)", "p of the tweedie family must lie between 1.001 and 1.999, not 2.5"),
+        ("negative-binomial(-1)", "alpha of the negative-binomial family must lie between"),
+        ("negative-binomial(nan)", "alpha of the negative-binomial family must lie between"),
         ("tweedie(low)", "the parameter of a family is a number, not 'low'"),
         ("poisson(2)", "the poisson family has no parameter"),
         ("twedie(1.5)", "did you mean 'tweedie'"),

@@ -268,7 +268,7 @@ def test_a_mark_for_missing_values_is_said_once(large, caplog):
         frame.column("text")
         frame.block(0, 2).column("text")
     assert frame.large
-    assert len([one for one in caplog.records if "marks a missing value" in one.message]) == 1
+    assert len([one for one in caplog.records if "was read as a missing value" in one.message]) == 1
 
 
 # Memory

@@ -229,12 +229,14 @@ def test_a_target_that_measures_something_is_refused_at_the_site_without_its_val
 
 def test_classes_over_all_sites_are_counted_and_numbers_not_quoted():
     tables = {"a": site(0, z=[0, 4711]), "b": site(1, z=[0, 815])}
-    with pytest.raises(DataError, match="needs exactly two classes over all sites, found 3;") as refused:
+    with pytest.raises(
+        DataError, match="needs exactly two classes over all sites, but there are 3;"
+    ) as refused:
         prepare(tables, Study(family="logistic", target="z", columns=("x",)))
     assert "4711" not in str(refused.value)
     for table in tables.values():
         table["z"] = table["z"].astype(str)
-    with pytest.raises(DataError, match=r"found 3 \(0, 4711, 815\)"):
+    with pytest.raises(DataError, match=r"there are 3 \(0, 4711, 815\)"):
         prepare(tables, Study(family="logistic", target="z", columns=("x",)))
 
 
@@ -257,11 +259,14 @@ def test_a_positive_value_that_no_site_has_is_named():
 def test_a_column_called_intercept_is_refused_where_the_model_has_one():
     tables = {"a": site(0).rename(columns={"x": "intercept"})}
     for study in (linear(), linear(formula="y ~ intercept")):
-        with pytest.raises(ConfigError, match=r"a column is called 'intercept', as the model's own.*rename"):
+        with pytest.raises(
+            ConfigError,
+            match=r"a column is called 'intercept', which is the name of the model's intercept; rename",
+        ):
             prepare(tables, study)
     assert prepare(tables, linear(intercept=False)).plan.coefficients == ("intercept",)
     X, y = tables["a"][["intercept"]], tables["a"]["y"]
-    with pytest.raises(ConfigError, match="rename the column"):
+    with pytest.raises(ConfigError, match="rename it"):
         fedshed.optimize(fedshed.Federation.from_sites({"a": (X, y)}), loss="least-squares", intercept=True)
 
 

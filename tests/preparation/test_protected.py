@@ -39,10 +39,10 @@ def agreed(tables, study):
 
 
 LACKING = [
-    ({"columns": None}, "names its columns"),
-    ({"columns": None, "formula": "ill ~ age + C(ward)", "levels": {}}, "lists the levels"),
-    ({"levels": {}, "categories": ("ward",)}, "lists the levels"),
-    ({"classes": ()}, "lists the classes"),
+    ({"columns": None}, "must name its columns"),
+    ({"columns": None, "formula": "ill ~ age + C(ward)", "levels": {}}, "levels a protected study must list"),
+    ({"levels": {}, "categories": ("ward",)}, "levels a protected study must list"),
+    ({"classes": ()}, "must list the classes"),
     ({"columns": None, "formula": "ill ~ bs(age, df=4)", "levels": {}}, "knots, lower_bound and upper_bound"),
     ({"columns": None, "formula": "ill ~ cr(age, knots=[40, 50])", "levels": {}}, "knots, lower_bound"),
 ]
@@ -129,8 +129,8 @@ def test_a_class_that_is_not_listed_is_refused(protected):
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"age": np.repeat(["p", "q"], 30)}, "'age' holds text or codes here, and numbers by the study"),
-        ({"ill": np.arange(60) % 2}, "'ill' holds numbers here, and text or codes by the study"),
+        ({"age": np.repeat(["p", "q"], 30)}, "'age' holds text or codes here, but numbers in the study"),
+        ({"ill": np.arange(60) % 2}, "'ill' holds numbers here, but text or codes in the study"),
         ({"age": np.full(60, np.nan)}, "no row is complete"),
     ],
 )
@@ -182,7 +182,7 @@ def test_codes_that_are_numbers_can_be_listed():
     ("change", "words"),
     [
         ({"levels": {"ward": ("a",)}}, "two or more"),
-        ({"levels": {"ward": ("a", "a")}}, "each once"),
+        ({"levels": {"ward": ("a", "a")}}, "each listed once"),
         ({"references": {"ward": "z"}}, "not among the levels"),
         ({"classes": ("no", 1)}, "all of them text"),
         ({"classes": ("a", "b", "c")}, "two classes"),

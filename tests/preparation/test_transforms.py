@@ -334,7 +334,7 @@ def test_an_answer_that_cannot_be_is_refused_by_name(frames):
             return Tallies(told.sums, -told.blocks, told.sizes)
 
     sites = {site: (Wrong if site == "tiny" else Preparer)(site, frame) for site, frame in frames.items()}
-    with pytest.raises(ProtocolError, match="'tiny' sent histograms that cannot be"):
+    with pytest.raises(ProtocolError, match="'tiny' sent impossible histograms"):
         prepare(frames, SPLINE, connect=lambda _: InProcess(sites))
 
 

@@ -141,7 +141,7 @@ def test_nothing_is_answered_after_the_end():
         fitted, sums = play()
         step = next(iter(sums.steps.values()))
         last = step._follower.asked  # whose sums the site has, and from which the end follows
-        with pytest.raises(ProtocolError, match="come to its end"):
+        with pytest.raises(ProtocolError, match="the study has ended"):
             step.check(last.label, last.payload)
     assert fitted.result.converged
 
@@ -152,7 +152,7 @@ def test_nothing_is_answered_in_another_conversation_than_follows():
         payload = next(iter(sums.steps.values()))._follower.asked.payload
     with played(rows_of()) as play:
         step = next(iter(play.sums.steps.values()))
-        with pytest.raises(ProtocolError, match="follows from the sums"):
+        with pytest.raises(ProtocolError, match="but the sums demand conversation"):
             step.check(INSPECT.number, payload)
 
 

@@ -107,7 +107,7 @@ def test_nothing_is_asked_before_the_sites_have_met():
     sites = Sites()
     refused(sites.members["a"], ask_of(sites), "not agreed")
     refused(sites.members["a"], m.Open(1, 1), "not agreed")
-    refused(sites.members["a"], m.Agreed(()), "the roster comes first")
+    refused(sites.members["a"], m.Agreed(()), "the roster must come first")
 
 
 def test_shares_of_another_run_are_refused():
@@ -147,19 +147,19 @@ def test_two_sets_in_one_attempt_are_refused():
 
 def test_attempts_go_one_by_one_to_three():
     sites = met("abcdef")
-    refused(sites.members["a"], ask_of(sites, attempt=2, names="abcde"), "one by one")
+    refused(sites.members["a"], ask_of(sites, attempt=2, names="abcde"), "must follow each other")
     for attempt, names in enumerate(["abcdef", "abcde", "abcd"], start=1):
         sites.handle("a", ask_of(sites, attempt=attempt, names=names))
-    refused(sites.members["a"], ask_of(sites, attempt=4, names="abc"), "no message")
+    refused(sites.members["a"], ask_of(sites, attempt=4, names="abc"), "not a message")
 
 
 def test_no_exchange_is_skipped():
     sites = met()
-    refused(sites.members["a"], ask_of(sites, 2), "one by one")
+    refused(sites.members["a"], ask_of(sites, 2), "must follow each other")
     sites.handle("a", ask_of(sites))
-    refused(sites.members["a"], ask_of(sites, 2), "one by one")  # not opened
+    refused(sites.members["a"], ask_of(sites, 2), "must follow each other")  # not opened
     sites.handle("a", encode(m.Open(1, 1)))
-    refused(sites.members["a"], ask_of(sites, 3), "one by one")
+    refused(sites.members["a"], ask_of(sites, 3), "must follow each other")
 
 
 def test_the_set_never_shrinks_after_the_first_exchange():
@@ -175,7 +175,7 @@ def test_an_opened_exchange_has_no_further_attempt():
     sites = met("abcd")
     sites.handle("a", ask_of(sites))
     sites.handle("a", encode(m.Open(1, 1)))
-    refused(sites.members["a"], ask_of(sites, attempt=2, names="abc"), "one by one")
+    refused(sites.members["a"], ask_of(sites, attempt=2, names="abc"), "must follow each other")
 
 
 def test_an_attempt_is_not_opened_after_a_later_one_began():

@@ -249,7 +249,7 @@ def test_a_procedure_that_fails_is_not_gone_on_with_until_the_process_is_started
     sites.members["a"]._steps.take = lambda *step: 1 / 0
     with pytest.raises(ZeroDivisionError):
         sites.handle("a", ask)
-    refused(sites.members["a"], ask, "start the site's process again")
+    refused(sites.members["a"], ask, "restart its process")
     sites.revive("a")
     sites.handle("a", ask)
 
@@ -275,4 +275,4 @@ def test_a_site_that_could_not_read_all_that_it_keeps_does_not_go_on_from_half_o
     member._journal.opening = lambda exchange: broken(0, b"")
     with pytest.raises(OSError, match="disk"):
         member.handle(encode(m.Begin()))
-    refused(member, m.Begin(), "start the site's process again")
+    refused(member, m.Begin(), "restart its process")

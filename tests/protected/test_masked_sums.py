@@ -295,7 +295,7 @@ def test_garbage_counts_as_silence_and_is_told():
     sites.exchange = lambda payloads: [
         (name, b"\x00" if name == "c" else reply) for name, reply in exchange(payloads)
     ]
-    with pytest.raises(ProtocolError, match=r"site 'c' gave no answer.*no message of masked sums"):
+    with pytest.raises(ProtocolError, match=r"site 'c' gave no answer.*not a message of masked sums"):
         play(master_of(sites))
 
 

@@ -195,5 +195,5 @@ def test_the_largest_arrays_that_are_decoded_fit_too():
     n = int((2 * count) ** 0.5) - 1
     packed = np.ones(n + 1, "<f4").tobytes() + ONE + ZEROS
     assert peak(lambda: EntropyCoded().decode("packed", packed, n)) <= FREE + 4 * len(packed)
-    with pytest.raises(Error, match="more than are decoded"):
+    with pytest.raises(Error, match="which exceeds the limit"):
         decode_steps(ZEROS, count + 8)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fedshed import CodecError
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.shed import Shed
-from fedshed.protocol.codec import Codec, Decoder, Reply, codec_of, encode, vectors
+from fedshed.protocol.codec import Codec, Decoder, Reply, codec_of, encode
+from fedshed.protocol.kinds import vectors
 from fedshed.protocol.messages import (
     Costs,
     Eigenpairs,
@@ -124,7 +125,7 @@ def test_a_message_that_promises_more_than_it_holds_allocates_nothing(bomb):
         (["Costs", np.array([-np.inf]).tobytes()], "infinity"),
         (["Local", 1.0, np.array([0, 1, np.inf, 0]).tobytes(), None], "infinity"),
         (["Local", 1.0, np.ones(N).tobytes(), [*PAIRS, 2, B8 * 2, B8 * 8, 0.0, True]], "n - 1"),
-        (["Local", 1.0, np.ones(N).tobytes(), [*PAIRS, 0, RISING, B8 * 8, 0.0, True]], "fall"),
+        (["Local", 1.0, np.ones(N).tobytes(), [*PAIRS, 0, RISING, B8 * 8, 0.0, True]], "must decrease"),
         (["Costs", b"1234567"], "no array of the shape"),
         (["Costs", "text"], "float64"),
         (["Local", 1.0, np.ones(N + 1).tobytes(), None], "no array of the shape"),

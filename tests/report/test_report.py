@@ -9,6 +9,7 @@ import shlex
 import time
 from importlib.resources import files
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -23,6 +24,7 @@ from fedshed.experiments import ComparisonSpec
 from fedshed.experiments.plan import Figure, Panel
 from fedshed.experiments.plan import Problem as PlanProblem
 from fedshed.experiments.plan import Run as PlanRun
+from fedshed.experiments.repeats import Repeats
 from fedshed.experiments.reproduce import specs_of
 from fedshed.experiments.runs import execute
 from fedshed.experiments.sources import of_experiment
@@ -227,13 +229,18 @@ def test_an_experiment_is_a_report_with_a_problem_for_each_panel(tmp_path):
         Panel(f"l2 = {l2:g}", PlanProblem("digits", l2, partition="iid", agents=4, target=1), PLANNED)
         for l2 in (1e-1, 1e-2)
     ))  # fmt: skip
+    plan = msgspec.structs.replace(plan, seeds=2)
     records = {
-        panel.title: [execute(spec, tmp_path) for spec in specs_of(plan, panel)] for panel in plan.panels
+        panel.title: [
+            Repeats(tuple(execute(spec, tmp_path) for spec in each)) for each in specs_of(plan, panel)
+        ]
+        for panel in plan.panels
     }
     made = of_experiment(plan, records, "fedshed reproduce small")
     assert [problem.title for problem in made.problems] == ["l2 = 0.1", "l2 = 0.01"]
     for problem, panel in zip(made.problems, plan.panels, strict=True):
-        assert [list(run.rows) for run in problem.runs] == [list(one.rows) for one in records[panel.title]]
+        for run, made_by in zip(problem.runs, records[panel.title], strict=True):
+            assert [list(run.rows), *map(list, run.repeats)] == [list(one.rows) for one in made_by.records]
         assert problem.runs[0].pairs.of == (4, len(problem.runs[0].rows) - 1)
         assert problem.runs[1].pairs is None
         assert len(problem.agents) == problem.count == 4
@@ -256,7 +263,7 @@ ARGUMENTS = ("compare", "--agents", "3", "--algorithms", "newton", "--max-iterat
 def test_compare_writes_the_report_beside_the_figure_unless_told_not_to(
     tmp_path, monkeypatch, options, written
 ):
-    monkeypatch.setattr("fedshed.experiments.figure.save", lambda *_: [])
+    monkeypatch.setattr("fedshed._utils.canvas.save", lambda *_: [])
     options = [option.format(tmp_path) for option in options]
     result = CliRunner().invoke(app, [*ARGUMENTS, "--out", str(tmp_path / "out"), *options])
     assert result.exit_code == 0
@@ -267,7 +274,7 @@ def test_compare_writes_the_report_beside_the_figure_unless_told_not_to(
 
 
 def test_fit_writes_its_model_into_a_report_that_says_how_to_make_it_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedshed.experiments.figure.save", lambda *_: [])
+    monkeypatch.setattr("fedshed._utils.canvas.save", lambda *_: [])
     rng = np.random.default_rng(0)
     lines = [
         f"{'abc'[k % 3]},{x:.3f},{int(x + rng.logistic() > 0)}" for k, x in enumerate(rng.normal(size=90))

@@ -67,8 +67,8 @@ DATA = [
     (sites({}), "site"),
     (sites({"a": (X, Y), "b": (X[:0], Y[:0])}), "'b'"),
     (sites({"a": (X, Y), "b": (X[:, :2], Y)}), "'b'.*2.*3|3.*'b'.*2|'b'"),
-    (optimize(fed(np.ones(20))), "has 1 class over all sites"),
-    (optimize(fed(np.arange(20) % 3)), "exactly two classes.*found 3"),
+    (optimize(fed(np.ones(20))), "has only 1 class over all sites"),
+    (optimize(fed(np.arange(20) % 3)), "exactly two classes.*there are 3"),
     (optimize(fed(np.where(Y, "a", "b")), loss="least-squares"), "north.*numeric"),
 ]
 CONFIG = [

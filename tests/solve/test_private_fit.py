@@ -238,9 +238,9 @@ def test_a_promise_that_cannot_be_is_refused_with_the_field(privacy, said):
     [
         ({"family": "poisson"}, "not for poisson"),
         ({"missing": "drop"}, "missing = 'refuse'"),
-        ({"weight": "w"}, "no weight"),
-        ({"offset": "o"}, "no offset"),
-        ({"cluster": "c"}, "no cluster"),
+        ({"weight": "w"}, "cannot have weight"),
+        ({"offset": "o"}, "cannot have offset"),
+        ({"cluster": "c"}, "cannot have cluster"),
         ({"standardize": True}, "cannot standardise"),
     ],
 )

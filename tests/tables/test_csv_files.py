@@ -85,7 +85,7 @@ def test_what_may_surprise_is_said(tmp_path, caplog):
     read_table(path)
     notes = [record.getMessage() for record in caplog.records]
     assert any("not in UTF-8 and was read as Windows-1252" in note for note in notes)
-    assert any("decimal commas were read as such, in column 'x'" in note for note in notes)
+    assert any("commas were read as decimal marks in column 'x'" in note for note in notes)
     caplog.clear()
     path.write_text("a,b\n1,2\n")
     read_table(path)
@@ -113,7 +113,7 @@ def test_row_numbers_are_left_out_with_a_note(tmp_path, caplog, index):
     path = tmp_path / "t.csv"
     FRAME.set_axis(index or range(4)).to_csv(path)
     same(read_table(path))
-    assert "the first column has no name and was left out" in caplog.text
+    assert "the first column has no name; it was taken for row numbers and left out" in caplog.text
 
 
 @pytest.mark.parametrize("write", ["csv", "parquet"])
@@ -124,7 +124,7 @@ def test_row_numbers_that_pandas_read_back_are_left_out_too(tmp_path, caplog, wr
         FRAME.iloc[[0, 2, 3]].to_parquet(tmp_path / "t.parquet")  # __index_level_0__
         frame = read_table(tmp_path / "t.parquet")
     assert Frame(frame).names == ("town", "größe", "n")
-    assert "row number that pandas writes" in caplog.text
+    assert "row numbers that pandas wrote" in caplog.text
 
 
 def test_columns_without_a_name_are_empty_or_refused(tmp_path):
@@ -265,7 +265,7 @@ def test_what_is_excluded_must_be_somewhere_and_said_once():
     with pytest.raises(ConfigError, match="exclude names 'patient', which no site has"):
         prepare(apart, study(exclude=("patient_id", "patient")))
     for more in ({"columns": ("x",)}, {"formula": "y ~ x"}):
-        with pytest.raises(ConfigError, match="exclude is for when all other columns are predictors"):
+        with pytest.raises(ConfigError, match="exclude is for studies without columns and formula"):
             study(exclude=("patient_id",), **more)
     with pytest.raises(ConfigError, match="'y' has two roles"):
         study(exclude=("y",))
@@ -288,7 +288,7 @@ def test_a_file_of_a_european_spreadsheet_is_fitted_and_predicted(tmp_path):
         found.append((fedshed.Model.load(tmp_path / name / "model.json").coefficients, predicted.stdout))
     assert found[0] == found[1]
     assert "note: " in done.stderr
-    assert "was left out as row numbers" in done.stderr
+    assert "was taken for row numbers and left out" in done.stderr
     assert "ort[Ulm]" in found[0][0]
 
 

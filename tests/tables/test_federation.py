@@ -329,7 +329,7 @@ def test_text_at_one_site_and_numbers_at_another_are_refused():
 
 def test_a_site_is_a_pair():
     refused(["site 'a'", "pair"], Federation.from_sites, {"a": (X, Y, Y)})
-    refused("map each name", Federation.from_sites, [(X, Y)])
+    refused("mapping of names", Federation.from_sites, [(X, Y)])
 
 
 def test_tables_compare_by_identity():

@@ -22,7 +22,8 @@ from fedshed.algorithms.base import advance, gradient
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.linesearch import FullStep, Step
 from fedshed.algorithms.renewal import Once
-from fedshed.algorithms.shed import Midpoint, Shed
+from fedshed.algorithms.rho import Midpoint
+from fedshed.algorithms.shed import Shed
 from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
 from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.channels import Constant, Rayleigh, Recorded
 from fedshed.algorithms.renewal import Once, Periodic
-from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
+from fedshed.algorithms.rho import Midpoint, NextEigenvalue
+from fedshed.algorithms.shed import Shed
 
 from .problems import (
     EPS,

@@ -14,7 +14,8 @@ from fedshed import optimize
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.linesearch import TwoExchange
 from fedshed.algorithms.renewal import Once, Periodic
-from fedshed.algorithms.shed import NextEigenvalue, Shed
+from fedshed.algorithms.rho import NextEigenvalue
+from fedshed.algorithms.shed import Shed
 from fedshed.tables import Federation
 
 from .problems import EPS, FixedRho, FixedStep, Instance, Round, axes, norm, replay, shed_ls

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from fedshed.algorithms.channels import Constant, Recorded
 from fedshed.algorithms.linesearch import TwoExchange
 from fedshed.algorithms.renewal import Once
-from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed
+from fedshed.algorithms.rho import Midpoint, NextEigenvalue
+from fedshed.algorithms.shed import Shed
 
 from .problems import (
     EPS,

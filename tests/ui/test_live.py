@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
@@ -15,7 +16,7 @@ from fedshed._utils.errors import ConfigError, DataError
 from fedshed.cli import app
 from fedshed.experiments import ComparisonSpec
 from fedshed.report import page
-from fedshed.ui.live import DONE, FAILED, PAUSED, RUNNING, STOPPED
+from fedshed.ui.live import DONE, FAILED, PAUSED, READY, RUNNING, STOPPED
 from fedshed.ui.log import Log
 from live_runs import SMALL, wait
 
@@ -58,7 +59,7 @@ def test_a_pause_is_a_pause_and_its_time_is_not_the_algorithms(simulation):
 
 def test_a_stopped_run_keeps_what_it_had_and_another_has_another_token(simulation):
     first = simulation.start(LONG)
-    with pytest.raises(ConfigError, match="a run is going on"):
+    with pytest.raises(ConfigError, match="a run is in progress"):
         simulation.start(SMALL)
     wait(lambda: len(simulation.rows) > 3)
     simulation.command("pause")
@@ -71,6 +72,39 @@ def test_a_stopped_run_keeps_what_it_had_and_another_has_another_token(simulatio
     assert second.token != first.token
 
 
+def test_a_server_that_ends_stops_the_run_and_leaves_what_there_is(simulation):
+    simulation.start(LONG)
+    wait(lambda: len(simulation.rows) > 3)
+    simulation.command("pause")
+    simulation.close(30)
+    assert (simulation.status().state, simulation.status().message) == (
+        STOPPED, "stopped, because the server ended"
+    )  # fmt: skip
+    count = len(simulation.rows)
+    (run,) = simulation.report().problems[0].runs
+    assert len(run.rows) == count > 3
+    time.sleep(0.2)
+    assert len(simulation.rows) == count
+
+
+def test_a_report_never_mixes_two_runs(simulation):
+    """While one run follows another, every report is of one of them."""
+    found = set()
+    simulation.start(LONG)
+    wait(lambda: len(simulation.rows) > 3)
+    for _ in range(3):
+        simulation.command("stop")
+        simulation.join(30)
+        simulation.start(SMALL)
+        while simulation.status().state == RUNNING:
+            made = simulation.report()
+            found.add((made.rerun.command, *(run.name for run in made.problems[0].runs)))
+        simulation.start(LONG)
+        wait(lambda: len(simulation.rows) > 3)
+    command = SMALL.resolved().command()
+    assert found <= {(command, *names) for names in [(), ("fib-shed",), ("fib-shed", "newton")]}
+
+
 def test_what_cannot_run_is_refused_at_once_or_said_when_it_is_known(simulation, monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'fib-shed'"):
         simulation.start(ComparisonSpec(algorithms=("fib-shd",)))
@@ -78,10 +112,13 @@ def test_what_cannot_run_is_refused_at_once_or_said_when_it_is_known(simulation,
         simulation.start(ComparisonSpec(budget="raleigh"))
     monkeypatch.setenv("FEDSHED_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    simulation.start(ComparisonSpec(dataset="w8a"))
+    with pytest.raises(ConfigError, match="FEDSHED_DATA"):
+        simulation.start(ComparisonSpec(dataset="w8a"))
+    assert simulation.status().state == READY
+    simulation.start(ComparisonSpec(agents=1000))  # more than a class has rows
     simulation.join(30)
     assert simulation.status().state == FAILED
-    assert "FEDSHED_DATA" in simulation.status().message
+    assert "use fewer agents" in simulation.status().message
 
 
 def test_before_anything_ran_there_is_a_page(simulation):
@@ -122,11 +159,46 @@ def test_pairs_and_renewals_in_a_log_agree_with_the_trace(logged, tmp_path):
     (tmp_path / "run.jsonl").write_bytes(b"".join(lines))
     log = Log(tmp_path / "run.jsonl")
     held = log.report().problems[0].runs[0].pairs
-    assert np.max(held.values, axis=0).tolist() == [result.trace[t + 1].q_max for t in held.iterations]
+    assert np.max(held.values, axis=0).tolist() == [result.trace[t].q_max for t in held.iterations]
     renewals = {row.iteration - 1 for row in result.trace if row.renewed and row.iteration > 1}
     seen = {row.iteration for _, row in log.rows if row.renewed}
     assert seen
     assert seen <= renewals
+
+
+def test_a_log_has_the_hessians_vectors_and_bytes_of_the_run_and_a_bound_of_its_gap(logged, tmp_path):
+    result, lines = logged
+    (tmp_path / "run.jsonl").write_bytes(b"".join(lines))
+    log = Log(tmp_path)
+    assert log.status().state == DONE
+    rows, trace = [row for _, row in log.rows], result.trace
+    for row, after in zip(rows[:-2], trace[1:-1], strict=True):  # the line of a round counts that round
+        counts = ("exchanges", "hessians", "uplink_vectors", "uplink_bytes", "downlink_bytes")
+        assert [getattr(row, name) for name in counts] == [getattr(after, name) for name in counts]
+    assert rows[-1].hessians == trace[-1].hessians
+    assert (rows[-1].uplink_bytes, rows[-1].f) == (trace[-1].uplink_bytes, trace[-1].f)
+    (problem,) = log.report().problems
+    assert problem.gap.name == "gap at most"
+    optimum = trace[-1].f
+    assert all(row.gap >= row.f - optimum for row in rows)
+    (run,) = problem.runs
+    assert sum(site.uplink_bytes for site in run.traffic) == rows[-2].uplink_bytes
+    assert len(run.traffic) == 4
+
+
+def test_a_log_of_an_earlier_version_is_read_without_what_it_does_not_say(logged, tmp_path):
+    _, lines = logged
+    new = ("hessians", "vectors", "f", "uplink_bytes", "downlink_bytes")
+    kept = [json.loads(line) for line in lines]
+    kept[1].pop("hessians"), kept[1].pop("vectors")
+    for name in new:
+        kept[-1].pop(name)
+    (tmp_path / "run.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in kept))
+    log = Log(tmp_path)
+    assert log.status().state == DONE
+    first, last = log.rows[0][1], log.rows[-1][1]
+    assert np.isnan([first.hessians, first.uplink_vectors, last.hessians, last.f]).all()
+    assert last.uplink_bytes == log.rows[-2][1].uplink_bytes
 
 
 def test_a_resumed_run_goes_on_where_its_checkpoint_was(logged, tmp_path):

@@ -1,1 +1,1 @@
-"""What every layer uses: errors, files that are whole or absent, names, and how figures look."""
+"""Parts that every layer uses: errors, atomic writes of files, names, and the style of figures."""

@@ -1,18 +1,18 @@
-"""The errors of fedshed: a small tree, each message saying what is wrong, where, and what to do."""
+"""The errors that fedshed raises: each message says what is wrong, where it is wrong, and what to do."""
 
 
 class Error(Exception):
-    """Any error raised by fedshed itself."""
+    """Base class of every error that fedshed itself raises; catch it to catch all of them."""
 
 
 class DataError(Error, ValueError):
-    """A site's table, a label or a data file is not what the model needs."""
+    """A table, a label or a data file does not have the form that the model needs."""
 
 
 class QuotingError(DataError):
-    """A DataError that quotes a value of the table, for whoever holds that table only.
+    """A DataError whose message quotes a value of the table, so only the holder of the table may read it.
 
-    `told` is what others are told.
+    `told` is the message for everybody else.
     """
 
     def __init__(
@@ -23,24 +23,24 @@ class QuotingError(DataError):
 
 
 class UnreadableError(DataError):
-    """A site cannot read its own table or file now, whatever it was asked."""
+    """A site cannot read its own table or file at the moment, whatever the request was."""
 
 
 class ConfigError(Error, ValueError):
-    """A name, parameter or combination of parameters that cannot work."""
+    """A name, a parameter or a combination of parameters that cannot work."""
 
 
 class CodecError(Error):
-    """Bytes that are not a well-formed message, or a message of the wrong shape."""
+    """The bytes are not a well-formed message, or the message has the wrong shape."""
 
 
 class ProtocolError(Error):
-    """An agent answered with something the algorithm cannot use, or did not answer at all."""
+    """An agent did not answer, or it sent an answer that the algorithm cannot use."""
 
 
 class DisclosureError(Error):
-    """A site's disclosure policy forbids the answer; the message names the rule, not what broke it."""
+    """A site's disclosure policy forbids the answer; the message names the rule and quotes no data."""
 
 
 class SingularError(Error):
-    """The pooled curvature is singular: the model has no unique solution."""
+    """The pooled curvature is singular, so the model has no unique solution."""

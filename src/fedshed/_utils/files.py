@@ -1,4 +1,4 @@
-"""Files: written so that nothing is ever half-written, and told apart by a hash."""
+"""Writing files so that none is ever left half-written, and identifying them by a hash."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tempfile import NamedTemporaryFile
 
 
 def write_atomically(path: str | Path, data: bytes, *, private: bool = True) -> Path:
-    """Write to a temporary file beside `path`, flush it to disk, then rename it, and flush the folder.
+    """Write to a temporary file beside `path`, flush it to disk, rename it, and flush the folder.
 
-    Only its owner can read it, from the first byte on, unless it is not `private`: results, logs and reports
-    tell of people; certificates and public data do not.
+    Only the owner can read the file, from its first byte on, unless `private` is false: results, logs and
+    reports may describe people; certificates and public data do not.
     """
     path = Path(path)
     if path.is_dir():
@@ -27,7 +27,7 @@ def write_atomically(path: str | Path, data: bytes, *, private: bool = True) -> 
         _write(temporary, data, 0o600 if private else 0o666)
         temporary.replace(path)
         flush_folder(path.parent)
-    except OSError as error:  # which file it was, whatever step failed
+    except OSError as error:  # name the file, whichever step failed
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):
@@ -43,7 +43,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 
 def append_whole(path: str | Path, data: bytes) -> None:
-    """Add to a file all at once, or nothing: a disk that fills up leaves no part of it."""
+    """Append all of the data to a file or none of it, also when the disk fills up."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         before = os.fstat(descriptor).st_size
@@ -69,16 +69,16 @@ _WORDS = {
 
 
 def secret_file(path: Path) -> bytes:
-    """32 random bytes that only their owner can read, made when they are asked for first."""
+    """32 random bytes that only their owner can read, created at the first call."""
     if not path.is_file():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(token_bytes(32))
         try:
-            os.link(file.name, path)  # of two processes that make one, the first wins
+            os.link(file.name, path)  # if two processes create it, the first one wins
         except FileExistsError:
             pass
-        except OSError:  # a disk without links
+        except OSError:  # this file system has no links
             os.replace(file.name, path)
             return path.read_bytes()
         os.unlink(file.name)
@@ -87,7 +87,7 @@ def secret_file(path: Path) -> bytes:
 
 @cache
 def user_secret() -> bytes:
-    """A secret of whoever runs this, kept in their state folder; where none can be kept, of this process."""
+    """A secret of the current user in their state folder, or of this process if none can be stored there."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     try:
         return secret_file(Path(home) / "fedshed" / "key")
@@ -96,7 +96,7 @@ def user_secret() -> bytes:
 
 
 def in_words(error: OSError) -> str:
-    """What went wrong with a file, and what to do, in one sentence."""
+    """One sentence that says what went wrong with a file and what to do."""
     said = _WORDS.get(error.errno or 0) or error.strerror or str(error)
     return said if error.filename is None else f"{error.filename}: {said}"
 
@@ -108,7 +108,7 @@ def file_hash(path: str | Path) -> str:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make a rename last through a loss of power, where folders can be flushed."""
+    """Make a rename survive a power failure, on systems where folders can be flushed."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Objects as a notebook shows them: small tables in HTML, everything in them escaped."""
+"""How objects are shown in a notebook: small HTML tables in which everything is escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_ROWS = 20
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], title: str = "", most: int = MOST_ROWS) -> str:
-    """Rows as a table with a title; of many the first and the last are shown, and how many are between."""
+    """Rows as an HTML table with a title; a long table shows its first and last rows and counts the rest."""
     caption = f"<caption style='text-align: left'>{escape(printable(title))}</caption>" if title else ""
     if not rows:
         return f"<table>{caption}</table>"
@@ -27,7 +27,7 @@ def html_table(rows: Sequence[Mapping[str, Any]], title: str = "", most: int = M
 
 
 def preformatted(text: str) -> str:
-    """Text as it is, in letters of one width."""
+    """Text as it is, in a monospaced font."""
     return f"<pre>{escape(printable_lines(text))}</pre>"
 
 
@@ -38,7 +38,7 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def number(value: Any) -> str:
-    """A value as a reader wants it: four digits, nothing for what is unknown."""
+    """A value with four significant digits; empty if it is unknown."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

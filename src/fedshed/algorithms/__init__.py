@@ -1,4 +1,4 @@
-"""The algorithms, and the parts they are made of: renewals, channels, line searches."""
+"""The algorithms and their parts: renewal policies, channels and line searches."""
 
 from fedshed.algorithms import channels, renewal
 from fedshed.algorithms.aggregate import ShedAggregate
@@ -8,6 +8,7 @@ from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import ALGORITHMS, Budget, Entry, as_channel, build
+from fedshed.algorithms.rho import Midpoint, NextEigenvalue, TailMean
 from fedshed.algorithms.rivals import compressors
 from fedshed.algorithms.rivals.agd import Agd, HeavyBall
 from fedshed.algorithms.rivals.dane import Dane
@@ -18,7 +19,7 @@ from fedshed.algorithms.rivals.giant import Done, Giant, GiantDeterminantal
 from fedshed.algorithms.rivals.local_steps import FedAvg, FedProx
 from fedshed.algorithms.rivals.q_shed import QShed
 from fedshed.algorithms.rivals.scaffold import Scaffold
-from fedshed.algorithms.shed import Midpoint, NextEigenvalue, Shed, TailMean
+from fedshed.algorithms.shed import Shed
 
 __all__ = [
     "ALGORITHMS", "Agd", "Budget", "Dane", "Disco", "Done", "Entry", "FedAvg", "FedNL", "FedNS", "FedProx",

@@ -1,14 +1,16 @@
-"""SHED for very many agents: the Master keeps two n x n sums of all eigenpairs, and none of the pairs.
+"""SHED for very many agents: the Master keeps two n x n sums over all eigenpairs and no single pair.
 
     S = sum_i p_i V_i' Lambda_i V_i,  B = sum_i p_i V_i' V_i,  rho = sum_i p_i rho_i,
     H_hat = S + rho (I - B) + diag(l2).
 
-SHED subtracts sum_i p_i rho_i V_i'V_i in place of rho B.  The two are equal where all rho_i are, or where all
-V_i span one space; they differ by at most max_i |rho_i - rho|.  B is a mean of projections, so I - B >= 0 and
-H_hat >= S >= 0.  But H_hat need not be above the Hessian (Corollary 5), so any loss needs the line search.
+SHED subtracts sum_i p_i rho_i V_i'V_i in place of rho B.  The two are equal where all rho_i are equal, or
+where all V_i span one space; they differ by at most max_i |rho_i - rho|.  B is a mean of projections, so I -
+B >= 0 and H_hat >= S >= 0.  But H_hat need not be above the Hessian (Corollary 5), so every loss needs the
+line search.
 
-What is in a sum cannot be taken out of it.  So all agents renew together: an *epoch* begins with empty sums,
-and each agent adds pairs of one Hessian to it, each pair once.  Who has none in it counts as lambda_1 I.
+A pair cannot be removed from a sum.  Therefore all agents renew together: an *epoch* begins with empty sums,
+and each agent adds pairs of one Hessian to it, each pair once.  An agent without pairs in the epoch counts as
+lambda_1 I.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from fedshed.protocol.messages import Eigenpairs, Share
 
 
 class Counted(Struct, frozen=True):
-    """What the Master keeps of one agent's Hessian of iteration k; q of its pairs are in the sums."""
+    """What the Master keeps of one agent's Hessian of iteration k, of which q pairs are in the sums."""
 
     k: int
     q: int
@@ -49,7 +51,7 @@ class Counted(Struct, frozen=True):
         return self.top * s
 
     def emptied(self) -> Counted:
-        """As an epoch begins: lambda_1 is all that is left."""
+        """The entry at the start of an epoch: only lambda_1 is kept."""
         return replace(self, q=0, rho=self.top, complete=False, lost=False, owed=True)
 
 
@@ -63,21 +65,53 @@ class Aggregate(State[Counted], frozen=True, kw_only=True):
 
 
 class ShedAggregate(Shed, frozen=True, tag=True):
-    """Fib-SHED with 2 n^2 numbers at the Master, for any number of agents and pairs (docs/performance.md)."""
+    """Fib-SHED with 2 n^2 numbers at the Master for any number of agents and pairs (docs/performance.md).
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    renewal : Renewal, default Fibonacci()
+        At which iterations all agents compute new Hessians. The policy must give the same answer for every
+        agent.
+    channel : Channel, default Constant(1)
+        How many eigenpairs an agent's link carries per round.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+    rho : NextEigenvalue, Midpoint or TailMean, default NextEigenvalue()
+        The number that stands for the eigenvalues that have not been sent.
+    kernel : Kernel, default Automatic()
+        How an agent computes its eigenpairs.
+
+    Raises
+    ------
+    ConfigError
+        If the agents would not renew together, or the line search is FullStep().
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.ShedAggregate()
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
 
     state: ClassVar[Any] = Aggregate
 
     def __post_init__(self) -> None:
         if not isinstance(self.renewal, Renewal):
             raise ConfigError(
-                f"the aggregate needs all agents to renew together, which {type(self.renewal).__name__} does "
-                "not promise; take a policy of fedshed.renewal, or Shed, which keeps each agent's pairs"
+                f"shed-aggregate needs all agents to renew together, which {type(self.renewal).__name__} "
+                "does not promise; use a policy of fedshed.renewal, or Shed, which keeps each agent's pairs"
             )
         if isinstance(self.line_search, FullStep):
-            raise ConfigError("the aggregate may lie below the Hessian; it needs TwoExchange() or Fused()")
+            raise ConfigError(
+                "shed-aggregate may underestimate the Hessian; set line_search=TwoExchange() or Fused()"
+            )
 
     def start(self, problem: Problem, theta: Vector) -> Any:
-        """Nothing is known, nothing is summed."""
+        """The state before the first round, with empty sums."""
         empty = np.zeros((problem.n, problem.n))
         return Aggregate(t=1, theta=theta, known={}, S=empty, B=empty)
 
@@ -97,7 +131,7 @@ class ShedAggregate(Shed, frozen=True, tag=True):
         return _added(problem, replace(state, known=known), taken, state.t)
 
     def salvage(self, problem: Problem, state: Any, trial: Any, replies: Replies) -> Any:
-        """Pairs sent with a rejected trial count as the next round's; a Hessian taken there is discarded."""
+        """Keep pairs that came with a rejected trial, but discard a Hessian that was taken there."""
         taken = {}
         for i, (local,) in replies.items():
             share, pairs = self._share(problem, trial, i), self.pairs_of(i, local)
@@ -106,17 +140,17 @@ class ShedAggregate(Shed, frozen=True, tag=True):
         return _added(problem, state, taken, trial.t)
 
     def curvature(self, problem: Problem, state: Any) -> DensePlusRidge:
-        """S + rho (I - B) + diag(l2); rounded vectors can lift B above I, which would make it indefinite."""
+        """S + rho (I - B) + diag(l2); B is limited to I, because rounded vectors could make it larger."""
         rho = sum(problem.p[i] * state.known[i].curvature.rho for i in problem.agents)
         B = _at_most_one(state.B) if self.lossy else state.B
         return DensePlusRidge(state.S + rho * (np.eye(problem.n) - B), problem.l2, problem.columns)
 
     def exact_curvature(self, problem: Problem, state: Any) -> None:
-        """None: even with all pairs of all agents the sums do not tell the Hessian."""
+        """None: even with all pairs of all agents the sums do not determine the Hessian."""
         return None
 
     def _begun(self, problem: Problem, state: Any) -> Any:
-        """At a renewal: an epoch without pairs."""
+        """The state at a renewal: a new epoch without pairs."""
         if not self._renews(problem, state):
             return state
         known = {i: replace(a, curvature=a.curvature.emptied()) for i, a in state.known.items()}
@@ -124,12 +158,12 @@ class ShedAggregate(Shed, frozen=True, tag=True):
         return replace(state, known=known, S=empty, B=empty, epoch=state.t, anchors={})
 
     def _renews(self, problem: Problem, state: Any) -> bool:
-        """Is t in I, for all agents, and its epoch not begun?"""
+        """Whether t is in I for all agents and its epoch has not begun yet."""
         history = History(state.t, problem.n, state.norms, state.epoch)
         return bool(state.epoch < state.t and self.renewal(history, problem.agents[0]))
 
     def _share(self, problem: Problem, state: Any, i: AgentId) -> Share:
-        """Renew together, or go on after the pairs in the sums; who missed a renewal renews when it can."""
+        """Renew together, or continue after the pairs in the sums; agents that missed a renewal follow."""
         counted = state.known[i].curvature if i in state.known else None
         if counted is None or counted.owed or self._renews(problem, state):
             return Share(state.t, 0, True, None)
@@ -139,7 +173,7 @@ class ShedAggregate(Shed, frozen=True, tag=True):
 
 
 def _fits(pairs: Eigenpairs, share: Share) -> bool:
-    """Whether the pairs are the next of the Hessian asked for: no other may enter a sum."""
+    """Whether the pairs are the next ones of the Hessian asked for; no others may enter a sum."""
     return share.more and (pairs.k, pairs.start) == (share.k, share.have)
 
 

@@ -1,6 +1,6 @@
-"""Which algorithm to take when none is named: the one that is estimated to end soonest (costs.py).
+"""Chooses an algorithm when none is named: the one that is estimated to end first (costs.py).
 
-Where links carry messages, exchanges and bytes count; where all agents are in one process, CPU seconds do.
+Over a network, exchanges and bytes count; if all agents are in one process, CPU seconds count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CANDIDATES: Mapping[str, Algorithm[Any]] = {
 def choose(
     shape: Shape, channel: Channel | None, network: Network = ELSEWHERE, stateless: bool = False
 ) -> tuple[Algorithm[Any], str]:
-    """An algorithm, and one line that says which and why; PEN needs agents that remember their frame."""
+    """An algorithm, and one line with its name and the reason; PEN needs agents that keep their frame."""
     if channel is not None:
         why = "links with a budget, on which each site sends the eigenpairs that fit"
         return replace(QnShed(), channel=channel), f"qn-shed: {why}"
@@ -58,7 +58,7 @@ def choose(
 
 
 def _possible(name: str, shape: Shape, stateless: bool) -> bool:
-    """Whether the Master has room for the n^2 numbers of every agent, and agents remember what they must."""
+    """Whether the Master has room for n^2 numbers per agent, and agents keep the cache that is needed."""
     numbers = shape.agents * shape.n * shape.n
     if name == "pen":
         return not stateless and shape.n <= LARGE and numbers <= MEMORY
@@ -66,7 +66,7 @@ def _possible(name: str, shape: Shape, stateless: bool) -> bool:
 
 
 def _why(best: Estimate, found: list[Estimate], network: Network) -> str:
-    """The estimates that decided, in words, also where a simpler algorithm is preferred to the quickest."""
+    """The estimates behind the choice, in words, also where a simpler algorithm is preferred."""
     times = {one.name: one.seconds(network) for one in found}
     others = [f"{name} {time_in_words(time)}" for name, time in times.items() if name != best.name]
     than = ", ".join(others) or "no other algorithm has room at the Master"
@@ -84,7 +84,7 @@ def _why(best: Estimate, found: list[Estimate], network: Network) -> str:
 
 
 def choose_composite(n: int, channel: Channel | None = None) -> tuple[Algorithm[Any], str]:
-    """An algorithm for a cost with an absolute penalty, and one line that says why."""
+    """An algorithm for a cost with an absolute penalty, and one line with the reason."""
     if channel is not None:
         why = "links with a budget, and an absolute penalty (l1) that has a step in SHED"
         return replace(Shed(), channel=channel), f"fib-shed: {why}"
@@ -93,7 +93,7 @@ def choose_composite(n: int, channel: Channel | None = None) -> tuple[Algorithm[
 
 
 def choose_summable(n: int) -> tuple[Algorithm[Any], str]:
-    """An algorithm for protected mode and groups, where answers are added, and one line that says why."""
+    """An algorithm for protected mode and groups, where answers are added, and one line with the reason."""
     why = f"answers have to add up over sites, and with n = {n}"
     if n <= SMALL:
         why = f"{why} a packed Hessian has {n * (n + 1) // 2} numbers"

@@ -1,6 +1,6 @@
-"""Channels: how many eigenpairs d_t^(i) an agent's link carries in a round (Section 6.3).
+"""Channels: how many eigenpairs d_t^(i) the link of agent i carries in round t (Section 6.3).
 
-A channel is pure: what it draws depends on (seed, agent, t) only.  The gradient always travels.
+A channel has no state: a random number depends on (seed, agent, t) only.  The gradient is always sent.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ def _whole(value: object) -> bool:
 
 
 class Constant(Struct, frozen=True, tag=True):
-    """d_t = pairs, for every agent and round.
+    """A link that carries the same number of eigenpairs in every round.
 
     Parameters
     ----------
-    pairs : int
-        Eigenpairs per round.
+    pairs : int, default 1
+        The number of eigenpairs per round and agent, at least 0.
+
+    Raises
+    ------
+    ConfigError
+        If `pairs` is not a whole number of at least 0.
 
     Examples
     --------
@@ -38,23 +43,32 @@ class Constant(Struct, frozen=True, tag=True):
     def __post_init__(self) -> None:
         if not _whole(self.pairs):
             raise ConfigError(
-                f"budget must be a whole number >= 0 of eigenpairs per round, not {self.pairs!r}"
+                f"budget, the number of eigenpairs per round, must be a whole number >= 0, not {self.pairs!r}"
             )
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
-        """d_t^(i)."""
+        """How many eigenpairs of `pair_bytes` bytes the link of `agent` carries in round `t`, from 1."""
         return self.pairs
 
 
 class Rayleigh(Struct, frozen=True, tag=True):
-    """A fading link: d = floor(d_0 log2(1 + gamma Gamma)), gamma ~ Exp(1); mean 3.81 (Section 6.3).
+    """A fading link that carries d = floor(d0 log2(1 + gamma gain)) eigenpairs, where gamma ~ Exp(1).
+
+    These are the d_0 and Gamma of the paper (Section 6.3); the mean of d is 3.81 with the default parameters.
 
     Parameters
     ----------
-    d0, gain : float
-        d_0 and Gamma.
+    d0 : float, default 2.0
+        The number of eigenpairs per unit of log2(1 + gamma gain), at least 0.
+    gain : float, default 5.0
+        The mean gain of the link, Gamma in the paper, at least 0.
     seed : int, optional
-        Default: the seed of the run. Draws depend on (seed, agent, t) only.
+        The seed of the draws, which depend on (seed, agent, t) only. Default: the seed of the run.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is negative.
 
     Examples
     --------
@@ -76,20 +90,25 @@ class Rayleigh(Struct, frozen=True, tag=True):
             )
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
-        """d_t^(i)."""
+        """How many eigenpairs of `pair_bytes` bytes the link of `agent` carries in round `t`, from 1."""
         gamma = np.random.default_rng((self.seed or 0, name_key(agent), t)).exponential()
         return int(self.d0 * np.log2(1 + gamma * self.gain))
 
 
 class ByteRate(Struct, frozen=True, tag=True):
-    """As many pairs as a link of so many bytes per second carries in the time that a round may take.
+    """A link that carries as many eigenpairs as fit into the time of a round at a given rate.
 
     Parameters
     ----------
     bytes_per_second : float
-        The rate.
-    seconds : float
-        The time of a round.
+        The rate of the link in bytes per second, at least 0.
+    seconds : float, default 1.0
+        The time of a round in seconds, above 0.
+
+    Raises
+    ------
+    ConfigError
+        If the rate is negative or the time is not above 0.
 
     Examples
     --------
@@ -108,17 +127,22 @@ class ByteRate(Struct, frozen=True, tag=True):
             )
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
-        """d_t^(i)."""
+        """How many eigenpairs of `pair_bytes` bytes the link of `agent` carries in round `t`, from 1."""
         return int(self.bytes_per_second * self.seconds // pair_bytes)
 
 
 class Recorded(Struct, frozen=True, tag=True):
-    """The pairs that links carried in recorded rounds, played again from the start when they end.
+    """Links that carry the recorded numbers of eigenpairs; a record that ends is repeated from its start.
 
     Parameters
     ----------
     pairs : dict
-        For each agent the eigenpairs of rounds 1, 2, ...
+        For each agent, the numbers of eigenpairs in rounds 1, 2, ...
+
+    Raises
+    ------
+    ConfigError
+        If a record is empty or holds a negative number, or an agent has no record.
 
     Examples
     --------
@@ -133,24 +157,28 @@ class Recorded(Struct, frozen=True, tag=True):
     def __post_init__(self) -> None:
         for agent, pairs in self.pairs.items():
             if not pairs or not all(map(_whole, pairs)):
-                raise ConfigError(f"the record of agent {agent!r} must hold numbers >= 0, at least one")
+                raise ConfigError(
+                    f"the record of agent {agent!r} must hold at least one number, and none below 0"
+                )
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
-        """d_t^(i)."""
+        """How many eigenpairs of `pair_bytes` bytes the link of `agent` carries in round `t`, from 1."""
         if agent not in self.pairs:
-            raise ConfigError(f"no record for agent {agent!r}; recorded are {sorted(self.pairs)}")
+            raise ConfigError(
+                f"Recorded has no record of agent {agent!r}; add one (there are {sorted(self.pairs)})"
+            )
         return self.pairs[agent][(t - 1) % len(self.pairs[agent])]
 
 
 class PerAgent(Struct, frozen=True, tag=True):
-    """Some agents have their own channel; all others share one.
+    """Gives some agents a channel each; all other agents share one.
 
     Parameters
     ----------
     channels : dict
-        The channel of each such agent.
-    default : Channel
-        The channel of the others.
+        The channel of each such agent, by the agent's name.
+    default : Channel, default Constant(1)
+        The channel of all other agents.
 
     Examples
     --------
@@ -164,7 +192,7 @@ class PerAgent(Struct, frozen=True, tag=True):
     default: Constant | Rayleigh | ByteRate | Recorded = Constant(1)
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
-        """d_t^(i)."""
+        """How many eigenpairs of `pair_bytes` bytes the link of `agent` carries in round `t`, from 1."""
         return self.channels.get(agent, self.default).eigenpairs(t, agent, pair_bytes)
 
 

@@ -1,11 +1,12 @@
 """Costs with an absolute penalty, F(theta) = f(theta) + sum_j l1_j |theta_j|: the proximal Newton step.
 
-The smooth part f, its gradient g and its curvature H come from the sites as they always do; the penalty is
-the Master's alone, so that no byte more crosses the wire.  The direction d minimises
+The smooth part f, its gradient g and its curvature H come from the sites as always; only the Master handles
+the penalty, so no further byte is sent.  The direction d minimises
 
     g'd + d'H d / 2 + sum_j l1_j |theta_j + d_j|
 
-(Lee, Sun and Saunders 2014, SIAM Journal on Optimization 24, 1420).  What it sets to 0 is exactly 0.
+(Lee, Sun and Saunders 2014, SIAM Journal on Optimization 24, 1420).  Coefficients that it sets to 0 are
+exactly 0.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def slope(problem: Problem, theta: Vector, g: Vector, d: Vector) -> float:
 
 
 def least_subgradient(theta: Vector, g: Vector, l1: Vector) -> Vector:
-    """g_j + l1_j sign(theta_j), and where theta_j = 0 what of g_j is beyond l1_j."""
+    """g_j + l1_j sign(theta_j); where theta_j = 0, the part of g_j that exceeds l1_j."""
     return np.where(theta != 0, g + l1 * np.sign(theta), soft(g, l1))
 
 
@@ -74,13 +75,13 @@ def minimiser(H: Matrix, g: Vector, theta: Vector, l1: Vector) -> Vector:
 
 
 def _off(H: Matrix, c: Vector, w: Vector, l1: Vector) -> tuple[float, float]:
-    """The norm of the model's least subgradient at w, and what rounding makes of it."""
+    """The norm of the model's least subgradient at w, and the size of its rounding error."""
     size = np.abs(c) + np.abs(H) @ np.abs(w)
     return float(np.linalg.norm(least_subgradient(w, c + H @ w, l1))), float(EXACT * np.linalg.norm(size))
 
 
 def _on_the_face(H: Matrix, c: Vector, w: Vector, l1: Vector) -> Vector:
-    """From w towards the minimum over its own zeros and signs; coefficients that reach 0 on the way stay."""
+    """From w towards the minimum with the same zeros and signs; coefficients that reach 0 stay there."""
     for _ in range(len(w) + 1):
         aim = w - _newton_with_signs(H, c + H @ w + l1 * np.sign(w), (w != 0) | (l1 == 0))
         crossing = (np.sign(aim) != np.sign(w)) & (l1 > 0)

@@ -1,6 +1,6 @@
-"""What a run will cost, estimated before it begins: exchanges x latency + bytes / rate + CPU (docs/cost.md).
+"""The cost of a run, estimated before it begins: exchanges x latency + bytes / rate + CPU (docs/cost.md).
 
-Exchanges, Hessians and coded bytes are figures of measured runs: of problems that are harder than most, one
+Exchanges, Hessians and coded bytes are those of measured runs, on problems that are harder than most, one
 standard deviation above the mean; bytes of exact arrays follow from the messages.
 `python -m benchmarks automatic --constants` measures the constants and prints them.
 """
@@ -20,19 +20,19 @@ SPARSE = 8  # a stored number of a sparse table costs as much as this many of a 
 
 
 class Network(Struct, frozen=True):
-    """What lies between the Master and the sites: how long an exchange takes, and what a link carries.
+    """The network between the Master and the sites: the time of an exchange, and the rate of a link.
 
     Parameters
     ----------
     latency : float
-        Seconds that an exchange takes beside its bytes and its computations.
+        The time of an exchange in seconds, without the transfer of its bytes and without computations.
     rate : float
-        Bits per second of each site's link.
+        The rate of each site's link in bits per second.
 
     Raises
     ------
     ConfigError
-        Unless the latency is finite and at least 0, and the rate above 0.
+        If the latency is not finite or is negative, or the rate is not above 0.
 
     Examples
     --------
@@ -56,7 +56,17 @@ class Network(Struct, frozen=True):
             )
 
     def seconds(self, exchanges: float, link_bytes: float, cpu: float) -> float:
-        """T = exchanges x latency + 8 bytes / rate + CPU, with the bytes of the busiest link, both ways."""
+        """T = exchanges x latency + 8 bytes / rate + CPU.
+
+        Parameters
+        ----------
+        exchanges : float
+            Messages to all sites with the answers to them.
+        link_bytes : float
+            Bytes of the busiest link, up and down together.
+        cpu : float
+            Seconds of CPU.
+        """
         return exchanges * self.latency + 8 * link_bytes / self.rate + cpu
 
 
@@ -76,13 +86,13 @@ class Shape(Struct, frozen=True):
 
     @property
     def numbers(self) -> float:
-        """Numbers of all tables together, as many dense ones as cost the same."""
+        """The number of entries of all tables together, a sparse entry counted by what it costs."""
         dense = self.rows * self.n
         return dense if self.entries is None else min(dense, SPARSE * self.entries)
 
 
 class Typical(Struct, frozen=True):
-    """What was measured of an algorithm; a pair (a, b) is a (n / 100)^b."""
+    """What was measured for an algorithm; a pair (a, b) stands for a (n / 100)^b."""
 
     exchanges: tuple[float, float]
     hessians: tuple[float, float]  # that every agent computes, and sends where they travel whole
@@ -93,7 +103,7 @@ class Typical(Struct, frozen=True):
 
 
 class Estimate(Struct, frozen=True):
-    """What a run by one algorithm will cost, roughly."""
+    """The approximate cost of a run by one algorithm."""
 
     name: str
     n: int
@@ -111,10 +121,10 @@ class Estimate(Struct, frozen=True):
 def work(
     name: str, shape: Shape, exchanges: float, hessians: float
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Units of work of the messages and of the Master, and units of work on rows, which agents share.
+    """Units of work for the messages and the Master, and units of work on rows, which the agents share.
 
-    Eigenpairs of QN-SHED come from the shorter side of a table, and its Master factors no larger matrix than
-    `FACTORED`; the others have n x n matrices of every agent.
+    Eigenpairs of QN-SHED are computed from the shorter side of a table, and its Master factors no matrix
+    larger than `FACTORED`; the others have n x n matrices of every agent.
     """
     n, agents, rows = shape.n, shape.agents, max(shape.rows, 1.0)
     side, solved = (n, n) if name != "qn-shed" else (min(n, rows / agents), min(n, FACTORED))
@@ -124,7 +134,7 @@ def work(
 
 
 def estimate(name: str, shape: Shape) -> Estimate:
-    """What an algorithm will cost on a problem of this size."""
+    """The approximate cost of an algorithm on a problem of this size."""
     typical = MEASURED[name]
     exchanges, hessians = _counts(name, typical, shape)
     here, rows = work(name, shape, exchanges, hessians)
@@ -138,7 +148,7 @@ def estimate(name: str, shape: Shape) -> Estimate:
 
 
 def _counts(name: str, typical: Typical, shape: Shape) -> tuple[float, float]:
-    """Exchanges and Hessians: one Newton step and a look at its gradient where the cost is quadratic."""
+    """Exchanges and Hessians; a quadratic cost needs one Newton step and one gradient after it."""
     if shape.quadratic and typical.whole:
         return 2.0, 2.0 if name == "newton" else 1.0
     size = shape.n / 100
@@ -159,7 +169,7 @@ def size_in_words(count: float) -> str:
 
 
 def rate_in_words(rate: float) -> str:
-    """A rate with its unit: 10 kbit/s, 1 Mbit/s; without limit where it is infinite."""
+    """A rate with its unit: 10 kbit/s, 1 Mbit/s, or 'links without limit' if it is infinite."""
     if not isfinite(rate):
         return "links without limit"
     return _with_unit(rate, {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}, "bit/s")

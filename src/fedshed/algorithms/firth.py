@@ -29,7 +29,7 @@ from fedshed.protocol.sums import GRADIENT, Rule
 HALVINGS, MEMORY = 30, 10
 QUICK = 0.2  # of the last gradient: what Newton steps leave where the penalty has little curvature
 ENOUGH = 1e-4  # of the decrease that a linear cost would have
-NO_STEP = "no step lowers the penalised cost: it is at rounding level, or the columns are collinear"
+NO_STEP = "no step lowers the penalised cost: it is at rounding level, or columns are collinear"
 
 
 class AskLeverages(Message, frozen=True):
@@ -66,12 +66,12 @@ class FirthState(State[PackedHessian], frozen=True):
 
 
 class Firth(Algorithm[FirthState], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta B g with the gradient g of the penalised cost, eta halved until it falls.
+    """Newton's method on the cost with Firth's penalty: theta^{t+1} = theta^t - eta B g.
 
-    B is I^-1, corrected by the last steps as in L-BFGS: I is the Hessian but for the penalty's own, which
-    counts where rows are few or the data are separated.
-    Coefficients of `fixed` stay where they start, for tests by penalised likelihood: the penalty is that of
-    all coefficients there too (Heinze and Schemper 2002, Section 2.3).
+    eta is halved until the cost falls. B is I^-1, corrected by the last steps as in L-BFGS: I is the Hessian
+    without that of the penalty, which matters where rows are few or the data are separated. Coefficients of
+    `fixed` keep their starting values, for tests by penalised likelihood; there, too, the penalty is that of
+    all coefficients (Heinze and Schemper 2002, Section 2.3).
     """
 
     fixed: tuple[int, ...] = ()
@@ -88,7 +88,7 @@ class Firth(Algorithm[FirthState], frozen=True, tag=True):
 
     @property
     def pooled(self) -> bool:
-        """Its limit is that of the pooled rows, but of the penalised cost."""
+        """Its limit is the optimum of the pooled rows with the penalised cost."""
         return False
 
     def ask(self, problem: Problem, state: FirthState) -> Ask:
@@ -192,8 +192,8 @@ def inverse_information(problem: Problem, state: State[Any]) -> Matrix:
     values = np.linalg.eigvalsh(unit)
     if not np.isfinite(values).all() or values[0] <= len(unit) * np.finfo(float).eps:
         raise SingularError(
-            "Firth's penalty needs columns that are not collinear: the information is singular; leave out "
-            "columns that others determine"
+            "Firth's penalty needs columns that are not collinear, but the information is singular; leave "
+            "out columns that are combinations of others"
         )
     return np.asarray(scale[:, None] * np.linalg.inv(unit) * scale)
 

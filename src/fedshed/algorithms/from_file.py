@@ -1,4 +1,4 @@
-"""An algorithm of the user's own, named by its file: `my.py:DiagonalNewton`."""
+"""A user's algorithm, named by its file: `my.py:DiagonalNewton`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedshed.algorithms.base import Algorithm
 
 
 def is_in_file(name: str) -> bool:
-    """Whether a name says a file and what is in it."""
+    """Whether a name consists of a file and a name in it."""
     return ".py:" in name
 
 
@@ -39,7 +39,7 @@ def load_algorithm(name: str) -> Algorithm[Any]:
         return cast(Algorithm[Any], found())
     except TypeError as error:
         raise ConfigError(
-            f"{name} needs arguments ({error}); make an instance in {path} and name that"
+            f"{name} needs arguments ({error}); create an instance in {path} and name the instance"
         ) from None
 
 
@@ -48,7 +48,7 @@ def _is_algorithm(value: Any) -> bool:
 
 
 def _module(path: Path) -> ModuleType:
-    """The file as a module, under a name of its own: msgspec looks annotations up there."""
+    """The file as a module with a unique name, where msgspec looks up annotations."""
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
     name = f"fedshed_user_{path.stem}"

@@ -1,4 +1,4 @@
-"""What the algorithms have in common that ask only for costs and gradients, and one scale at the start."""
+"""Common parts of algorithms that ask only for costs and gradients, and for one scale at the start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.linalg.rows import diagonal
 from fedshed.objectives import Point
 from fedshed.objectives.plural import Points, at_together
-from fedshed.protocol.columns import Columns
+from fedshed.protocol.columns import Columns, Groups, all_alike
 from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
 from fedshed.protocol.messages import Local, Message, Update
 from fedshed.protocol.sums import GRADIENT, MEAN, Added, Rule
@@ -91,12 +91,15 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
         point = agent.objective.at(part.theta)
         return None, self.scaled(point) if part.t == 1 else Local(point.value, point.gradient, None)
 
-    def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
+    def respond_together(
+        self, agents: Sequence[Agent], caches: Sequence[Any], part: Any, own_parts: Sequence[Any]
+    ) -> tuple[Sequence[Any], Groups] | None:
         """The same of many agents."""
-        if part.t > 1:
-            return gradients_together(agents, part.theta)
         points = at_together(agents, part.theta)
-        return None if points is None else self.scaled_together(points)
+        if points is None:
+            return None
+        columns = gradients_at(points) if part.t > 1 else self.scaled_together(points)
+        return None if columns is None else (caches, all_alike(columns))
 
     def scaled(self, point: Point) -> Message:
         """The first answer; without a scale unless a subclass wants one."""
@@ -106,13 +109,6 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
         """The first answers of many agents; None: one by one."""
         plain = type(self).scaled is GradientAlgorithm.scaled
         return gradients_at(points) if plain else None
-
-
-def gradients_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
-    """f_i and g_i of all agents at theta."""
-    assert theta is not None
-    points = at_together(agents, theta)
-    return None if points is None else gradients_at(points)
 
 
 def gradients_at(points: Points) -> Columns:
@@ -140,7 +136,7 @@ def with_smoothness(point: Point) -> LocalSmoothness:
 
 
 def short_ridge(problem: Problem) -> Scalars:
-    """l2 as it travels to agents whose local cost has the ridge: one number if all coefficients share it."""
+    """l2 as it is sent to agents whose local cost has the ridge: one number if all coefficients share it."""
     return problem.l2[:1] if np.ptp(problem.l2) == 0 else problem.l2
 
 

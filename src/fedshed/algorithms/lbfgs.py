@@ -1,4 +1,4 @@
-"""L-BFGS at the Master with federated gradients: what Spark and most practitioners use.
+"""L-BFGS at the Master with federated gradients, the method of Spark and of most practitioners.
 
 Nocedal and Wright, Numerical Optimization (2nd ed.), Algorithm 7.4; the initial matrix is the diagonal of the
 Hessian at the start (one vector from each agent), scaled by the newest secant.
@@ -20,19 +20,21 @@ from fedshed.algorithms.gradients import (
     LocalScale,
     Scale,
     diagonals_at,
+    gradients_at,
     mean_scale,
     with_diagonal,
 )
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
-from fedshed.algorithms.linked import LINK_MESSAGES, Held, Linked
+from fedshed.algorithms.linked import LINK_MESSAGES, Linked
+from fedshed.algorithms.linked_agents import Held
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
-from fedshed.objectives.plural import Points
+from fedshed.objectives.plural import Points, at_each
 from fedshed.protocol import links
-from fedshed.protocol.columns import Columns
+from fedshed.protocol.columns import Columns, Groups, all_alike
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
 from fedshed.protocol.links import Here
-from fedshed.protocol.messages import Local, Message, Update
+from fedshed.protocol.messages import Local, Message
 
 Initial: TypeAlias = Callable[[Vector], Vector]
 
@@ -50,13 +52,28 @@ class LbfgsState(State[Scale | None], frozen=True):
 
 
 class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta_t B_t g_t, B_t from the last `memory` secants.
+    """L-BFGS: theta^{t+1} = theta^t - eta_t B_t g_t, where B_t comes from the last `memory` secants.
 
-    With `precision=Differences()` coded both ways.
+    Parameters
+    ----------
+    precision : Exact, Bits, EntropyCoded or Differences, default Exact()
+        How precisely arrays travel. With Differences() messages are coded in both directions.
+    memory : int, default 20
+        The number of secants, from 1 to 1000.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Lbfgs(memory=10)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
     """
 
-    memory: Annotated[int, Meta(ge=1, le=1000)] = 20
-    line_search: LineSearch = TwoExchange()
+    memory: Annotated[int, Meta(ge=1, le=1000)] = 20  # secants that are kept
+    line_search: LineSearch = TwoExchange()  # how eta_t is found
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
@@ -81,7 +98,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         return step.state, Info(step.eta, 1 + self.line_search.rounds, stopped=step.stopped)
 
     def _scale(self, problem: Problem, state: LbfgsState) -> Vector:
-        """The diagonal of the Hessian at the start; over coded links as everyone knows it."""
+        """The diagonal of the Hessian at the start; with coded links the rounded one that everyone holds."""
         if self.linked:
             return np.square(links.units_of(state.frame, problem.n))
         return mean_scale(problem, state) + problem.l2
@@ -99,9 +116,11 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         point = agent.objective.at(part.theta)
         return held, Local(point.value, point.gradient, None)
 
-    def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
-        """f_i and g_i of many agents; over coded links one by one."""
-        return GradientAlgorithm.respond_together(self, agents, part) if isinstance(part, Update) else None
+    def answered_together(
+        self, agents: Sequence[Agent], helds: Sequence[Held], part: Any, own_parts: Sequence[Any]
+    ) -> tuple[Sequence[Held], Groups] | None:
+        """The same of many agents."""
+        return helds, all_alike(gradients_at(at_each(agents, part.theta)))
 
     def scaled(self, point: Point) -> Message:
         """With the first answer, the diagonal of the Hessian."""

@@ -1,6 +1,6 @@
-"""Federated Armijo backtracking (Algorithm 2, docs/paper.md 9), and the full step of least squares.
+"""Federated Armijo backtracking (Algorithm 2, docs/paper.md 9), and the full step for least squares.
 
-A line search is a part of its own, with two exchange patterns that give the same iterates bit for bit:
+There are two exchange patterns that give the same iterates bit for bit:
 `TwoExchange` asks for the costs along the direction, and leaves the next update to the next round;
 `Fused` asks for the costs and for the update at the full step in one exchange.
 """
@@ -17,9 +17,10 @@ from fedshed._utils.errors import ConfigError, Error
 from fedshed.algorithms import composite
 from fedshed.algorithms.base import State, advance, cost, step_sizes
 from fedshed.linalg.arrays import Vector
-from fedshed.protocol.conversation import LEAD, Ask, Problem, Replies
+from fedshed.protocol.conversation import LEAD, AgentId, Ask, Problem, Replies
 from fedshed.protocol.limits import MOST_STEP_SIZES
 from fedshed.protocol.messages import Search, Undefined
+from fedshed.protocol.replies import Gathered
 
 if TYPE_CHECKING:
     from fedshed.algorithms.base import Algorithm
@@ -30,19 +31,27 @@ TIE = 1e-12  # of what is compared: nearer, and another processor's rounding may
 
 
 class Step(Struct, frozen=True):
-    """The accepted step size and the Master's state at the new point; eta = 0 says that none was found."""
+    """The result of a line search.
+
+    Attributes
+    ----------
+    eta : float
+        The accepted step size; 0 if none was found.
+    state : State
+        The Master's state at the new point.
+    """
 
     eta: float
     state: Any
 
     @property
     def stopped(self) -> str | None:
-        """Why no step was possible, if none was."""
-        return None if self.eta > 0 else "the line search found no step above 2^-40 that lowers the cost"
+        """The reason why no step was possible; None if there was one."""
+        return None if self.eta > 0 else "the line search found no step size above 2^-40 that lowers the cost"
 
 
 class FullStep(Struct, frozen=True, tag=True):
-    """eta = 1 without asking (Algorithm 1): for least squares.
+    """eta = 1 without a search (Algorithm 1), which is enough for least squares.
 
     Examples
     --------
@@ -56,7 +65,7 @@ class FullStep(Struct, frozen=True, tag=True):
     def __call__(
         self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
-        """theta + direction."""
+        """The step from theta to theta + direction."""
         steepest = composite.steepest(problem, state.theta, g)
         return Step(1.0, advance(state, state.theta + direction, steepest))
         yield  # a flow that asks nothing
@@ -74,14 +83,14 @@ class _Armijo(Struct, frozen=True, tag=True):
     def __post_init__(self) -> None:
         if not (0 < self.alpha < 0.5 and 0 < self.beta < 1 and 1 <= self.candidates <= MOST_STEP_SIZES):
             raise ConfigError(
-                f"Armijo needs 0 < alpha < 1/2, 0 < beta < 1 and candidates from 1 to {MOST_STEP_SIZES}, "
-                f"not {self.alpha}, {self.beta}, {self.candidates}"
+                f"a line search needs 0 < alpha < 1/2, 0 < beta < 1 and candidates from 1 to "
+                f"{MOST_STEP_SIZES}, not {self.alpha}, {self.beta}, {self.candidates}"
             )
 
     def __call__(
         self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
-        """Ask for batch after batch of candidates until one is accepted or all are below 2^-40."""
+        """Ask for batches of candidates until one is accepted or all are below 2^-40."""
         if not np.isfinite(direction).all():
             raise Error(
                 f"the direction at iteration {state.t} is not finite; rescale the columns or raise l2"
@@ -99,7 +108,7 @@ class _Armijo(Struct, frozen=True, tag=True):
             eta = self._first_accepted(problem, state, f0, (slope, smooth), search, replies)
             if trial is not None:
                 trial = advance(state, state.theta + direction, g)  # a replay has the Master's bits now
-                update = {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
+                update = _updates(replies)
                 if eta == 1.0:
                     return Step(eta, replace(algorithm.absorb(problem, trial, update), updated=trial.t))
                 state = algorithm.salvage(problem, state, trial, update)
@@ -157,7 +166,7 @@ def _accepted(
     missed: list[float], problem: Problem, state: State[Any], search: Search, eta: float,
     here: tuple[float, float],
 ) -> bool:  # fmt: skip
-    """Whether cost and slope are low enough; in a replay, the Master's choice settles what may be a tie."""
+    """Whether cost and slope are low enough; in a replay, the Master's choice settles a possible tie."""
     accepted = all(by <= 0 for by in missed)
     if (lead := LEAD.get()) is None:
         return accepted
@@ -175,16 +184,23 @@ def _slack(f0: float) -> float:
 
 
 class TwoExchange(_Armijo, frozen=True, tag=True):
-    """Armijo backtracking as in the paper: one exchange for the update, one for the costs.
+    """Armijo backtracking as in the paper: one exchange for the update and one for the costs.
+
+    The step size is the first eta = beta^j with f(theta + eta p) <= f(theta) + alpha eta g'p.
 
     Parameters
     ----------
-    alpha : float
-        The share of the linear decrease that is asked for.
-    beta : float
-        The factor between two step sizes.
-    candidates : int
-        Step sizes whose costs are asked for at a time.
+    alpha : float, default 0.1
+        The share of the linear decrease that is demanded, above 0 and below 1/2.
+    beta : float, default 0.5
+        The ratio between two successive step sizes, above 0 and below 1.
+    candidates : int, default 8
+        The number of step sizes whose costs are asked for in one exchange.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
 
     Examples
     --------
@@ -197,17 +213,24 @@ class TwoExchange(_Armijo, frozen=True, tag=True):
 
 
 class Fused(_Armijo, frozen=True, tag=True):
-    """Armijo backtracking in one exchange: the costs, and the update at eta = 1.
+    """Armijo backtracking in one exchange, which asks for the costs and for the update at eta = 1.
 
     The iterates are those of `TwoExchange`, bit for bit; a round whose full step is accepted costs one
-    exchange. What a rejected trial brought is kept as far as it can be used.
+    exchange. The part of a rejected trial's answers that can still be used is kept.
 
     Parameters
     ----------
-    alpha, beta : float
-        As in `TwoExchange`.
-    candidates : int
-        As in `TwoExchange`.
+    alpha : float, default 0.1
+        The share of the linear decrease that is demanded, above 0 and below 1/2.
+    beta : float, default 0.5
+        The ratio between two successive step sizes, above 0 and below 1.
+    candidates : int, default 8
+        The number of step sizes whose costs are asked for in one exchange.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
 
     Examples
     --------
@@ -231,16 +254,30 @@ def _along(
     theta = state.theta + eta * search.direction
     f, rise = 0.0, float(search.direction @ (problem.l2 * theta))
     here, p, known = state.theta, problem.p, state.known
+    costs, slopes = _told(replies, "values", j), _told(replies, "slopes", j) if search.slopes else {}
     for i in problem.agents:
         one = known[i]
-        if i in replies and (one.w is here or one.at(here)):
-            costs = replies[i][0]
-            f += p[i] * costs.values.item(j)
-            rise += p[i] * costs.slopes.item(j) if search.slopes else 0.0
+        if i in costs and (one.w is here or one.at(here)):
+            f += p[i] * costs[i]
+            rise += p[i] * slopes[i] if search.slopes else 0.0
         else:
             f += p[i] * one.cost(theta)
             rise += p[i] * float(one.gradient(theta) @ search.direction) if search.slopes else 0.0
     return f + problem.penalty(theta), rise if search.slopes else None
+
+
+def _told(replies: Replies, field: str, j: int) -> dict[AgentId, float]:
+    """What each agent reported at the j-th candidate."""
+    if isinstance(replies, Gathered):
+        return replies.numbers(0, field, j)
+    return {i: getattr(parts[0], field).item(j) for i, parts in replies.items()}
+
+
+def _updates(replies: Replies) -> Replies:
+    """The answers that came with the costs, where they are defined."""
+    if isinstance(replies, Gathered):
+        return replies.without(Undefined, 1)
+    return {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
 
 
 LineSearch: TypeAlias = FullStep | TwoExchange | Fused

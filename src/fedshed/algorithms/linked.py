@@ -1,31 +1,30 @@
-"""Algorithms over coded links: theta never travels, and gradients may travel as differences.
+"""Algorithms with coded links: theta is never sent, and gradients may be sent as differences.
 
-A step rounds its direction *before* it is used, so that no error has to be fed back: both ends add the
-decoded one.  The Master's copy of an agent's gradient is the one in `state.known`.
+A direction is rounded *before* it is used, so no error has to be corrected later: both ends add the decoded
+direction.  The Master's copy of an agent's gradient is the one in `state.known`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
-from operator import is_
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import CodecError, ProtocolError
-from fedshed.algorithms.base import Algorithm, SiteModel, State, gradient
+from fedshed.algorithms.base import SiteModel, State, gradient
 from fedshed.algorithms.linesearch import LineSearch, Step
-from fedshed.algorithms.shed import Spectrum
-from fedshed.linalg.arrays import Scalars, Vector
-from fedshed.linalg.rows import diagonal
+from fedshed.algorithms.linked_agents import LinkedAgents
+from fedshed.linalg.arrays import Vector
 from fedshed.protocol import links
-from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, unlike
-from fedshed.protocol.links import Along, Begin, First, Forgot, Here, Own, Started, Whole
+from fedshed.protocol.columns import Columns
+from fedshed.protocol.conversation import AgentId, Ask, Flow, Problem, Replies, unlike
+from fedshed.protocol.links import Along, Begin, First, Forgot, Here, Own, Whole
 from fedshed.protocol.messages import Message, Undefined, Update, at_trial_point
 from fedshed.protocol.precision import Differences
+from fedshed.protocol.replies import Gathered, Group
 
 LINK_MESSAGES: tuple[type[Message], ...] = (Begin, Here, Along, Whole, Own, First, Forgot)
 LEAST_CARE = 1e-12  # of the usual step of gradients
@@ -34,26 +33,10 @@ MOST = 1e75  # of units: their fourth powers are numbers
 TOO_LARGE = "its gradient is too large to compute with"
 
 
-class Held(Struct, frozen=True, gc=False):
-    """What an agent holds: the point with its last search, and its gradient as the Master knows it.
-
-    `before` is the gradient before its last answer, which may not have arrived.
-    """
-
-    theta: Vector
-    frame: bytes = b""
-    direction: Vector | None = None
-    etas: Scalars | None = None
-    g: Vector | None = None
-    before: Vector | None = None
-    units: Vector | None = None  # of the gradient that is being sent; None: it is exact
-    inner: Spectrum | None = None
-
-
 S = TypeVar("S", bound=State[Any])
 
 
-class Linked(Algorithm[S], Generic[S], frozen=True):
+class Linked(LinkedAgents[S], Generic[S], frozen=True):
     """Speaks over coded links where `linked` says so; else as its messages are.
 
     Its state has the units as `frame`, the coded direction of this step as `move`, the factor of the
@@ -61,15 +44,10 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
     `last` is theta and g of the last step.
     """
 
-    cache: ClassVar[Any] = Held
-    hears: ClassVar[tuple[str, ...] | None] = ("gradient",)
-
     @property
     def linked(self) -> bool:
         """Whether requests name points that agents remember."""
         return isinstance(self.precision, Differences)
-
-    # --- at the Master ---------------------------------------------------------------------------
 
     def observe(self, problem: Problem, state: S) -> Flow[S]:
         """Before everything else the units: each agent's diagonal comes with its first gradient."""
@@ -153,6 +131,8 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             point = links.digest_of_point(state.theta, state.frame)
             each = {i: self._own(state, i, point, asked[i], i in whole) for i in asked}
             answers = yield Ask(parts, each, needed & each.keys())
+            if (found := self._gathered(problem, state, ask.parts, answers)) is not None and not replies:
+                return found
             forgot = tuple(i for i, said in answers.items() if any(isinstance(a, Forgot) for a in said))
             with np.errstate(over="ignore"):
                 for i in answers.keys() - set(forgot):
@@ -184,6 +164,38 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             raise ProtocolError(f"agent {i!r} cannot be used: {TOO_LARGE}")
         return Undefined() if large else replace(answer, gradient=g)
 
+    def _gathered(
+        self, problem: Problem, state: Any, parts: Sequence[Any], replies: Replies
+    ) -> Gathered | None:
+        """All answers with the gradients themselves, by columns; None where they are not, or one forgot."""
+        if not isinstance(replies, Gathered):
+            return None
+        groups = list[Group]()
+        for names, told in replies.groups:
+            pairs = zip(parts, told, strict=True)
+            found = [self._copies(problem, state, names, part, answers) for part, answers in pairs]
+            groups.append((names, [one for one in found if one is not None]))
+        whole = all(len(told) == len(parts) for _, told in groups)
+        return Gathered(groups) if whole else None
+
+    def _copies(
+        self, problem: Problem, state: Any, names: Sequence[AgentId], part: Any, answers: Columns
+    ) -> Columns | None:
+        """`_put_together` of agents whose answers are alike; None where that is for each to do."""
+        if issubclass(answers.kind, Forgot):
+            return None
+        if not isinstance(part, Update) or "gradient" not in answers.fields:
+            return answers
+        reference, units = None, None
+        if part.accuracy:
+            differences = isinstance(self.precision, Differences)
+            reference = np.array([state.known[i].g for i in names]) if differences else None
+            units = self._units(state.frame, problem.n)
+        with np.errstate(over="ignore"):
+            g = links.copied(reference, units, answers.fields["gradient"])
+            small = np.isfinite(np.einsum("ij,ij->i", g, g)).all()
+        return answers.having(gradient=g) if small else None
+
     def confirm(self, problem: Problem, state: S) -> Flow[S]:
         """The state with exact answers of all agents at theta^t: gradients come whole."""
         if not self.linked or (not self.lossy and not state.silent(problem)):
@@ -194,7 +206,7 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         return self.absorb(problem, state, replies)
 
     def healed(self, state: Any, replies: Replies) -> S:
-        """The state in which those who answered hold what they need."""
+        """The state in which the agents that answered hold what they need."""
         lost = tuple(i for i in state.lost if i not in replies)
         healed: S = replace(state, lost=lost)
         return healed
@@ -208,7 +220,7 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
         """An agent that was sent everything cannot have forgotten; the first answer has a diagonal."""
         if isinstance(answer, Forgot):
             whole = not isinstance(own_part, Own) or own_part.whole is not None
-            return "it forgot what was sent with the request" if whole else None
+            return "it has lost what was sent with the request" if whole else None
         if isinstance(part, Begin):
             return unlike(answer, First) or self._undecodable(answer, problem.n)
         if isinstance(answer, LINK_MESSAGES):
@@ -226,63 +238,6 @@ class Linked(Algorithm[S], Generic[S], frozen=True):
             return "its diagonal is too large to compute with"
         g = links.copied(None, self._units(first.diagonal, n), first.gradient)
         return None if np.isfinite(np.vdot(g, g)) else TOO_LARGE
-
-    # --- at an agent -----------------------------------------------------------------------------
-
-    def located(
-        self, cache: Held | None, parts: Sequence[Any], own_part: Any, n: int
-    ) -> tuple[Any, Sequence[Any], Any] | None:
-        """The request in full, from what the agent holds; None where it holds something else."""
-        first = parts[0] if parts else None
-        if isinstance(first, Begin):
-            theta = np.zeros(n) if first.start is None else first.start
-            return Held(theta), [Started(theta, first.accuracy), *parts[1:]], None
-        if not isinstance(first, Here | Along) or not isinstance(own_part, Own):
-            return cache, parts, own_part
-        held = _recalled(cache or Held(np.zeros(n)), first.frame, own_part)
-        if held is None:
-            return None
-        if isinstance(first, Here):
-            return held, [Update(first.t, held.theta, first.accuracy), *parts[1:]], own_part.part
-        search, rest = _searched(held.theta, held.frame, parts)
-        return replace(held, direction=search.direction, etas=search.etas), [search, *rest], own_part.part
-
-    def respond(self, agent: Agent, cache: Any, part: Any, own_part: Any) -> tuple[Any, Message]:
-        """The plain answer, with what is new of its gradient; at the start the diagonal too."""
-        if isinstance(part, Started):
-            return self._started(agent, cache, part)
-        if not isinstance(cache, Held):
-            return super().respond(agent, cache, part, own_part)
-        cache, answer = self.answered(agent, cache, part, own_part)
-        if not part.accuracy:
-            return replace(cache, units=None), answer
-        units = self._units(cache.frame, agent.objective.dim)
-        change = answer.gradient if cache.before is None else answer.gradient - cache.before
-        answer = replace(answer, gradient=change if units is None else change / units)
-        return replace(cache, units=units), answer
-
-    def answered(self, agent: Agent, held: Held, part: Any, own_part: Any) -> tuple[Held, Any]:
-        """The plain answer of an agent that knows the units."""
-        inner, answer = super().respond(agent, held.inner, part, own_part)
-        return replace(held, inner=inner), answer
-
-    def _started(self, agent: Agent, held: Held, part: Started) -> tuple[Held, First]:
-        point = agent.objective.at(part.theta)
-        coded = links.encode_diagonal(diagonal(point.factor))
-        units = self._units(coded, agent.objective.dim)
-        g = point.gradient if units is None else point.gradient / units
-        return replace(held, units=units), First(point.value, g, coded)
-
-    def sent(self, cache: Any, answer: Any) -> Any:
-        """The agent's gradient becomes what the Master makes of its answer."""
-        if not isinstance(cache, Held) or not hasattr(answer, "gradient"):
-            return cache
-        reference = None if cache.units is None else cache.before
-        return replace(cache, g=links.copied(reference, cache.units, answer.gradient), units=None)
-
-    def _units(self, coded: bytes, n: int) -> Vector | None:
-        """The units of gradients, where they are rounded."""
-        return links.units_of(coded, n) if self.lossy else None
 
 
 def care_after(care: float, eta: float) -> float:
@@ -302,40 +257,3 @@ def coarsest_step(x: Vector, within: Callable[[Vector], bool]) -> float:
             return sent
         step *= FINER
     return 0.0
-
-
-def _searched(theta: Vector, frame: bytes, parts: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """A search in full and the parts that follow it; of agents that read one request at one point, once."""
-    key, (known, kept) = (theta, frame, parts), _LAST[0]
-    found: tuple[Any, list[Any]] = kept
-    if not all(map(is_, known, key)):
-        search = links.search_from(theta, parts[0], frame)
-        trial = links.moved(theta, 1.0, search.direction)
-        rest = [replace(part, theta=trial) if at_trial_point(part) else part for part in parts[1:]]
-        found = search, rest
-        _LAST[0] = key, found
-    return found
-
-
-_LAST: list[tuple[tuple[Any, ...], Any]] = [((None, None, None), None)]  # found by identity only
-
-
-def _recalled(held: Held, frame: bytes, own: Own) -> Held | None:
-    """What the digests name: what was sent along, or the point held, or a step of its last search."""
-    if own.whole is not None:
-        whole = own.whole
-        return replace(held, theta=whole.theta, frame=whole.frame, g=whole.gradient, before=whole.gradient)
-    frame = frame or held.frame
-    theta = next((p for p in _points(held) if links.digest_of_point(p, frame) == own.point), None)
-    copies = [g for g in (held.g, held.before) if g is not None]
-    copy = next((g for g in copies if links.digest(g.tobytes()) == own.gradient), None)
-    if theta is None or (own.gradient is not None and copy is None):
-        return None
-    return replace(held, theta=theta, frame=frame, g=copy, before=copy)
-
-
-def _points(held: Held) -> Iterator[Vector]:
-    yield held.theta
-    if held.direction is not None and held.etas is not None:
-        for eta in held.etas.tolist():
-            yield links.moved(held.theta, eta, held.direction)

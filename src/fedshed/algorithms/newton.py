@@ -1,4 +1,4 @@
-"""Exact Newton with the packed Hessian of every agent in every round: the yardstick."""
+"""Exact Newton with the packed Hessian of every agent in every round: the reference method."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
-from fedshed.objectives.plural import at_together
-from fedshed.protocol.columns import Columns
+from fedshed.objectives.plural import Points, at_together
+from fedshed.protocol.columns import Columns, Groups, all_alike
 from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
@@ -33,9 +33,27 @@ class PackedHessian(Struct, frozen=True):
 
 
 class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta_t H_t^-1 g_t, with n(n + 1)/2 numbers from each agent."""
+    """Newton's method: theta^{t+1} = theta^t - eta_t H_t^-1 g_t.
 
-    line_search: LineSearch = TwoExchange()
+    Every agent sends its Hessian, n (n + 1) / 2 numbers, in every round.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Newton(line_search=fedshed.Fused())
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
+
+    line_search: LineSearch = TwoExchange()  # how eta_t is found
 
     partial: ClassVar[bool] = True
     summable: ClassVar[bool] = True
@@ -80,19 +98,19 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         point = agent.objective.at(part.theta)
         return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
 
-    def respond_together(self, agents: Sequence[Agent], part: Update) -> Columns | None:
+    def respond_together(
+        self, agents: Sequence[Agent], caches: Sequence[Any], part: Update, own_parts: Sequence[Any]
+    ) -> tuple[Sequence[Any], Groups] | None:
         """The same of many agents."""
-        return hessians_together(agents, part.theta)
+        assert part.theta is not None
+        points = at_together(agents, part.theta)
+        return None if points is None else (caches, all_alike(hessians_at(points)))
 
 
-def hessians_together(agents: Sequence[Agent], theta: Vector | None) -> Columns | None:
-    """f_i, g_i and H_i of all agents at theta."""
-    assert theta is not None
-    points = at_together(agents, theta)
-    if points is None:
-        return None
+def hessians_at(points: Points) -> Columns:
+    """f_i, g_i and H_i of all agents."""
     found = {"loss": points.values, "gradient": points.gradients, "hessian": points.hessians}
-    return Columns(LocalHessian, found, len(agents))
+    return Columns(LocalHessian, found, len(points))
 
 
 def hessian(problem: Problem, state: State[Any]) -> DensePlusRidge:

@@ -1,8 +1,9 @@
-"""Newton with seldom Hessians: exact sums as in Newton, secants of the global gradient in between.
+"""Newton's method with few Hessians: exact sums as in Newton, and secants of the global gradient in between.
 
-A step after a packed Hessian of every agent is Newton's.  In the iterations that follow, agents send only a
-cost and a gradient, and the last Hessian is the initial matrix of an L-BFGS product with the secants since
-then.  The next Hessian is asked for when the secants stop paying (docs/protected.md).
+A step after a packed Hessian of every agent is Newton's step.  In the iterations that follow, agents send
+only a cost and a gradient, and the last Hessian is the initial matrix of an L-BFGS product with the secants
+since then.  The next Hessian is asked for when the secants no longer give fast convergence
+(docs/protected.md).
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
-from fedshed.algorithms.gradients import gradients_together
+from fedshed.algorithms.gradients import gradients_at
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
-from fedshed.algorithms.newton import PackedHessian, hessian, hessians_together, made_definite
+from fedshed.algorithms.newton import PackedHessian, hessian, hessians_at, made_definite
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.rows import gram
-from fedshed.protocol.columns import Columns
+from fedshed.objectives.plural import at_together
+from fedshed.protocol.columns import Groups, all_alike
 from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, unlike
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Local, LocalHessian, Message
@@ -56,16 +58,44 @@ class SeldomState(State[DatedHessian], frozen=True):
 
 
 class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta_t B_t g_t, B_t = L-BFGS from H_k^-1 with the secants since k.
+    """Newton's method with a packed Hessian in few iterations and secants of the global gradient in between.
 
-    A Hessian is asked for at the start; after a full step was rejected; and from `least` iterations after the
-    last one on, unless convergence is fast: unless the last step lowered the decrement -g'd to `paying` times
-    what it was or less, an iteration later to `paying`^2 times, and so on.
+    theta^{t+1} = theta^t - eta_t B_t g_t, where B_t is the L-BFGS matrix that starts from H_k^-1, k being the
+    iteration of the last Hessian, and uses the secants since then.
+
+    A Hessian is asked for at the start and after a full step was rejected. It is also asked for from `least`
+    iterations after the last one on, unless convergence is fast. Convergence is fast if the last step lowered
+    the decrement -g'd at least to `paying` times its former value, one iteration later to `paying`^2 times,
+    and so on.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+    least : int, default 6
+        The least number of iterations between two Hessians, from 1 to 1000, unless a full step is rejected.
+    paying : float, default 0.3
+        The factor that counts as fast convergence, at least 0 and below 1.
+
+    Raises
+    ------
+    ConfigError
+        If `least` or `paying` is out of range.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.NewtonSeldom(least=4)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
     """
 
-    line_search: LineSearch = TwoExchange()
-    least: Annotated[int, Meta(ge=1, le=1000)] = 6
-    paying: Annotated[float, Meta(ge=0, lt=1)] = 0.3
+    line_search: LineSearch = TwoExchange()  # how eta_t is found
+    least: Annotated[int, Meta(ge=1, le=1000)] = 6  # fewest iterations between Hessians
+    paying: Annotated[float, Meta(ge=0, lt=1)] = 0.3  # decrease of -g'd that needs no new Hessian
 
     partial: ClassVar[bool] = True
     summable: ClassVar[bool] = True
@@ -77,7 +107,7 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
     def __post_init__(self) -> None:
         if not (1 <= self.least <= 1000 and 0 <= self.paying < 1):
             raise ConfigError(
-                "newton-seldom needs least from 1 to 1000 and 0 <= paying < 1, "
+                "newton-seldom needs least between 1 and 1000 and 0 <= paying < 1, "
                 f"not {self.least} and {self.paying}"
             )
 
@@ -90,14 +120,14 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
         return Ask((part,), dict.fromkeys(problem.agents))
 
     def due(self, state: SeldomState) -> bool:
-        """Whether the update at theta^t brings a Hessian: the first, or when the secants stop paying."""
+        """Whether the update at theta^t brings a Hessian: the first, or when secants no longer suffice."""
         if state.k in (0, state.t):
             return state.k == 0
         overdue = state.t - state.k - self.least + 1
         return state.damped or (overdue > 0 and not self._pays(state, overdue))
 
     def _pays(self, state: SeldomState, overdue: int) -> bool:
-        """Whether the last step lowered the decrement fast enough; with every iteration it must be faster."""
+        """Whether the last step lowered the decrement fast enough; the demand grows with every iteration."""
         factor = self.paying**overdue
         return len(state.decrements) > 1 and state.decrements[1] <= factor * state.decrements[0]
 
@@ -177,6 +207,12 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
             return None, Local(point.value, point.gradient, None)
         return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
 
-    def respond_together(self, agents: Sequence[Agent], part: HessianUpdate) -> Columns | None:
+    def respond_together(
+        self, agents: Sequence[Agent], caches: Sequence[Any], part: HessianUpdate, own_parts: Sequence[Any]
+    ) -> tuple[Sequence[Any], Groups] | None:
         """The same of many agents."""
-        return (hessians_together if part.hessian else gradients_together)(agents, part.theta)
+        assert part.theta is not None
+        points = at_together(agents, part.theta)
+        if points is None:
+            return None
+        return caches, all_alike(hessians_at(points) if part.hessian else gradients_at(points))

@@ -1,6 +1,6 @@
-"""Renewal policies: at which iterations an agent recomputes its Hessian (the set I of Algorithm 4).
+"""Renewal policies: at which iterations an agent computes a new Hessian (the set I of Algorithm 4).
 
-A policy is pure: it looks at the history and holds no counter, so there is nothing to save.
+A policy has no state: it looks at the history and holds no counter, so there is nothing to save.
 """
 
 from __future__ import annotations
@@ -15,7 +15,25 @@ from fedshed._utils.errors import ConfigError
 
 
 class History(Struct, frozen=True):
-    """What a policy may look at: ||g_{t-3}||, ||g_{t-2}||, ||g_{t-1}|| and the agent's last renewal."""
+    """What a renewal policy may look at.
+
+    Attributes
+    ----------
+    t : int
+        The iteration, from 1.
+    n : int
+        The number of coefficients.
+    norms : tuple of float
+        The last gradient norms: ||g_{t-3}||, ||g_{t-2}||, ||g_{t-1}||.
+    last : int
+        The iteration of the agent's last renewal; 0 if there was none.
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import History
+    >>> History(9, 50, (4.0, 3.0, 2.2), 4).t
+    9
+    """
 
     t: int
     n: int
@@ -24,7 +42,7 @@ class History(Struct, frozen=True):
 
 
 class Once(Struct, frozen=True, tag=True):
-    """I = {1} (Algorithm 1).
+    """Renew at the first iteration only: I = {1} (Algorithm 1).
 
     Examples
     --------
@@ -34,12 +52,12 @@ class Once(Struct, frozen=True, tag=True):
     """
 
     def __call__(self, history: History, agent: str) -> bool:
-        """Is t in I?"""
+        """Whether the agent renews its Hessian in iteration t."""
         return history.t == 1
 
 
 class EveryRound(Struct, frozen=True, tag=True):
-    """I = {1, 2, 3, ...} (Mont-Dec, and Newton).
+    """Renew at every iteration: I = {1, 2, 3, ...} (Mont-Dec, and Newton).
 
     Examples
     --------
@@ -49,17 +67,22 @@ class EveryRound(Struct, frozen=True, tag=True):
     """
 
     def __call__(self, history: History, agent: str) -> bool:
-        """Is t in I?"""
+        """Whether the agent renews its Hessian in iteration t."""
         return True
 
 
 class Periodic(Struct, frozen=True, tag=True):
-    """I = {1, T, 2T, ...} (Algorithm 3).
+    """Renew every T iterations: I = {1, T, 2T, ...} (Algorithm 3).
 
     Parameters
     ----------
     every : int, optional
-        T. Default: n - 1.
+        The period T, at least 1. Default: n - 1.
+
+    Raises
+    ------
+    ConfigError
+        If `every` is below 1.
 
     Examples
     --------
@@ -75,12 +98,14 @@ class Periodic(Struct, frozen=True, tag=True):
             raise ConfigError(f"the renewal period must be a whole number >= 1, not {self.every}")
 
     def __call__(self, history: History, agent: str) -> bool:
-        """Is t in I?"""
+        """Whether the agent renews its Hessian in iteration t."""
         return history.t == 1 or history.t % (self.every or max(1, history.n - 1)) == 0
 
 
 class Fibonacci(Struct, frozen=True, tag=True):
-    """I = {C_j}, C_j = F_1 + ... + F_j; once C_j >= n - 1 the next is C_j + n - 1 (Section 5.1).
+    """Renew at iterations whose distances grow like Fibonacci's numbers (Section 5.1).
+
+    I = {C_1, C_2, ...} with C_j = F_1 + ... + F_j; once C_j >= n - 1, the next one is C_j + n - 1.
 
     Examples
     --------
@@ -90,19 +115,27 @@ class Fibonacci(Struct, frozen=True, tag=True):
     """
 
     def __call__(self, history: History, agent: str) -> bool:
-        """Is t in I?"""
+        """Whether the agent renews its Hessian in iteration t."""
         return history.t in fibonacci_set(history.n, history.t)
 
 
 class GradientNorm(Struct, frozen=True, tag=True):
-    """Renew when ||g|| stalls: its last decrease is below b times the one before (docs/paper.md 3).
+    """Renew when the gradient norm stalls: when its last decrease is below b times the one before.
+
+    docs/paper.md 3 explains how this differs from the formula that is printed in the paper.
 
     Parameters
     ----------
-    b : float
-        The share of the decrease before; 0.7 was chosen on Fashion-MNIST with l2 = 1e-5 (docs/results.md).
+    b : float, default 0.7
+        The share of the former decrease; the default was chosen on Fashion-MNIST with l2 = 1e-5
+        (docs/results.md).
     apart : int
-        At least so many iterations lie between two renewals, and at most n.
+        The least number of iterations between two renewals, at least 1; the largest number is n.
+
+    Raises
+    ------
+    ConfigError
+        If `b` is not finite or `apart` is below 1.
 
     Examples
     --------
@@ -119,7 +152,7 @@ class GradientNorm(Struct, frozen=True, tag=True):
             raise ConfigError(f"GradientNorm needs a finite b and apart >= 1, not {self.b}, {self.apart}")
 
     def __call__(self, history: History, agent: str) -> bool:
-        """Is t in I?"""
+        """Whether the agent renews its Hessian in iteration t."""
         waited = history.t - history.last
         return (
             history.last == 0 or waited >= history.n or (waited >= self.apart and self._stalls(history.norms))
@@ -130,12 +163,15 @@ class GradientNorm(Struct, frozen=True, tag=True):
 
 
 class GradientNormAsPrinted(Struct, frozen=True, tag=True):
-    """||g_t|| - ||g_{t-1}|| < b (||g_{t-1}|| - ||g_{t-2}||), as printed: fires on *good* progress.
+    """The rule of `GradientNorm` as the paper prints it, which renews on *good* progress.
+
+    It renews if ||g_t|| - ||g_{t-1}|| < b (||g_{t-1}|| - ||g_{t-2}||). The text of the paper means
+    `GradientNorm`.
 
     Parameters
     ----------
     b : float
-        As in `GradientNorm`, which is what the text of the paper means.
+        As in `GradientNorm`.
 
     Examples
     --------
@@ -148,7 +184,7 @@ class GradientNormAsPrinted(Struct, frozen=True, tag=True):
     b: float = 0.3
 
     def __call__(self, history: History, agent: str) -> bool:
-        """Is t in I?"""
+        """Whether the agent renews its Hessian in iteration t."""
         waited, norms = history.t - history.last, history.norms
         fires = len(norms) >= 3 and norms[-1] - norms[-2] < self.b * (norms[-2] - norms[-3])
         return history.last == 0 or waited >= history.n or fires
@@ -166,7 +202,26 @@ def _fibonacci(n: int, length: int) -> frozenset[int]:
 
 
 def fibonacci_set(n: int, t: int) -> frozenset[int]:
-    """The renewal indices of Fib-SHED in dimension n, at least up to t."""
+    """The renewal iterations of `Fibonacci` in dimension n, at least up to t.
+
+    Parameters
+    ----------
+    n : int
+        The number of coefficients.
+    t : int
+        The iteration up to which the set is needed.
+
+    Returns
+    -------
+    frozenset of int
+        The iterations C_j.
+
+    Examples
+    --------
+    >>> from fedshed.algorithms.renewal import fibonacci_set
+    >>> sorted(fibonacci_set(10, 12))[:5]
+    [1, 2, 4, 7, 12]
+    """
     return _fibonacci(n, 1 << t.bit_length())
 
 

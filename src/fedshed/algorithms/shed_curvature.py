@@ -1,4 +1,4 @@
-"""What the Master holds of each agent's Hessian in the SHED family, and H_hat made of it."""
+"""What the Master knows about each agent's Hessian in the SHED family, and H_hat computed from it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from fedshed.algorithms.base import State
 from fedshed.linalg import LowRankPlusDiagonal
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.solve import Factor, cholesky_of
+from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs, Share
 
 
 class SharedCurvature(Struct, frozen=True, gc=False):
-    """What the Master holds of one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
+    """What the Master knows about one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
 
-    H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I; with units r, diag(r) times this times diag(r).
+    H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I; with units r it is multiplied by diag(r) on both sides.
     """
 
     k: int
@@ -50,12 +51,12 @@ class SharedCurvature(Struct, frozen=True, gc=False):
         return np.maximum(self.values - self.rho, 0.0)
 
     def first(self, q: int) -> SharedCurvature:
-        """As it was with q pairs."""
+        """The same with only the first q pairs."""
         rho = float(self.values[q]) if q < self.q else self.rho
         return replace(self, values=self.values[:q], vectors=self.vectors[:q], rho=rho)
 
     def extended(self, pairs: Eigenpairs, t: int) -> SharedCurvature:
-        """With the pairs of a reply, wherever they start: a repeated one changes nothing."""
+        """The same with the pairs of a reply added; a repeated reply changes nothing."""
         new = slice(self.q - pairs.start, None)
         anew = pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
         if anew:  # all of them: no mixture
@@ -96,9 +97,9 @@ def stacked(problem: Problem, held: Sequence[SharedCurvature]) -> tuple[Matrix, 
 
 
 def _preconditioner(problem: Problem, held: Sequence[SharedCurvature]) -> Factor:
-    """The factor of H_hat with each agent's first 1, 2, 4, 8, ... pairs: a new one only when they double.
+    """The factor of H_hat with each agent's first 1, 2, 4, 8, ... pairs, until that number doubles.
 
-    It follows from the state alone, so a resumed run solves with the same one.
+    It depends on the state alone, so a resumed run uses the same one.
     """
     counts = [1 << h.q.bit_length() - 1 if h.q else 0 for h in held]
     key = tuple((h.k, q) for h, q in zip(held, counts, strict=True))
@@ -121,3 +122,42 @@ def held_after(
     if pairs is None:
         return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))
     return old.extended(pairs, state.t)
+
+
+def held_together(
+    olds: Sequence[SharedCurvature | None], shares: Sequence[Share], pairs: Columns | None,
+    state: State[SharedCurvature],
+) -> list[SharedCurvature] | None:  # fmt: skip
+    """`held_after` of agents that sent as many pairs of one iteration's Hessian, the first or the next ones.
+
+    None where that is for each of them to do.
+    """
+    if pairs is None:
+        return None
+    k, start, t = pairs.fields["k"], pairs.fields["start"], state.t
+    if start == 0 and k == t and all(share.k == t for share in shares):
+        values, vectors, rho = _each(pairs)
+        last, each = pairs.fields["last"], zip(values, vectors, rho, strict=True)
+        return [SharedCurvature(k, state.theta, *one, last, t) for one in each]
+    held = [old for old in olds if old is not None and (old.k, old.q) == (k, start)]
+    return _extended(held, pairs, t) if start > 0 and len(held) == len(olds) else None
+
+
+def _extended(held: Sequence[SharedCurvature], pairs: Columns, t: int) -> list[SharedCurvature]:
+    """What is held of agents, each with the pairs that follow."""
+    values, vectors, last = (pairs.fields[name] for name in ("values", "vectors", "last"))
+    first = np.concatenate([one.values for one in held]).reshape(len(held), -1)
+    before = np.concatenate([one.vectors for one in held]).reshape(len(held), -1, vectors.shape[2])
+    joined = pairs.having(
+        values=np.concatenate([first, values], axis=1), vectors=np.concatenate([before, vectors], axis=1)
+    )
+    return [
+        replace(one, values=own, vectors=rows, rho=rho, complete=last, t=t, lost=False)
+        for one, own, rows, rho in zip(held, *_each(joined), strict=True)
+    ]
+
+
+def _each(pairs: Columns) -> tuple[list[Scalars], list[Matrix], list[float]]:
+    """Values, vectors and rho of each agent."""
+    values, vectors, rho = (pairs.fields[name] for name in ("values", "vectors", "rho"))
+    return list(values), list(vectors), rho.tolist()

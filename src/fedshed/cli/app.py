@@ -17,10 +17,10 @@ from fedshed._utils.version import __version__
 
 
 class Commands(TyperGroup):
-    """Commands whose mistakes are told in one line, without a traceback."""
+    """Commands that report an error in one line, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; wrong use exits with 2, any other error with 1, Ctrl-C with 130."""
+        """Run a command; the exit status is 2 for wrong use, 130 for Ctrl-C and 1 for any other error."""
         with notes_on_stderr():
             return self._invoked(ctx)
 
@@ -39,14 +39,14 @@ class Commands(TyperGroup):
 
 
 class _Notes(logging.Handler):
-    """What the log `fedshed` has to say to somebody at a terminal, each sentence once."""
+    """Prints the warnings of the log `fedshed` on the terminal, each of them once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line on stderr."""
+        """Print one line on stderr."""
         if (said := record.getMessage()) not in self._said:
             self._said.add(said)
             typer.echo(f"note: {printable_lines(said)}", err=True)
@@ -56,7 +56,9 @@ class _Notes(logging.Handler):
 def notes_on_stderr() -> Iterator[None]:
     """Show warnings of the log `fedshed` while a command runs."""
     log, notes = logging.getLogger("fedshed"), _Notes()
-    shown = any(isinstance(handler, _Notes) for handler in log.handlers)  # commands of commands
+    shown = any(
+        isinstance(handler, _Notes) for handler in log.handlers
+    )  # already added by an outer group of commands
     if not shown:
         log.addHandler(notes)
     try:
@@ -77,7 +79,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Second-order federated learning of convex models."""

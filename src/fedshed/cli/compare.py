@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from fedshed.experiments.compare import OnResult, OnRow
     from fedshed.solve.trace import Row
 
-_OWN, _EACH, _USUAL = "the data set's own", "each algorithm's own", "SHED, its main rivals, ours"
+_OWN, _EACH = "as listed for the data set", "each algorithm's default"
+_USUAL = "SHED, its variants and the main competing methods"
 OF_A_DATA_SET = ("dataset", "agents", "partition", "loss", "repeats")
 
 
@@ -42,41 +43,64 @@ OF_A_DATA_SET = ("dataset", "agents", "partition", "loss", "repeats")
 @with_options(TableOptions)
 def compare(
     context: typer.Context,
-    tables: Annotated[list[Path] | None, typer.Argument(help="As for `fit`.", show_default=False)] = None,
-    dataset: Annotated[str, option("Name, see `fedshed datasets`.", complete=complete.datasets)] = "digits",
+    tables: Annotated[
+        list[Path] | None, typer.Argument(help="Your own tables, as for `fedshed fit`.", show_default=False)
+    ] = None,
+    dataset: Annotated[
+        str, option("The data set; `fedshed datasets` lists all of them.", complete=complete.datasets)
+    ] = "digits",
     algorithms: Annotated[
         str | None,
-        option("Names with commas, or FILE.py:CLASS; + is a Rayleigh budget.", _USUAL, complete.algorithms),
+        option(
+            "Names separated by commas, or FILE.py:CLASS; a name with + has a Rayleigh budget.",
+            _USUAL,
+            complete.algorithms,
+        ),
     ] = None,
-    budget: Annotated[str | None, option("Eigenpairs per round, or 'rayleigh'; not for +.", _EACH)] = None,
-    l2: Annotated[float, option("Ridge penalty.")] = 1e-5,
-    agents: Annotated[int | None, option("Number of agents.", _OWN)] = None,
+    budget: Annotated[
+        str | None, option("Eigenpairs per round, or 'rayleigh'; not for names with +.", _EACH)
+    ] = None,
+    l2: Annotated[float, option("The ridge penalty.")] = 1e-5,
+    agents: Annotated[int | None, option("The number of agents, which simulate sites.", _OWN)] = None,
     partition: Annotated[
-        str | None, option("How rows are dealt, such as iid.", _OWN, complete.partitions)
+        str | None,
+        option("How rows are distributed over the agents, such as iid.", _OWN, complete.partitions),
     ] = None,
-    loss: Annotated[str | None, option("Such as least-squares.", _OWN)] = None,
+    loss: Annotated[str | None, option("The loss, such as least-squares.", _OWN)] = None,
     intercept: Annotated[
-        bool | None, option("Fit an intercept, not penalised.", "with tables, yes; else no")
+        bool | None,
+        option("Fit an intercept, which is not penalised.", "yes with your own tables, otherwise no"),
     ] = None,
-    tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
+    tol: Annotated[float, option("Stop when the norm of the gradient is below this number.")] = 1e-9,
     max_iterations: Annotated[int, option("Stop after this many iterations.")] = 500,
-    seed: Annotated[int, option("Decides who gets which rows and what links carry.")] = 0,
-    repeats: Annotated[int, option("Partitions of the rows, by seed, seed + 1, ...")] = 1,
-    line_search: Annotated[str | None, option("two-exchange or fused.", _EACH)] = None,
+    gap: Annotated[
+        float | None, option("Count costs until f - f* is below this number.", "until --tol is reached")
+    ] = None,
+    seed: Annotated[int, option("The seed of the partition of the rows and of the simulated links.")] = 0,
+    repeats: Annotated[
+        int, option("The number of partitions of the rows, with the seeds seed, seed + 1, ...")
+    ] = 1,
+    line_search: Annotated[str | None, option("The line search: two-exchange or fused.", _EACH)] = None,
     every_column: Annotated[
-        bool, typer.Option("--all", help="Show all columns, however narrow the terminal.")
+        bool, typer.Option("--all", help="Show all columns, even on a narrow terminal.")
     ] = False,
-    out: Annotated[Path, option("Folder for traces, figure and report.")] = Path("results/compare"),
-    report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    out: Annotated[Path, option("The folder for the traces, the figures and the report.")] = Path(
+        "results/compare"
+    ),
+    report: Annotated[
+        Path | None, option("The file for the interactive report.", "report.html in that folder")
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write a report.")] = False,
     as_json: Json = False,
     *,
     given: TableOptions,
 ) -> None:
-    """Run algorithms on the same data: a table, their traces as CSV and JSON, a figure, an HTML report.
+    """Run algorithms on the same data and write a table, traces (CSV, JSON), figures and an HTML report.
 
-    With TABLES these are your own, with the options of `fit`; else the rows of a data set, dealt to agents
-    (--target is then the class that is told from the rest).
+    With TABLES, the data are your own tables, described by the options of
+    `fedshed fit`. Without TABLES, the data are a data set whose rows are
+    distributed over agents; --target is then the number of the class that is
+    modelled against all others.
     """
     names = None if algorithms is None else tuple(words(algorithms) or ())
     check_folder(out)
@@ -84,14 +108,20 @@ def compare(
     check_file(place)
     common: dict[str, Any] = {
         "algorithms": names, "budget": budget, "l2": l2, "tol": tol, "max_iterations": max_iterations,
-        "seed": seed, "line_search": line_search,
+        "gap": gap, "seed": seed, "line_search": line_search,
     }  # fmt: skip
     if tables:
-        refuse_given(context, OF_A_DATA_SET, "is for data sets; your tables have their own sites")
+        refuse_given(
+            context,
+            OF_A_DATA_SET,
+            "applies to data sets only; your own tables define the sites, so leave it out",
+        )
         run = _on_tables(context, tables, given, intercept is not False, common)
     else:
         own = [name for name in option_names(TableOptions) if name != "target"]
-        refuse_given(context, own, "is for your own tables; name them, as for `fedshed fit`")
+        refuse_given(
+            context, own, "applies to your own tables only; name them, as for `fedshed fit`, or leave it out"
+        )
         data = {
             "dataset": dataset, "agents": agents, "partition": partition, "loss": loss,
             "target": _class(given.target), "intercept": bool(intercept), "repeats": repeats,
@@ -132,7 +162,9 @@ def _on_tables(
 
     study = given.asked(context, common["l2"], intercept)
     if study.selects:
-        raise ConfigError("fedshed compare is about smooth costs: leave l1 out, or use fedshed fit")
+        raise ConfigError(
+            "`fedshed compare` runs algorithms for smooth costs: leave out l1, or use `fedshed fit`"
+        )
     budget, line_search = as_budget(common["budget"]), as_line_search(common["line_search"])
     prepared = prepare(given.tables(tables, study), study)
     rows, sites = sum(prepared.federation.rows.values()), len(prepared.federation.sites)
@@ -146,8 +178,8 @@ def _on_tables(
         comparison = run(
             prepared.federation, names, loss=study.loss, l2=prepared.plan.l2(),
             intercept=prepared.plan.intercept, budget=budget, line_search=line_search, tol=common["tol"],
-            max_iterations=common["max_iterations"], seed=common["seed"], title=title,
-            command=command_line(context), on_row=on_row, on_result=on_result,
+            max_iterations=common["max_iterations"], target_gap=common["gap"], seed=common["seed"],
+            title=title, command=command_line(context), on_row=on_row, on_result=on_result,
         )  # fmt: skip
     settings = common | {
         "algorithms": list(comparison.results),
@@ -159,34 +191,36 @@ def _on_tables(
 
 
 def _class(target: str) -> int | None:
-    """The class that is told from the rest, by its number."""
+    """The number of the class that is modelled against all others."""
     if not target:
         return None
     try:
         return int(target)
     except ValueError:
         raise ConfigError(
-            f"--target {target}: without tables it is the number of a class; name your tables to use a column"
+            f"--target {target}: without tables, give the number of a class; name your tables to use a column"
         ) from None
 
 
 def _files(out: Path, comparison: Comparison, settings: dict[str, Any], page: Path | None) -> Iterator[Path]:
     """Write the files one by one."""
+    from fedshed._utils.canvas import save
     from fedshed._utils.files import write_atomically
-    from fedshed.experiments.figure import save
     from fedshed.experiments.study import facts
 
     yield write_atomically(out / "trace.csv", comparison.to_csv().encode())
     whole = facts(settings, comparison) | {"traces": comparison.traces()}
     yield write_atomically(out / "trace.json", to_json(whole))
     yield from save(comparison.plot(), out)
+    if comparison.time_map() is not None:
+        yield from save(comparison.plot_times(), out, "networks")
     if page is not None:
         yield comparison.report(page)
 
 
 @contextmanager
 def _progress(runs: int, most: int) -> Iterator[tuple[OnRow, OnResult]]:
-    """A bar on stderr if that is a terminal; silence elsewhere."""
+    """Show a progress bar on stderr if that is a terminal."""
     ended: list[str] = []
     with progress_bar(counts=False) as bar:
 
@@ -198,15 +232,19 @@ def _progress(runs: int, most: int) -> Iterator[tuple[OnRow, OnResult]]:
 
 def _print_summary(comparison: Comparison, every_column: bool) -> None:
     summary = comparison.summary()
-    rows = [_row(one) for one in summary]
+    arrived = "converged" if comparison.target_gap is None else "gap reached"
+    rows = [_row(one, arrived) for one in summary]
     stopped = [f"{one.algorithm} stopped: {one.reason}" for one in summary if not one.converged]
     stopped += [f"{NOT_POOLED}: {name}" for name, one in comparison.algorithms.items() if not one.pooled]
     note = "KB (1000 bytes), vectors sent and Hessians computed are per agent; gap = f - f*"
     if len(comparison.trials) > 1:
         note += "\nmedians over the partitions, with the least and the most"
     found = comparison.time_map()
+    if comparison.target_gap is not None:
+        note += f"\ncosts are counted until the gap is below {comparison.target_gap:g}"
     if found is None:
-        stopped.append("no map of latency and rate: no algorithm reached the tolerance in every run")
+        aim = "the tolerance" if comparison.target_gap is None else "that gap"
+        stopped.append(f"no map of latency and rate: no algorithm reached {aim} in every run")
     optional = () if every_column else OPTIONAL
     print_rows(rows, [note, *stopped], comparison.title, optional, "--all shows them")
     if found is not None:
@@ -215,14 +253,14 @@ def _print_summary(comparison: Comparison, every_column: bool) -> None:
 
 
 TIME_NOTE = (
-    "time to the optimum = exchanges x latency + bytes of the busiest link / rate\n"
+    "time to the optimum = exchanges x latency + 8 x bytes of the busiest link / rate\n"
     "+ CPU of all sites and the Master, as measured in these runs (docs/cost.md)"
 )
-# what a narrow terminal leaves out, in this order
+# the columns that a narrow terminal leaves out, in this order
 OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
 
 
-def _row(one: Summary) -> dict[str, str]:
+def _row(one: Summary, arrived: str) -> dict[str, str]:
     from fedshed.experiments.summaries import short, whole, with_range
 
     return {
@@ -231,5 +269,5 @@ def _row(one: Summary) -> dict[str, str]:
         "KB up": with_range(one, "kb_up", short), "KB down": with_range(one, "kb_down", short),
         "vectors": with_range(one, "vectors_up", whole), "Hess.": with_range(one, "hessians", whole),
         "gap": f"{one.gap:.1e}", "sec.": f"{one.seconds:.2f}",
-        "ended": "converged" if one.converged else "stopped",
+        "ended": arrived if one.converged else "stopped",
     }  # fmt: skip

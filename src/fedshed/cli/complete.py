@@ -1,4 +1,4 @@
-"""What the tab key offers: names that are known, looked up when it is pressed."""
+"""The names that the tab key offers, looked up when it is pressed."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,27 +14,41 @@ from fedshed.cli.show import Json, option, print_json
 if TYPE_CHECKING:
     from fedshed.deployment.master import Report
 
-deploy = typer.Typer(cls=Commands, no_args_is_help=True, help="Set up and run a study over real sites.")
-site = typer.Typer(cls=Commands, no_args_is_help=True, help="At a site.")
+deploy = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="Set up and run a study across real sites, at the Master."
+)
+site = typer.Typer(cls=Commands, no_args_is_help=True, help="Take part in a study, at a site.")
 app.add_typer(deploy, name="deploy")
 app.add_typer(site, name="site")
 
 
 @deploy.command(epilog="Example: fedshed deploy new mystudy --engine nvflare --sites paris,oslo,rome")
 def new(
-    folder: Annotated[Path, typer.Argument(help="A new folder, at the Master.")],
-    engine: Annotated[str, option("flower or nvflare.")] = "nvflare",
-    sites: Annotated[str | None, option("Names, with commas.", "a,b,c, or all that ask")] = None,
-    host: Annotated[str, option("Where sites reach the Master; it is in the certificate.")] = "localhost",
+    folder: Annotated[Path, typer.Argument(help="The folder to write, at the Master.")],
+    engine: Annotated[str, option("The engine that carries the messages: flower or nvflare.")] = "nvflare",
+    sites: Annotated[
+        str | None,
+        option("The names of the sites, separated by commas.", "a,b,c, or all sites with a request"),
+    ] = None,
+    host: Annotated[
+        str, option("The name or address at which sites reach the Master; the certificate contains it.")
+    ] = "localhost",
     port: Annotated[int, option("The Master's port.")] = 8443,
     requests: Annotated[
-        Path | None, option("Folder with what `fedshed site join` wrote at each site.", "a trial")
+        Path | None,
+        option(
+            "The folder with the .join files that `fedshed site join` wrote at the sites.", "none: a trial"
+        ),
     ] = None,
-    protected: Annotated[bool, option("A study of which the Master sees only sums.")] = False,
+    protected: Annotated[
+        bool, option("Set up a protected study, of which the Master sees only sums over the sites.")
+    ] = False,
 ) -> None:
-    """Write a study with certificates and the commands for each machine.
+    """Write a study with certificates, and the commands for each machine.
 
-    Without --requests it is a trial on this machine: the sites' keys are made here, with an example's tables.
+    FOLDER is the folder to write, at the Master. Without --requests this is
+    a trial on this machine: the keys of the sites are made here, and the
+    tables are those of an example.
     """
     require_engine(engine)
     from fedshed.deployment.join import read_requests
@@ -51,7 +65,7 @@ def new(
     for site, one in asked.items():
         typer.echo(f"site {site} has the key {one.fingerprint}: compare it with the site by telephone")
         if protected:
-            typer.echo(f"and in protected studies the key {one.identity}: all sites compare it")
+            typer.echo(f"its key in protected studies is {one.identity}: all sites must compare it")
     if not asked:
         typer.echo(TRIAL)
         typer.echo(f"run it all on this machine: fedshed deploy local {folder}")
@@ -59,12 +73,21 @@ def new(
 
 @deploy.command(epilog="Example: fedshed deploy renew mystudy --site paris")
 def renew(
-    folder: Annotated[Path, typer.Argument(help="A folder of `fedshed deploy new`, at the Master.")],
-    site: Annotated[str | None, option("Only this site's certificate.", "all certificates")] = None,
-    request: Annotated[Path | None, option("Its new .join file, if it made a new key.", "none")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="The folder that `fedshed deploy new` wrote, at the Master.")
+    ],
+    site: Annotated[
+        str | None, option("Renew only the certificate of this site.", "all certificates")
+    ] = None,
+    request: Annotated[
+        Path | None, option("The new .join file of that site, if it made a new key.", "none")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make new certificates for the same keys, and say until when they hold and who gets them."""
+    """Make new certificates for the same keys; print until when they are valid and where they belong.
+
+    FOLDER is the folder that `fedshed deploy new` wrote, at the Master.
+    """
     from fedshed.deployment.plan import read_plan
 
     require_engine(read_plan(folder).engine)
@@ -74,16 +97,19 @@ def renew(
     if as_json:
         return print_json(made)
     for one in made:
-        typer.echo(f"{one.path} holds until {one.until:%Y-%m-%d}: {one.then}")
+        typer.echo(f"{one.path} is valid until {one.until:%Y-%m-%d}: {one.then}")
 
 
 @deploy.command()
 def local(
-    folder: Annotated[Path, typer.Argument(help="A folder of `fedshed deploy new`.")],
-    timeout: Annotated[float, option("Seconds the study may take.")] = 600.0,
+    folder: Annotated[Path, typer.Argument(help="The folder that `fedshed deploy new` wrote.")],
+    timeout: Annotated[float, option("The number of seconds that the study may take.")] = 600.0,
     as_json: Json = False,
 ) -> None:
-    """Start the Master and every site on this machine, fit the model, stop everything."""
+    """Start the Master and all sites on this machine, fit the model, and stop everything.
+
+    FOLDER is the folder that `fedshed deploy new` wrote.
+    """
     from fedshed.deployment.plan import read_plan
 
     plan = read_plan(folder)
@@ -112,16 +138,14 @@ def _print(summary: str, report: Report, engine: str) -> None:
     )
 
 
-def _or_dash(value: int | None) -> Any:
-    return "-" if value is None else value
-
-
 def require_engine(engine: str) -> None:
-    """The engine and what a site reads its table with, or how to get them."""
+    """Refuse unless the engine and the packages that read a site's table are installed."""
     from importlib.util import find_spec
 
     modules = {"flower": "flwr", "nvflare": "nvflare"}
     if engine not in modules:
-        raise ConfigError(f"unknown engine {engine!r}; known: flower, nvflare")
+        raise ConfigError(f"unknown engine {engine!r}; choose flower or nvflare")
     if any(find_spec(module) is None for module in (modules[engine], "psutil", "pyarrow")):
-        raise ConfigError(f"this needs the engine: pip install 'fedshed[{engine}]'")
+        raise ConfigError(
+            f"the engine {engine} is not installed; install it with: pip install 'fedshed[{engine}]'"
+        )

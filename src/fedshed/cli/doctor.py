@@ -1,4 +1,4 @@
-"""`fedshed doctor`: what is installed and whether it works."""
+"""`fedshed doctor`: a check of the installation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedshed.cli.show import Json, print_json
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Say what is installed, which data is found, which BLAS computes, and whether a small fit is right."""
+    """Check the installation: packages, BLAS and threads, data sets, and the result of a small fit."""
     from fedshed.cli.findings import examine
 
     findings = examine()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
-from fedshed.cli.table_options import CsvOptions, with_options
+from fedshed.cli.table_options import CsvOptions, FittedModel, Tables, with_options
 
 if TYPE_CHECKING:
     from fedshed.inference.evaluation import Evaluation
@@ -17,25 +17,33 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: fedshed evaluate results/fit/model.json east.csv west.csv --threshold 0.3")
 @with_options(CsvOptions)
 def evaluate(
-    model: Path,
-    tables: list[Path],
-    site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None,
-    threshold: Annotated[float, option("Probability from which a row counts as predicted yes.")] = 0.5,
+    model: FittedModel,
+    tables: Tables,
+    site: Annotated[
+        str | None, option("The column that names the site of each row.", "one file per site")
+    ] = None,
+    threshold: Annotated[float, option("The probability from which a row is predicted as yes.")] = 0.5,
     bins: Annotated[
-        int, option("Bins in which a site counts its scores; 0: the scores themselves are compared.")
+        int,
+        option(
+            "The number of bins in which a site counts its scores; with 0 the scores themselves are compared."
+        ),
     ] = 0,
-    least: Annotated[int, option("With --bins: the least number of rows in a cell that leaves a site.")] = 1,
+    least: Annotated[
+        int, option("With --bins: the smallest number of rows in a cell that may leave a site.")
+    ] = 1,
     out: Annotated[
-        Path | None, option("Folder for the text, the CSV file and the figure.", "print only")
+        Path | None, option("The folder for the text, the CSV file and the figure.", "print only")
     ] = None,
     as_json: Json = False,
     *,
     given: CsvOptions,
 ) -> None:
-    """Evaluate a model on tables: AUC, calibration, Brier score, R2 and the like, by site and pooled.
+    """Evaluate a model on tables, by site and pooled: AUC, calibration, Brier score, R2 and the like.
 
-    MODEL is what `fedshed fit` wrote. TABLES have its columns and its target: one with --site, or one for
-    each site. They should be rows that the model was not fitted to; `fedshed fit --holdout` sees to that.
+    MODEL is what `fedshed fit` wrote. TABLES have its columns and its target:
+    one with --site, or one for each site. Use rows that the model was not
+    fitted to; `fedshed fit --holdout` keeps such rows apart.
     """
     from fedshed.fitting.evaluate import evaluate as run
     from fedshed.fitting.model import Model
@@ -57,8 +65,8 @@ def evaluate(
 
 def evaluation_files(out: Path, found: Evaluation) -> Iterator[Path]:
     """Write an evaluation as text, as CSV and as a figure."""
+    from fedshed._utils.canvas import save
     from fedshed._utils.files import write_atomically
-    from fedshed.experiments.figure import save
 
     yield write_atomically(out / "evaluation.txt", f"{found.summary()}\n".encode())
     yield write_atomically(out / "evaluation.csv", found.to_csv().encode())

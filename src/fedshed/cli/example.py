@@ -1,4 +1,4 @@
-"""`fedshed example`: small tables to begin with."""
+"""`fedshed example`: small tables for a first try."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from fedshed.cli.app import app
 @app.command(epilog="Example: fedshed example hospitals")
 def example(
     name: Annotated[
-        str, typer.Argument(help="hospitals, claims, digits or survival.", autocompletion=complete.examples)
+        str,
+        typer.Argument(
+            help="The example: hospitals, claims, digits or survival.", autocompletion=complete.examples
+        ),
     ],
-    folder: Annotated[Path | None, typer.Argument(help="Where to write it.", show_default="./NAME")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="The folder to write.", show_default="./NAME")] = None,
 ) -> None:
-    """Write small tables to try fedshed on, and a README with their columns, source and licence.
+    """Write small tables for a first try, and a README with their columns, source and licence.
 
-    NAME is hospitals, claims, digits or survival; FOLDER is where to write it, by default a new one of
-    that name.
+    NAME is hospitals, claims, digits or survival. FOLDER is the folder to
+    write; by default a new folder with that name.
     """
     from fedshed.datasets.examples import EXAMPLES, write_example
 

@@ -18,7 +18,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Finding(Struct, frozen=True):
-    """One thing looked at: whether it is as it should be, what was found, and what can be done about it."""
+    """One check: whether it passed, what was found, and what can be done about it."""
 
     what: str
     ok: bool
@@ -28,7 +28,7 @@ class Finding(Struct, frozen=True):
 
 
 def examine() -> list[Finding]:
-    """All findings, from what everything rests on to what only some need."""
+    """All checks: what fedshed always needs first, then what is optional."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     return [
         Finding("fedshed", True, f"{__version__} on {system}, {os.cpu_count()} CPUs"),
@@ -39,15 +39,19 @@ def examine() -> list[Finding]:
     ]
 
 
-MAKERS = ("dev", "docs", "browser", "benchopt")  # `make` installs them where it needs them
+MAKERS = ("dev", "docs", "browser", "benchopt")  # extras for development, which `make` installs
 
 
 def packages() -> list[Finding]:
-    """What fedshed needs, then each of its extras but those for its makers."""
+    """The packages that fedshed needs, then those of each extra, without the extras for development."""
     try:
         wanted = [Requirement(text) for text in requires("fedshed") or ()]
     except PackageNotFoundError:
-        return [Finding("packages", True, "not known: fedshed runs from its source tree, not installed")]
+        return [
+            Finding(
+                "packages", True, "not known, because fedshed runs from its source tree and is not installed"
+            )
+        ]
     groups: dict[str, list[Requirement]] = {"": []}
     for one in wanted:
         groups.setdefault(_extra(one), []).append(one)
@@ -64,7 +68,11 @@ def _group(extra: str, members: list[Requirement]) -> Finding:
     found = {one.name: _version(one.name) for one in members}
     missing = [one.name for one in members if not _fits(one, found[one.name])]
     said = ", ".join(f"{name} {have or 'missing'}" for name, have in found.items())
-    remedy = f"to add it: pip install 'fedshed[{extra}]'" if extra else "pip install --upgrade fedshed"
+    remedy = (
+        f"to install it: pip install 'fedshed[{extra}]'"
+        if extra
+        else "to install them: pip install --upgrade fedshed"
+    )
     title = f"extra {extra}" if extra else "packages"
     return Finding(title, not missing, said, remedy if missing else "", needed=not extra)
 
@@ -81,7 +89,7 @@ def _fits(requirement: Requirement, have: str | None) -> bool:
 
 
 def blas() -> list[Finding]:
-    """The libraries that compute, and their threads."""
+    """The BLAS libraries and their threads."""
     import scipy.linalg  # noqa: F401  brings its own
     from threadpoolctl import threadpool_info
 
@@ -93,7 +101,7 @@ def blas() -> list[Finding]:
 
 
 def data() -> list[Finding]:
-    """The data sets that are here, and those that are not."""
+    """The data sets that were found, and those that are missing."""
     from fedshed.datasets.files import cache, find
     from fedshed.datasets.loaders import DATASETS
 
@@ -106,12 +114,12 @@ def data() -> list[Finding]:
             missing.append(name)
     folders = f"FEDSHED_DATA={os.environ.get('FEDSHED_DATA') or 'not set'}, cache {cache()}"
     here = [name for name in DATASETS if name not in missing]
-    remedy = f"`fedshed datasets` says how to get {', '.join(missing)}" if missing else ""
+    remedy = f"`fedshed datasets` explains how to get {', '.join(missing)}" if missing else ""
     return [Finding("data", not missing, f"{', '.join(here)} ({folders})", remedy, needed=False)]
 
 
 def self_test() -> Finding:
-    """A small fit across three sites, against the pooled optimum."""
+    """Compare a small fit across three sites with the pooled optimum."""
     from fedshed import Federation, optimize, optimum
 
     rng = np.random.default_rng(0)

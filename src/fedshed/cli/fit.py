@@ -24,7 +24,7 @@ from fedshed.cli.show import (
     told,
     told_as_json,
 )
-from fedshed.cli.table_options import CsvOptions, TableOptions, with_options
+from fedshed.cli.table_options import CsvOptions, FittedModel, TableOptions, Tables, with_options
 
 if TYPE_CHECKING:
     from fedshed.fitting.model import Model
@@ -41,43 +41,59 @@ if TYPE_CHECKING:
 @with_options(TableOptions)
 def fit(
     context: typer.Context,
-    tables: list[Path],
-    l2: Annotated[float, option("Ridge on the mean loss; the intercept is free.")] = 0.0,
-    l1: Annotated[float, option("Absolute penalty on the mean loss, which sets coefficients to 0.")] = 0.0,
+    tables: Tables,
+    l2: Annotated[float, option("The ridge penalty on the mean loss; the intercept is not penalised.")] = 0.0,
+    l1: Annotated[
+        float, option("The absolute penalty (lasso) on the mean loss, which sets coefficients to 0.")
+    ] = 0.0,
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
-    algorithm: Annotated[str, option("See `fedshed algorithms`.")] = "auto",
-    tol: Annotated[float, option("Stop at this norm of the gradient.")] = 1e-9,
+    algorithm: Annotated[str, option("The algorithm; `fedshed algorithms` lists all of them.")] = "auto",
+    tol: Annotated[float, option("Stop when the norm of the gradient is below this number.")] = 1e-9,
     max_iterations: Annotated[int, option("Stop after this many iterations.")] = 500,
-    robust: Annotated[bool, option("Errors clustered by site.")] = False,
+    robust: Annotated[bool, option("Show standard errors clustered by site.")] = False,
     errors: Annotated[
-        str, option("model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3.")
+        str,
+        option(
+            "The standard errors: model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3."
+        ),
     ] = "model",
     level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
     exp: Annotated[
-        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios, hazard ratios.")
+        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios or hazard ratios.")
     ] = False,
     protected: Annotated[
-        bool, typer.Option("--protected", help="Fit by masked sums that every site verifies; simulated here.")
+        bool,
+        typer.Option("--protected", help="Simulate a protected study here: only masked sums leave a site."),
     ] = False,
     holdout: Annotated[
-        str | None, option("Fraction of each site's rows, or column of booleans, to evaluate on.", "none")
+        str | None,
+        option(
+            "Evaluate on rows that are not fitted: a fraction of each site's rows, or a column of booleans.",
+            "none",
+        ),
     ] = None,
     holdout_seed: Annotated[int, option("The seed from which each site draws that fraction.")] = 0,
     leave_one_site_out: Annotated[
-        bool, typer.Option("--leave-one-site-out", help="Evaluate each site with a model of the others.")
+        bool,
+        typer.Option(
+            "--leave-one-site-out", help="Evaluate each site with a model that was fitted to the other sites."
+        ),
     ] = False,
-    out: Annotated[Path, option("Folder for the model, its plot, the trace and the report.")] = Path(
+    out: Annotated[Path, option("The folder for the model, its plot, the trace and the report.")] = Path(
         "results/fit"
     ),
-    report: Annotated[Path | None, option("The interactive report.", "report.html in that folder")] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    report: Annotated[
+        Path | None, option("The file for the interactive report.", "report.html in that folder")
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write a report.")] = False,
     as_json: Json = False,
     *,
     given: TableOptions,
 ) -> None:
-    """Fit one model to the tables of all sites: coefficients, standard errors, and how the sites differ.
+    """Fit one model to the tables of all sites and print its coefficients and standard errors.
 
-    TABLES are CSV (also .gz, .bz2, .xz) or Parquet files: one with --site, or one for each site.
+    TABLES are CSV files (also .gz, .bz2, .xz) or Parquet files:
+    one with --site, or one for each site. The summary also compares the sites.
     """
     from fedshed._utils.files import file_hash
     from fedshed.fitting.fit import fit as run
@@ -108,7 +124,7 @@ def fit(
     hashes = {table.name: file_hash(table) for table in tables}
     again = Rerun(command_line(context), 0, hashes, versions())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
+        warnings.simplefilter("ignore", FewSitesWarning)  # the summary has a note about it
         summary = model.summary(robust=shown, level=level, exp=exp)
         page = None if no_report else (place, again)
         if as_json:
@@ -116,7 +132,7 @@ def fit(
             facts |= {} if model.evaluation is None else {"evaluation": model.evaluation}
             told_as_json(facts, _files(out, model, summary, recorder, page))
         else:
-            say(str(summary))  # before anything is written: a disk may be full
+            say(str(summary))  # before anything is written, because a disk may be full
             if model.evaluation is not None:
                 say(f"\n{model.evaluation}")
             told(_files(out, model, summary, recorder, page))
@@ -126,7 +142,7 @@ def fit(
 
 
 def _with_holdout(study: Study, holdout: str | None, seed: int) -> Study:
-    """The study with rows held out: a fraction if it reads as a number, else a column."""
+    """The study with rows held out: a number is a fraction, anything else is a column."""
     from msgspec.structs import replace
 
     if holdout is None:
@@ -150,23 +166,36 @@ def _listed(study: Study, frames: Any) -> Study:
 @app.command(epilog="Example: fedshed predict results/fit/model.json new.csv --out predictions.csv")
 @with_options(CsvOptions)
 def predict(
-    model: Path,
-    table: Path,
-    out: Annotated[Path | None, option("Write a CSV file instead of printing.", "print")] = None,
+    model: FittedModel,
+    table: Annotated[
+        Path, typer.Argument(help="A CSV or Parquet file with the columns of the model.", show_default=False)
+    ],
+    out: Annotated[Path | None, option("The CSV file to write.", "print")] = None,
     missing: Annotated[
-        str, option("Rows with missing values: refuse or fill in as the model, or predict nothing (empty).")
+        str,
+        option(
+            "Missing values: refuse them, unless the model fills them in (refuse), or leave the "
+            "predictions of their rows empty (empty)."
+        ),
     ] = "refuse",
     on_unknown_level: Annotated[
-        str, option("Rows with a level that no site had: error, or as missing values (missing).")
+        str,
+        option(
+            "Levels that no site had: stop with an error (error), or leave the predictions of their "
+            "rows empty (missing)."
+        ),
     ] = "error",
-    interval: Annotated[bool, typer.Option("--interval", help="Standard errors and intervals.")] = False,
+    interval: Annotated[
+        bool, typer.Option("--interval", help="Add standard errors and confidence intervals.")
+    ] = False,
     level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
     *,
     given: CsvOptions,
 ) -> None:
-    """Predict: a column `prediction`, and one for the probability of each class; rows in their order.
+    """Predict the target of new rows, with a column for the probability of each class.
 
-    MODEL is what `fedshed fit` wrote, TABLE a CSV or Parquet file with the columns of the model.
+    MODEL is what `fedshed fit` wrote. TABLE is a CSV or Parquet file with
+    the columns of the model; predictions are in the order of its rows.
     """
     from fedshed._utils.files import write_atomically
     from fedshed.fitting.model import Model
@@ -175,9 +204,9 @@ def predict(
     if out is not None:
         check_file(out)
     if missing not in ("refuse", "empty"):
-        raise ConfigError(f"--missing {missing}: write refuse or empty")
+        raise ConfigError(f"--missing {missing} is not known; write refuse or empty")
     if on_unknown_level not in ("error", "missing"):
-        raise ConfigError(f"--on-unknown-level {on_unknown_level}: write error or missing")
+        raise ConfigError(f"--on-unknown-level {on_unknown_level} is not known; write error or missing")
     _check_errors(level, False, 1)
     fitted = Model.load(model)
     frame = read_table(table, given.format(tuple(fitted.plan.levels)))
@@ -185,7 +214,9 @@ def predict(
     if missing == "empty":
         kept = fitted.plan.complete(frame, on_unknown_level == "missing")
     elif on_unknown_level == "missing":
-        kept = ~fitted.plan.complete(frame) | fitted.plan.complete(frame, True)  # others must have all values
+        kept = ~fitted.plan.complete(frame) | fitted.plan.complete(
+            frame, True
+        )  # rows with missing values stay, so that the model treats them
     text = _predictions(fitted, frame, kept, level if interval else None)
     if out is None:
         typer.echo(text, nl=False)
@@ -194,10 +225,11 @@ def predict(
 
 
 @app.command(name="test", epilog="Example: fedshed test small/model.json large/model.json")
-def likelihood_ratio_test(small: Path, large: Path, as_json: Json = False) -> None:
-    """Test whether a larger model explains more than a smaller one: the likelihood-ratio test, or F.
+def likelihood_ratio_test(small: FittedModel, large: FittedModel, as_json: Json = False) -> None:
+    """Test a larger model against a smaller one by a likelihood-ratio or F test.
 
-    SMALL and LARGE are what `fedshed fit` wrote for the same rows, the small model being part of the large.
+    SMALL and LARGE are models that `fedshed fit` wrote for the same rows;
+    the terms of the small model must be part of the large one.
     """
     from fedshed.fitting.model import Model
     from fedshed.fitting.nested import likelihood_ratio
@@ -210,7 +242,7 @@ def likelihood_ratio_test(small: Path, large: Path, as_json: Json = False) -> No
 
 
 def _predictions(model: Model, frame: Any, kept: Any, level: float | None) -> str:
-    """Predictions as CSV; an empty line for a row that is not kept."""
+    """The predictions as CSV, with empty fields for a row that is not kept."""
     import csv
     import io
 
@@ -236,40 +268,46 @@ def _predictions(model: Model, frame: Any, kept: Any, level: float | None) -> st
 
 
 def _chosen_errors(errors: str, robust: bool) -> Robust:
-    """Which errors are shown: False for the model's."""
+    """Which standard errors are shown; False stands for those of the model."""
     from fedshed.inference.result import RowRobust
 
     known = ("model", "site", *get_args(RowRobust))
     if errors not in known:
-        raise ConfigError(f"--errors {errors}: write one of {', '.join(known)}")
+        raise ConfigError(f"--errors {errors} is not known; write one of {', '.join(known)}")
     if robust and errors not in ("model", "site"):
-        raise ConfigError(f"--robust clusters errors by site and --errors {errors} by rows; give one of them")
+        raise ConfigError(
+            f"--robust and --errors {errors} ask for different standard errors; give only one of them"
+        )
     chosen: Any = "site" if robust else errors
     return False if chosen == "model" else chosen
 
 
 def _check_errors(level: float, robust: bool, sites: int) -> None:
-    """What the errors need is found out before the work, not after it."""
+    """Check before the fit what the standard errors need."""
     if not 0 < level < 1:
-        raise ConfigError(f"--level must lie between 0 and 1, not {level}")
+        raise ConfigError(
+            f"--level must be between 0 and 1, not {level}; for 95 % intervals write --level 0.95"
+        )
     if robust and sites < 2:
-        raise ConfigError("--robust clusters errors by site and needs at least two; leave it out")
+        raise ConfigError(
+            "standard errors clustered by site need at least two sites; leave out --robust (or --errors site)"
+        )
 
 
 @contextmanager
 def _watching(tol: float, recorder: Recorder) -> Iterator[Callable[[Progress], None]]:
-    """Records; and shows the rounds and the gradient norm on stderr if that is a terminal."""
+    """Record the rounds, and show them with the gradient norm on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield recorder
         return
     from rich.console import Console
 
-    with Console(stderr=True).status("sites agree on their columns") as status:
+    with Console(stderr=True).status("the sites agree on their columns") as status:
 
         def show(progress: Progress) -> None:
             recorder(progress)
             norm = progress.rows[-1].grad_norm
-            status.update(f"round {len(progress.rows)}: gradient norm {norm:.1e}, to {tol:.0e}")
+            status.update(f"round {len(progress.rows)}: gradient norm {norm:.1e}, stops at {tol:.0e}")
 
         yield show
 
@@ -278,11 +316,11 @@ def _files(
     out: Path, model: Model, summary: Summary, recorder: Recorder, page: tuple[Path, Rerun] | None
 ) -> Iterator[Path]:
     """Write the files one by one, the model first."""
+    from fedshed._utils.canvas import save
     from fedshed._utils.files import write_atomically
-    from fedshed.experiments.figure import save
-    from fedshed.experiments.sources import of_model
     from fedshed.inference.plot import draw
     from fedshed.report import write
+    from fedshed.report.fitted import of_model
 
     yield model.save(out / "model.json")
     yield write_atomically(out / "summary.txt", f"{summary}\n".encode())

@@ -1,4 +1,4 @@
-"""`fedshed algorithms`, `fedshed families` and `fedshed datasets`: what there is."""
+"""`fedshed algorithms`, `fedshed families` and `fedshed datasets`: lists of what is available."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def algorithms(as_json: Json = False) -> None:
-    """List the algorithms: the losses they are for, their budget, and their source."""
+    """List the algorithms with the losses they can minimise, their budget and their source."""
     from fedshed.algorithms import ALGORITHMS
 
     rows = [
@@ -26,7 +26,7 @@ def algorithms(as_json: Json = False) -> None:
         }
         for entry in ALGORITHMS.values()
     ]  # fmt: skip
-    notes = ["budget: eigenpairs a round; a name with + has a Rayleigh budget"]
+    notes = ["budget: eigenpairs per round; a name with + has a Rayleigh budget"]
     notes += _kept_for_comparisons(rows)
     shown = [{key: row[key] for key in row if key not in ("pooled", "compare_only")} for row in rows]
     print_json(rows) if as_json else print_rows(shown, notes, optional=("source", "budget"))
@@ -34,7 +34,7 @@ def algorithms(as_json: Json = False) -> None:
 
 @app.command()
 def families(as_json: Json = False) -> None:
-    """List the families of models: their response, their link, and what exp(coef) is."""
+    """List the families of models with their response, their link and the meaning of exp(coef)."""
     from fedshed.objectives import FAMILIES
 
     named = {family.name: family for family in reversed(FAMILIES.values())}
@@ -43,8 +43,8 @@ def families(as_json: Json = False) -> None:
         for name, family in sorted(named.items())
     ]
     notes = [
-        "a name with a number, such as 'tweedie(1.6)', fixes the parameter; "
-        "without one, that of tweedie is 1.5 and that of negative-binomial is estimated"
+        "a name with a number, such as 'tweedie(1.6)', fixes the parameter; without a number, the "
+        "parameter of tweedie is 1.5 and that of negative-binomial is estimated"
     ]
     print_json(rows) if as_json else print_rows(rows, notes, optional=("exp(coef)",))
 
@@ -54,7 +54,7 @@ def _ratio(family: Family) -> str:
 
 
 def _response(family: Family) -> str:
-    """What the response of a family is, in words."""
+    """The response of a family in words."""
     classes = {"two": "two classes", "many": "classes", "ordered": "ordered classes"}
     if family.survival:
         return "a time to an event"
@@ -63,7 +63,7 @@ def _response(family: Family) -> str:
 
 @app.command()
 def datasets(as_json: Json = False) -> None:
-    """List the data sets: their size and defaults, and where they are or how to get them."""
+    """List the data sets with their size, their defaults, and where they are or how to get them."""
     from fedshed.datasets.loaders import DATASETS
 
     fields = ("name", "rows", "columns", "loss", "agents", "partition")
@@ -74,14 +74,14 @@ def datasets(as_json: Json = False) -> None:
 
 
 def _kept_for_comparisons(rows: list[dict[str, Any]]) -> list[str]:
-    """Which algorithms studies refuse, and which of them do not end at the pooled optimum."""
+    """Notes on the algorithms that studies refuse, and on those that miss the pooled optimum."""
     kept = ", ".join(row["name"] for row in rows if row["compare_only"])
     biased = ", ".join(row["name"] for row in rows if not row["pooled"])
-    return [f"for comparisons only, refused in studies: {kept}", f"{NOT_POOLED}: {biased}"]
+    return [f"for comparisons only (studies refuse them): {kept}", f"{NOT_POOLED}: {biased}"]
 
 
 def _budget(algorithm: Any) -> int | str:
-    """An algorithm's own budget: eigenpairs a round, the name of a channel, or none."""
+    """The default budget of an algorithm: eigenpairs per round, the name of a channel, or none."""
     channel = getattr(algorithm, "channel", None)
     if channel is None:
         return "none: fixed size"

@@ -1,4 +1,4 @@
-"""`fedshed meta`: each site's own estimate, and what they make together."""
+"""`fedshed meta`: a meta-analysis of the estimates of single sites."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
-from fedshed.cli.table_options import TableOptions, with_options
+from fedshed.cli.table_options import TableOptions, Tables, with_options
 
 if TYPE_CHECKING:
     from fedshed.inference.meta import MetaAnalysis
@@ -22,25 +22,29 @@ if TYPE_CHECKING:
 @with_options(TableOptions)
 def meta(
     context: typer.Context,
-    tables: list[Path],
+    tables: Tables,
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
     method: Annotated[
-        str, option("How the variance between sites is estimated: fixed (0), dl, pm or reml.")
+        str,
+        option("The estimator of the variance between sites: fixed (which sets it to 0), dl, pm or reml."),
     ] = "reml",
-    interval: Annotated[str, option("Intervals of random effects: hk (Hartung and Knapp) or normal.")] = "hk",
+    interval: Annotated[
+        str, option("The intervals of random effects: hk (Hartung and Knapp) or normal.")
+    ] = "hk",
     level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
     exp: Annotated[
-        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios, hazard ratios.")
+        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios or hazard ratios.")
     ] = False,
-    out: Annotated[Path, option("Folder for meta.csv and the forest plot.")] = Path("results/meta"),
+    out: Annotated[Path, option("The folder for meta.csv and the forest plot.")] = Path("results/meta"),
     as_json: Json = False,
     *,
     given: TableOptions,
 ) -> None:
-    """Combine the estimates of single sites: fixed and random effects, heterogeneity, a forest plot.
+    """Combine the estimates of single sites by fixed and random effects, with a forest plot.
 
-    TABLES are CSV or Parquet files, one with --site or one for each site; or one model.json of a study whose
-    sites were asked for their own estimates (site_estimates = true).
+    TABLES are CSV or Parquet files: one with --site, or one for each site.
+    They can also be one model.json of a study whose sites sent their own
+    estimates (site_estimates = true).
     """
     from fedshed.fitting.model import Model
 
@@ -65,13 +69,15 @@ def _of_tables(paths: list[Path], study: Study, given: TableOptions) -> MetaAnal
 
     frames = given.tables(paths, study)
     if len(frames) < 2:
-        raise ConfigError("a meta-analysis needs at least two sites; name the column of sites (--site)")
+        raise ConfigError(
+            "a meta-analysis needs at least two sites; name more tables, or the column of sites (--site)"
+        )
     return meta_analysis(frames, study)
 
 
 def _files(out: Path, found: MetaAnalysis, chosen: Any, exp: bool) -> Iterator[Path]:
+    from fedshed._utils.canvas import save
     from fedshed._utils.files import write_atomically
-    from fedshed.experiments.figure import save
 
     yield write_atomically(out / "meta.csv", found.to_csv(**chosen).encode())
     yield from save(found.plot(**chosen, exp=exp), out, "forest")

@@ -1,4 +1,4 @@
-"""`fedshed plan`: how far a private fit will be from the pooled one, before any of the budget is spent."""
+"""`fedshed plan`: the expected deviation of a private fit, before any privacy budget is spent."""
 
 from __future__ import annotations
 
@@ -20,23 +20,41 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: fedshed plan --rows 10000 --columns 10 --epsilon 4 --delta 1e-6 --clip 4")
 def plan(
     study: Annotated[
-        Path | None, typer.Argument(help="A study (TOML) with privacy = {epsilon, delta, clip}.")
+        Path | None, typer.Argument(help="A study (a TOML file) with privacy = {epsilon, delta, clip}.")
     ] = None,
-    rows: Annotated[int | None, option("Rows of all sites together.", "needed")] = None,
+    rows: Annotated[int | None, option("The number of rows of all sites together.", "required")] = None,
     columns: Annotated[
-        int | None, option("Columns of the design, without the intercept.", "those the study names")
+        int | None,
+        option("The number of columns of the design, without the intercept.", "those that the study names"),
     ] = None,
-    epsilon: Annotated[float | None, option("The smaller the more private.", "as in the study, or 4")] = None,
-    delta: Annotated[float | None, option("Below 1 / rows.", "as in the study, or 1 / (100 rows)")] = None,
+    epsilon: Annotated[
+        float | None,
+        option(
+            "The epsilon of differential privacy; a smaller number is more private.", "as in the study, or 4"
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        option(
+            "The delta of differential privacy; it must be below 1 / rows.",
+            "as in the study, or 1 / (100 rows)",
+        ),
+    ] = None,
     clip: Annotated[
-        float | None, option("Largest norm of a row's predictors.", "as in the study, or sqrt(2 columns)")
+        float | None,
+        option(
+            "The largest norm of the predictors of a row; larger rows are scaled down.",
+            "as in the study, or sqrt(2 columns)",
+        ),
     ] = None,
-    sites: Annotated[int, option("Sites, at least 3.")] = 10,
+    sites: Annotated[int, option("The number of sites, at least 3.")] = 10,
     as_json: Json = False,
 ) -> None:
     """Predict how far a private logistic fit will be from the pooled one, in standard errors.
 
-    Nothing is read but the study, and nothing is spent.  Exits with 1 where the fit would be noise.
+    STUDY is a TOML file with privacy = {epsilon, delta, clip}. The command
+    reads nothing else and spends no privacy budget. It exits with 1 if
+    noise would dominate the fit.
     """
     from fedshed.preparation.study import read_study
     from fedshed.solve.private_plan import PrivatePlan, predict
@@ -58,16 +76,18 @@ def plan(
 
 def _rows(rows: int | None) -> int:
     if rows is None or rows < 1:
-        raise ConfigError("say how many rows all sites have together: --rows 10000")
+        raise ConfigError("give the number of rows of all sites together, such as --rows 10000")
     return rows
 
 
 def _columns(columns: int | None, named: tuple[str, ...] | None) -> int:
-    """Columns as given, or those that the study names: categories have more, and a formula may."""
+    """The columns as given, or as named in the study; categories, and maybe a formula, make more."""
     if columns is None and named is not None:
         return len(named)
     if columns is None or columns < 1:
-        raise ConfigError("say how many columns the design has, without the intercept: --columns 10")
+        raise ConfigError(
+            "give the number of columns of the design without the intercept, such as --columns 10"
+        )
     return columns
 
 
@@ -75,7 +95,7 @@ def _privacy(
     rows: int, columns: int, said: Privacy | None, epsilon: float | None, delta: float | None,
     clip: float | None,
 ) -> Privacy:  # fmt: skip
-    """What is promised: as given, else as in the study, else what is usual."""
+    """The privacy parameters: as given, else as in the study, else the usual ones."""
     from fedshed.privacy.private import Privacy
 
     usual = said or Privacy(4.0, 0.01 / rows, float(f"{(2 * columns) ** 0.5:.2g}"))
@@ -87,7 +107,7 @@ def _privacy(
 
 
 def _releases(plan: PrivatePlan) -> list[dict[str, Any]]:
-    """What leaves: totals over all sites, each with its share of the budget."""
+    """The released totals over all sites, each with its share of the budget."""
     from fedshed.solve.private_plan import BOUND_SHARE, CURVATURE_SHARE
 
     packed, gradients = plan.n * (plan.n + 1) // 2, 1 - BOUND_SHARE - CURVATURE_SHARE
@@ -99,17 +119,18 @@ def _releases(plan: PrivatePlan) -> list[dict[str, Any]]:
 
 
 def _show(found: Prediction, plan: PrivatePlan) -> None:
-    """The table of what is released, and below it what comes of it."""
+    """Print the table of what is released, and the prediction below it."""
     rows = [one | {"budget": f"{one['budget']:.0%}"} for one in _releases(plan)]
     notes = [
         f"predicted deviation from the pooled fit: {found.deviation:.2g} standard errors",
         f"(root mean square over coefficients; the median is {found.median:.2g})",
-        f"95 % intervals count the noise: they are {found.widening:.2f} times as wide",
+        f"95 % intervals include the noise: they are {found.widening:.2f} times as wide",
         f"budget rho = {found.rho:.4g}; {found.exchanges} exchanges",
         "",
-        "Rows beyond the clip are scaled down, which biases estimates: a clip that few",
-        "rows exceed is right.  Assumed: a typical row has 0.7 of the clip as its norm,",
-        "spread evenly over the columns; coefficients of rare columns are further off.",
+        "Rows beyond the clip are scaled down, which biases the estimates: choose a clip",
+        "that few rows exceed. The prediction assumes that the norm of a typical row is",
+        "0.7 of the clip, spread evenly over the columns; coefficients of rare columns",
+        "deviate more.",
     ]
     notes += [privacy.weak] if (privacy := plan.privacy).weak else []
     title = (

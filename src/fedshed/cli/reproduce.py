@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedshed._utils.errors import ConfigError
+from fedshed._utils.mathematics import plain
 from fedshed.cli import complete
 from fedshed.cli.app import app
 from fedshed.cli.show import check_folder, option, print_rows, progress_bar, told
@@ -16,7 +17,7 @@ from fedshed.cli.show import check_folder, option, print_rows, progress_bar, tol
 NAMES = ", ".join(complete.experiments(""))
 
 
-@app.command(epilog=f"Names: {NAMES}. A family such as mnist is all that begin with it.")
+@app.command(epilog=f"Names: {NAMES}. A family such as mnist stands for all names that begin with it.")
 def reproduce(
     name: Annotated[
         str,
@@ -26,36 +27,38 @@ def reproduce(
             show_default=False,
         ),
     ] = "",
-    file: Annotated[Path | None, option("An experiment of your own, in a TOML file.", "none")] = None,
-    quick: Annotated[bool, option("On small embedded data, with few iterations.")] = False,
-    out: Annotated[Path, option("Folder for the figures.")] = Path("results/figures"),
+    file: Annotated[Path | None, option("The TOML file of an experiment of your own.", "none")] = None,
+    quick: Annotated[bool, option("Use small embedded data and few iterations.")] = False,
+    out: Annotated[Path, option("The folder for the figures.")] = Path("results/figures"),
     results: Annotated[
         Path | None,
-        option("Write the page of claims here; but for 'all', only what NAME is about changes.", "none"),
+        option("With 'all': the file for the page of the paper's claims.", "none"),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 2,
+    jobs: Annotated[int, typer.Option(help="The number of processes.", min=1)] = 2,
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Figures only, no HTML beside them.")
+        bool, typer.Option("--no-report", help="Write only figures, without HTML reports.")
     ] = False,
 ) -> None:
-    """Reproduce the paper's figures, or draw an experiment of your own (--file).
+    """Reproduce the figures of the paper, or draw an experiment of your own (--file).
 
-    NAME is one of those below, a family of them such as mnist, 'all', or 'list', which says what each is.
-    Runs are cached by content, so a call that was stopped goes on where it was.
+    NAME is one of the names below, a family of them such as mnist, 'all', or
+    'list', which describes each experiment. Runs are cached by content, so a
+    command that was stopped continues where it was.
     """
-    from fedshed.experiments.page import amended, page, page_before
+    from fedshed.experiments.page import page
     from fedshed.experiments.plan import load, load_file, names, select
     from fedshed.experiments.reproduce import reproduce as run
     from fedshed.experiments.runs import cache_folder
 
     if (file is None) == (not name):
-        raise ConfigError(f"name an experiment or give --file; known: {NAMES}")
+        raise ConfigError(f"give either the name of an experiment or --file; the names are {NAMES}")
     if name == "list":
-        rows = [{"name": one, "paper": load(one).paper, "what": load(one).title} for one in names()]
+        rows = [{"name": one, "paper": load(one).paper, "what": plain(load(one).title)} for one in names()]
         return print_rows(rows, [])
-    if results is not None and file is not None:
-        raise ConfigError("--results is about the paper's claims; leave it out, or name an experiment")
-    before = page_before(results) if results is not None and name != "all" else ""
+    if results is not None and name != "all":
+        raise ConfigError(
+            "--results checks the paper's claims, which needs all runs; use it with: fedshed reproduce all"
+        )
     plans = [load_file(file, quick)] if file else [load(one, quick) for one in select(name)]
     check_folder(out)
     source = None if file is None else str(file)
@@ -74,10 +77,5 @@ def reproduce(
     if results is not None:
         from fedshed._utils.files import write_atomically
 
-        figures = os.path.relpath(out, results.parent)
-        if name == "all":
-            text = page(cache_folder(), figures, quick)
-        else:
-            command = f"fedshed reproduce {name}{' --quick' * quick} --out {out} --results {results}"
-            text = amended(before, select(name), cache_folder(), figures, command, quick)
+        text = page(cache_folder(), os.path.relpath(out, results.parent), quick)
         told([write_atomically(results, text.encode())])

@@ -1,4 +1,4 @@
-"""`fedshed select`: which columns, by the elastic net and cross-validation."""
+"""`fedshed select`: selection of columns by the elastic net and cross-validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json, was_given
-from fedshed.cli.table_options import TableOptions, with_options
+from fedshed.cli.table_options import TableOptions, Tables, with_options
 
 if TYPE_CHECKING:
     from fedshed.fitting.path_result import Path as PathOfPenalties
@@ -21,27 +21,36 @@ if TYPE_CHECKING:
 @with_options(TableOptions)
 def select(
     context: typer.Context,
-    tables: list[Path],
-    l1_ratio: Annotated[float, option("1 is the lasso, below 1 the elastic net.")] = 1.0,
-    values: Annotated[int, option("How many penalties the path has.")] = 100,
+    tables: Tables,
+    l1_ratio: Annotated[
+        float, option("The share of the absolute penalty: 1 is the lasso, a smaller number the elastic net.")
+    ] = 1.0,
+    values: Annotated[int, option("The number of penalties on the path.")] = 100,
     ratio: Annotated[
         float | None, option("The smallest penalty divided by the largest.", "1e-4 or 1e-2")
     ] = None,
-    folds: Annotated[int, option("How many folds; each site draws its own rows of each.")] = 10,
+    folds: Annotated[int, option("The number of folds; each site draws its own rows for each fold.")] = 10,
     seed: Annotated[int, option("The seed from which sites draw the folds.")] = 0,
     rule: Annotated[
-        str, option("min: the smallest deviance; 1se: the largest penalty within one standard error.")
+        str,
+        option(
+            "min: the penalty with the smallest deviance; 1se: the largest penalty within one standard error "
+            "of it."
+        ),
     ] = "min",
     intercept: Annotated[bool, option("Fit an intercept.")] = True,
-    tol: Annotated[float, option("Stop at this norm of the subgradient.")] = 1e-6,
-    out: Annotated[Path, option("Folder for the path, the figure and the model.")] = Path("results/select"),
+    tol: Annotated[float, option("Stop when the norm of the subgradient is below this number.")] = 1e-6,
+    out: Annotated[Path, option("The folder for the path, the figure and the model.")] = Path(
+        "results/select"
+    ),
     as_json: Json = False,
     *,
     given: TableOptions,
 ) -> None:
-    """Select columns: the elastic net over a path of penalties, cross-validated, and the model chosen.
+    """Select columns by the elastic net: cross-validate a path of penalties and fit the chosen model.
 
-    TABLES are as in `fedshed fit`. Columns are standardised unless --no-standardize or --study says so.
+    TABLES are as for `fedshed fit`. Columns are standardised, unless
+    --no-standardize is given; with --study, the file decides.
     """
     from fedshed.fitting.path import select as run
 
@@ -69,8 +78,8 @@ def select(
 
 def _files(out: Path, found: PathOfPenalties) -> Iterator[Path]:
     """Write the files one by one, the path first."""
+    from fedshed._utils.canvas import save
     from fedshed._utils.files import write_atomically
-    from fedshed.experiments.figure import save
 
     yield write_atomically(out / "path.csv", found.to_csv().encode())
     assert found.model is not None

@@ -1,4 +1,4 @@
-"""What every command shows alike: options, tables, JSON, bars on a terminal and silence in a pipe."""
+"""The output that all commands share: options, tables, JSON, and progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 
 
 def option(text: str, default: str | bool = True, complete: Callable[[str], list[str]] | None = None) -> Any:
-    """An option with its help, what is said of its default, and what the tab key offers."""
+    """An option with its help text, the description of its default, and its completions."""
     return typer.Option(help=text, show_default=default, autocompletion=complete)
 
 
 def check_folder(out: Path) -> None:
-    """A folder that cannot be made or written to is found out before the work, not after it."""
+    """Refuse, before the work begins, a folder that cannot be made or written to."""
     there = next(path for path in (out, *out.parents) if path.exists())
     if not there.is_dir():
         raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out))
@@ -39,14 +39,14 @@ def check_folder(out: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """The same of a file: it must not be a folder, and its own folder must be one."""
+    """Refuse, before the work begins, a file that is a folder or whose folder cannot be written to."""
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     check_folder(path.parent)
 
 
 def command_line(context: typer.Context) -> str:
-    """The command that is running, as it can be typed again: what was given, not the defaults."""
+    """The running command, as it can be typed again: with the options that were given, not the defaults."""
     words = ["fedshed", str(context.info_name)]
     for parameter in context.command.params:
         if was_given(context, str(parameter.name)):
@@ -71,7 +71,7 @@ def _typed(parameter: Any, value: Any) -> list[str]:
 
 
 def say(text: str, styled: bool = False) -> None:
-    """Print, also where nobody reads any more (`fedshed fit ... | head`): files are still to be written."""
+    """Print, and continue if the reader has gone (`fedshed fit ... | head`), so that files are written."""
     try:
         typer.echo(text if styled else printable_lines(text))
         sys.stdout.flush()
@@ -80,13 +80,13 @@ def say(text: str, styled: bool = False) -> None:
 
 
 def told(files: Iterable[Path]) -> None:
-    """Say of each file that it was written, as soon as it is."""
+    """Print the name of each file as soon as it is written."""
     for path in files:
         say(f"wrote {path}")
 
 
 def told_as_json(facts: dict[str, Any], files: Iterable[Path]) -> None:
-    """Print the facts with the files that were written, even where one could not be."""
+    """Print the facts with the files that were written, even if one of them could not be written."""
     written: list[str] = []
     try:
         written += map(str, files)
@@ -95,15 +95,15 @@ def told_as_json(facts: dict[str, Any], files: Iterable[Path]) -> None:
 
 
 def to_json(value: Any) -> bytes:
-    """Indented JSON; what is not finite is null."""
+    """Indented JSON; numbers that are not finite become null."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 @contextmanager
 def progress_bar(counts: bool = True) -> Iterator[Callable[[float, float, str], None]]:
-    """A bar with the time left on stderr if that is a terminal, called with how much of how much is done.
+    """Show a bar with the time left on stderr if that is a terminal.
 
-    It is silent elsewhere.
+    It is called with the amount done, the total and a description.
     """
     if not sys.stderr.isatty():
         yield lambda done, total, what: None
@@ -125,10 +125,10 @@ def print_rows(
     optional: Sequence[str] = (),
     instead: str = "--json has them",
 ) -> None:
-    """A table, numbers to the right, and notes below it; a narrow terminal leaves `optional` columns out.
+    """Print a table with notes below it; a narrow terminal leaves out `optional` columns.
 
-    Only columns of words may break; numbers and names stay whole, whatever the width: where the table is too
-    wide without any optional column, each row is a paragraph.
+    Only columns of words may be broken into lines; numbers and names stay whole. If the table is too wide
+    even without the optional columns, each row is printed as a paragraph.
     """
     from rich import box
     from rich.console import Console
@@ -157,11 +157,11 @@ def print_rows(
         table.add_row(*(str(row[name]) for name in shown))
     with console.capture() as printed:
         console.print(table, *below, sep="\n")
-    return say(printed.get().removesuffix("\n"), styled=True)  # its cells are printable
+    return say(printed.get().removesuffix("\n"), styled=True)  # its cells are already printable
 
 
 def fitting(rows: Sequence[dict[str, Any]], width: int, optional: Sequence[str]) -> list[str]:
-    """The columns that fit into `width` characters; `optional` ones are left out in their order."""
+    """The columns that fit into `width` characters; `optional` columns are left out in their order."""
     shown, leaving = list(rows[0]), list(optional)
     while leaving and _width(rows, shown) > width:
         out = leaving.pop(0)
@@ -175,7 +175,7 @@ def _width(rows: Sequence[dict[str, Any]], shown: Sequence[str]) -> int:
 
 
 def _paragraphs(rows: Sequence[dict[str, Any]], shown: Sequence[str], width: int) -> Iterator[str]:
-    """Each row as its name and, below it, its values with theirs; lines break between values if they can."""
+    """Each row as its name with its named values below; lines break between values if possible."""
     first, *rest = shown
     for row in rows:
         values = [_whole(f"{name} {row[name]}", width - 2) for name in rest]
@@ -191,7 +191,7 @@ def _whole(value: str, width: int) -> str:
     return value.replace(" ", "\u00a0") if len(value) <= width else value
 
 
-MOST_WORDS = 30  # characters that a column of words is given before others are left out
+MOST_WORDS = 30  # characters that a column of words gets before optional columns are left out
 
 
 def _widest(rows: Sequence[dict[str, Any]], name: str) -> int:
@@ -201,5 +201,5 @@ def _widest(rows: Sequence[dict[str, Any]], name: str) -> int:
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout and nothing else."""
+    """Print JSON on stdout and nothing else."""
     typer.echo(safe_json(to_json(value).decode()), nl=False)

@@ -1,4 +1,4 @@
-"""`fedshed site`: what a site's data steward does: check, approve, revoke, and read the record."""
+"""`fedshed site`: the data steward of a site checks, approves and revokes, and reads the record."""
 
 from __future__ import annotations
 
@@ -21,21 +21,26 @@ if TYPE_CHECKING:
     from fedshed.deployment.decision import Decision
     from fedshed.privacy.entry import Entry
 
-SiteToml = Annotated[Path, option("The site's TOML.")]
+SiteToml = Annotated[Path, option("The site's TOML file.")]
 HERE = Path("site.toml")
 WIDTH = 80
-MASKED = "masked "  # how the record calls what was added to a sum over all sites
+MASKED = "masked "  # the prefix in the record of what was added to a sum over all sites
 SHORT = 8  # digits of a SHA-256 in a table
 
 
 @site.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="The site's TOML.")],
-    study: Annotated[Path | None, option("The study's TOML, if you were given it.", "none")] = None,
-    target: Annotated[str | None, option("The column to be modelled.", "the study's, or the last")] = None,
+    file: Annotated[Path, typer.Argument(help="The site's TOML file.")],
+    study: Annotated[Path | None, option("The study's TOML file, if you have received it.", "none")] = None,
+    target: Annotated[
+        str | None, option("The column to be modelled.", "the study's target, or the last column")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read a site's file and table, and print what would leave the site; nothing is sent."""
+    """Read a site's file and table, and print what would leave the site; nothing is sent.
+
+    FILE is the site's TOML file.
+    """
     from fedshed.deployment.config import read_study
     from fedshed.deployment.review import review
 
@@ -49,7 +54,7 @@ def check(
         {"when": one.when, "what": one.what, "numbers": _or_dash(one.numbers), "bytes": one.size}
         for one in found.items
     ]
-    notes += [f"the site's policy would refuse; it demands {rule}" for rule in found.broken]
+    notes += [f"the site's policy would refuse this study: it demands {rule}" for rule in found.broken]
     print_rows(rows, notes, f"site {found.name}, {found.rows} rows: what would leave it")
     if found.broken:
         raise typer.Exit(1)
@@ -57,16 +62,27 @@ def check(
 
 @site.command(epilog="Example: fedshed site approve study.toml")
 def approve(
-    study: Annotated[Path, typer.Argument(help="The study's TOML, as the Master gave it to you.")],
-    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
-    days: Annotated[float, option("Days for which the approval holds.")] = 90.0,
-    by: Annotated[str, option("Who approves.", "you")] = "",
-    budget: Annotated[float, option("Times the budget of the site's policy.")] = 1.0,
-    plan: Annotated[Path | None, option("Answer this plan of the design only (JSON).", "any")] = None,
-    yes: Annotated[str, option("Approve without being asked, if this is the study's SHA-256.", "ask")] = "",
+    study: Annotated[
+        Path, typer.Argument(help="The study's TOML file, as received from the Master's operator.")
+    ],
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML file.")] = HERE,
+    days: Annotated[float, option("The number of days for which the approval is valid.")] = 90.0,
+    by: Annotated[str, option("The name of the person who approves.", "your user name")] = "",
+    budget: Annotated[
+        float, option("A factor by which the budget of the site's policy is multiplied for this study.")
+    ] = 1.0,
+    plan: Annotated[
+        Path | None, option("Answer only this plan of the design (a JSON file).", "any plan")
+    ] = None,
+    yes: Annotated[
+        str, option("Approve without a question, if this is the SHA-256 of the study.", "ask")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Show what a study would use and send, ask for approval, and record it; nothing is sent."""
+    """Show what a study would use and send, ask for approval, and record the approval; nothing is sent.
+
+    STUDY is the study's TOML file, as received from the Master's operator.
+    """
     from fedshed.deployment import approval
     from fedshed.deployment.config import read_site, read_study
     from fedshed.deployment.decision import decision
@@ -94,25 +110,28 @@ def approve(
 
 @site.command()
 def revoke(
-    study: Annotated[str, typer.Argument(help="The study's SHA-256, or how it begins.")],
-    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
-    by: Annotated[str, option("Who revokes.", "you")] = "",
+    study: Annotated[str, typer.Argument(help="The SHA-256 of the study, or its first digits.")],
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML file.")] = HERE,
+    by: Annotated[str, option("The name of the person who revokes.", "your user name")] = "",
 ) -> None:
-    """Take an approval back; a study that is running gets no further answer."""
+    """Revoke an approval; a study that is running gets no further answers.
+
+    STUDY is the SHA-256 of the study, or at least its first four digits.
+    """
     from fedshed.deployment.approval import revoke_study
     from fedshed.deployment.config import read_site
 
     entry = _named(study, read_site(file))
     revoke_study(file, entry, by)
-    say(f"The approval of {entry.name} ({entry.model}) is taken back; the site answers it no more.")
+    say(f"The approval of {entry.name} ({entry.model}) is revoked; the site no longer answers this study.")
 
 
 @site.command()
 def studies(
-    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML file.")] = HERE,
     as_json: Json = False,
 ) -> None:
-    """List the studies that were approved here, each with its last approval, and what it was told since."""
+    """List the studies that were approved at this site, with the last approval and the answers to each."""
     from fedshed.deployment.approval import latest
     from fedshed.deployment.config import read_site
     from fedshed.deployment.review import ledger_of
@@ -123,7 +142,7 @@ def studies(
     if as_json:
         return print_json(rows)
     if not rows:
-        return say("No study has been approved here; see: fedshed site approve --help")
+        return say("No study has been approved at this site; see `fedshed site approve --help`.")
     notes = (
         ["This site also answers studies that nobody has approved (any_study)."] if given.any_study else []
     )
@@ -133,12 +152,14 @@ def studies(
 
 @site.command()
 def audit(
-    file: Annotated[Path, typer.Option("--site", help="The site's TOML.")] = HERE,
-    study: Annotated[str, option("Only this study, by how its SHA-256 begins.", "all")] = "",
-    last: Annotated[int, option("How many of the last entries to show.")] = 20,
+    file: Annotated[Path, typer.Option("--site", help="The site's TOML file.")] = HERE,
+    study: Annotated[
+        str, option("Show only this study, named by the first digits of its SHA-256.", "all studies")
+    ] = "",
+    last: Annotated[int, option("The number of entries to show, counted from the last.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Verify the record of what was asked and what left, and show it."""
+    """Verify the record of what the site was asked and what left it, and show its last entries."""
     from fedshed.deployment.config import read_site
     from fedshed.privacy.audit import all_entries, set_aside
 
@@ -151,7 +172,9 @@ def audit(
     if as_json:
         return print_json(shown[-last:])
     if not shown:
-        return say(f"The record holds no entry of a study {study!r}; it has {len(record)} entries of others.")
+        return say(
+            f"The record has no entry for a study {study!r}; it has {len(record)} entries for other studies."
+        )
     notes = [
         f"{len(record)} entries, {len(shown[-last:])} shown; the chain of hashes is whole",
         f"last hash, to be noted elsewhere: {record[-1].hash}",
@@ -161,12 +184,12 @@ def audit(
 
 
 def _agreed(digest: str, yes: str, study: Path) -> bool:
-    """Whether whoever is asked agrees; where nobody can be asked, the digest has to be given."""
+    """Whether the steward agrees; if there is no terminal to ask, the digest must be given."""
     if yes:
         if yes != digest:
             raise ConfigError(
-                f"--yes names another study than {study}, whose SHA-256 is {digest} (of what it says, not of "
-                "the file)"
+                f"--yes names another study than {study}, whose SHA-256 is {digest} (of its content, not of "
+                "the file); read that study and give its SHA-256"
             )
         return True
     if not sys.stdin.isatty():
@@ -211,7 +234,7 @@ def _decision(found: Decision, days: float, budget: float) -> Iterator[str]:
 
 
 def _protected(found: Decision) -> Iterator[str]:
-    """What a protected study lets out, and what it rests on."""
+    """What a protected study discloses, and the assumptions that it needs."""
     from fedshed.deployment.decision import leaving
 
     few = len(found.sites) - found.least
@@ -221,17 +244,17 @@ def _protected(found: Decision) -> Iterator[str]:
     yield from _part(
         "What leaves",
         [
-            "numbers that look random; only their sums over the sites mean something",
+            "numbers that look random; only their sums over the sites have a meaning",
             f"the Master sees these sums, over {who}, and nothing of this site alone",
-            "this site computes itself what must be asked next, and answers nothing else",
+            "this site computes the only request that may come next, and answers no other",
         ],
     )
     yield from _part("What the Master sees, as sums over the sites", leaving(found.items))
     yield from _part(
-        "What this rests on",
+        "What this assumes",
         [
-            "no site helps the Master: with one site's help the others' sums are known without that site's",
-            "the keys below are really those of the sites: ask each by telephone",
+            "no site helps the Master: with the help of one site, it learns the sums over the other sites",
+            "the keys below really belong to the sites: ask each site by telephone",
             *(f"{name}: {key}" for name, key in sorted(found.keys.items())),
         ],
     )
@@ -245,7 +268,7 @@ def _own_key(file: Path, asked: StudyFile) -> tuple[str, str]:
     given = read_site(file)
     path = file.resolve().parent / given.identity
     if asked.keys and not path.is_file():
-        raise ConfigError(f"{path} does not exist; `fedshed site join` makes it, once and for all")
+        raise ConfigError(f"{path} does not exist; run `fedshed site join` once to make it")
     return given.name, identity_public(path.read_bytes()).hex() if asked.keys else ""
 
 
@@ -295,7 +318,7 @@ ANSWERS = {
 
 
 def _said(one: Entry) -> str:
-    """What was answered, in words; of what is masked, the Master sees only the sum over all sites."""
+    """The answer in words; the Master sees only the sum over all sites of what is masked."""
     from fedshed.privacy.entry import WITNESSED
 
     if one.what == WITNESSED:
@@ -306,11 +329,14 @@ def _said(one: Entry) -> str:
 
 
 def _named(study: str, given: SiteFile) -> Approval:
-    """The one approval whose study begins like this."""
+    """The only approval of a study whose SHA-256 begins with these digits."""
     found = {one.sha256: one for one in given.studies if one.sha256.startswith(study)}
     if len(found) != 1 or len(study) < 4:
         known = ", ".join(one.name for one in given.studies) or "none"
-        raise ConfigError(f"{study!r} does not name one study that was approved here; approved: {known}")
+        raise ConfigError(
+            f"{study!r} does not name exactly one study that was approved here; give at least four digits of "
+            f"one of these: {known}"
+        )
     return next(iter(found.values()))
 
 

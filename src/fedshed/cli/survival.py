@@ -11,7 +11,7 @@ import typer
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_file, check_folder, command_line, option, say, told, told_as_json
-from fedshed.cli.table_options import CsvOptions, _number, with_options, words
+from fedshed.cli.table_options import CsvOptions, Tables, _number, with_options, words
 
 if TYPE_CHECKING:
     from fedshed.inference.survival_result import SurvivalCurves
@@ -24,33 +24,49 @@ _NONE, _EXACT = "none", "the times of all events"
 @with_options(CsvOptions)
 def survival(
     context: typer.Context,
-    tables: list[Path],
-    time: Annotated[str, option("Column: how long a row was observed.", _NONE)] = "",
-    event: Annotated[str, option("Column: 1 if it ended with the event, 0 if censored.", _NONE)] = "",
-    entry: Annotated[str | None, option("Column: since when a row was observed.", _NONE)] = None,
-    by: Annotated[str | None, option("Column with the groups to be compared.", _NONE)] = None,
-    site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None,
-    positive: Annotated[str, option("Values of the event column that are events, with commas.", "1")] = "",
-    missing: Annotated[str, option("Rows with missing values: refuse or drop.")] = "refuse",
-    grid: Annotated[str, option("Times at which sites count, with commas.", _EXACT)] = "",
-    every: Annotated[float | None, option("Count at multiples of this time, up to --until.", _EXACT)] = None,
-    until: Annotated[float | None, option("The last time at which sites count.", "the largest")] = None,
+    tables: Tables,
+    time: Annotated[str, option("The column with the time for which a row was observed.", _NONE)] = "",
+    event: Annotated[
+        str, option("The column that is 1 if the event happened, 0 if the row is censored.", _NONE)
+    ] = "",
+    entry: Annotated[
+        str | None, option("The column with the time at which a row came under observation.", _NONE)
+    ] = None,
+    by: Annotated[str | None, option("The column with the groups to be compared.", _NONE)] = None,
+    site: Annotated[
+        str | None, option("The column that names the site of each row.", "one file per site")
+    ] = None,
+    positive: Annotated[
+        str, option("Values of the event column that are events, separated by commas.", "1")
+    ] = "",
+    missing: Annotated[
+        str, option("What is done with rows that have missing values: refuse or drop.")
+    ] = "refuse",
+    grid: Annotated[str, option("The times at which sites count, separated by commas.", _EXACT)] = "",
+    every: Annotated[
+        float | None, option("Sites count at multiples of this time, up to --until.", _EXACT)
+    ] = None,
+    until: Annotated[float | None, option("The last time at which sites count.", "the largest time")] = None,
     least: Annotated[
-        int, option("No count below this leaves a site, except 0; cells are merged until it is reached.")
+        int,
+        option(
+            "The smallest count other than 0 that may leave a site; cells are merged until they reach it."
+        ),
     ] = 0,
-    level: Annotated[float, option("The level of the bands and intervals.")] = 0.95,
-    per_site: Annotated[bool, typer.Option("--per-site", help="Write the curves of each site, too.")] = False,
-    out: Annotated[Path, option("Folder for the curves, the figure and the report.")] = Path(
+    level: Annotated[float, option("The level of the confidence bands and intervals.")] = 0.95,
+    per_site: Annotated[bool, typer.Option("--per-site", help="Also write the curves of each site.")] = False,
+    out: Annotated[Path, option("The folder for the curves, the figure and the report.")] = Path(
         "results/survival"
     ),
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write a report.")] = False,
     as_json: Json = False,
     *,
     given: CsvOptions,
 ) -> None:
-    """Kaplan-Meier curves over all sites, medians with intervals, and the log-rank test of their groups.
+    """Estimate Kaplan-Meier curves and medians over all sites, and compare groups by the log-rank test.
 
-    TABLES are CSV (also .gz, .bz2, .xz) or Parquet files: one with --site, or one for each site.
+    TABLES are CSV files (also .gz, .bz2, .xz) or Parquet files:
+    one with --site, or one for each site.
     """
     from fedshed._utils.files import file_hash
     from fedshed.fitting.survival import survival as run
@@ -80,27 +96,29 @@ def survival(
 
 def _check(time: str, event: str, level: float) -> None:
     if not time or not event:
-        raise ConfigError("name the columns of the time and of the event (--time, --event)")
+        raise ConfigError("name the columns of the time and of the event: --time COLUMN --event COLUMN")
     if not 0 < level < 1:
-        raise ConfigError(f"--level must lie between 0 and 1, not {level}")
+        raise ConfigError(
+            f"--level must be between 0 and 1, not {level}; for 95 % intervals write --level 0.95"
+        )
 
 
 def _times(text: str) -> list[float] | None:
-    """The times of a grid, if one is given."""
+    """The times of the grid, or None if no grid is given."""
     if not text.strip():
         return None
     try:
         return [float(word) for word in words(text) or []]
     except ValueError:
-        raise ConfigError(f"--grid {text}: write times with commas between them, such as 30,60,90") from None
+        raise ConfigError(f"--grid {text}: write times separated by commas, such as 30,60,90") from None
 
 
 def _files(
     out: Path, found: SurvivalCurves, level: float, per_site: bool, again: Rerun | None
 ) -> Iterator[Path]:
     """Write the files one by one, the numbers first."""
+    from fedshed._utils.canvas import rendered
     from fedshed._utils.files import write_atomically
-    from fedshed.experiments.figure import rendered
     from fedshed.report.survival import write_survival
 
     yield write_atomically(out / "summary.txt", f"{found.summary(level)}\n".encode())

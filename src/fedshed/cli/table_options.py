@@ -19,24 +19,34 @@ if TYPE_CHECKING:
     from fedshed.preparation import Study
     from fedshed.tables import CsvFormat
 
-_NONE, _ALL, _FOUND = "none", "all others", "found out"
+_NONE, _ALL, _FOUND = "none", "all other columns", "detected"
+_FILES = "CSV files (also .gz, .bz2, .xz) or Parquet files: one with --site, or one for each site."
+Tables = Annotated[list[Path], typer.Argument(help=_FILES, show_default=False)]
+FittedModel = Annotated[Path, typer.Argument(help="A model that `fedshed fit` wrote.", show_default=False)]
 
 
 class CsvOptions(Struct, frozen=True, kw_only=True):
-    """How CSV files are written."""
+    """The options that describe the format of CSV files."""
 
     na_values: Annotated[
-        str, option("Marks of missing values in CSV files besides NA, NULL and the like, with commas.", _NONE)
+        str,
+        option(
+            "Marks of missing values in CSV files besides NA, NULL and the like, separated by commas.",
+            _NONE,
+        ),
     ] = ""
     header: Annotated[
-        str | None, option("Column names of CSV files without a header, with commas.", _NONE)
+        str | None,
+        option("Names of the columns, separated by commas, if the CSV files have no header.", _NONE),
     ] = None
-    sep: Annotated[str | None, option("What separates the columns of CSV files, such as ';'.", _FOUND)] = None
+    sep: Annotated[str | None, option("The separator of the columns in CSV files, such as ';'.", _FOUND)] = (
+        None
+    )
     decimal: Annotated[str | None, option("The decimal mark of CSV files: '.' or ','.", _FOUND)] = None
-    encoding: Annotated[str | None, option("Of CSV files, such as latin-1.", _FOUND)] = None
+    encoding: Annotated[str | None, option("The encoding of CSV files, such as latin-1.", _FOUND)] = None
 
     def format(self, text: tuple[str, ...] = ()) -> CsvFormat:
-        """How the CSV files are written; `text` are the columns whose numbers are codes."""
+        """The format of the CSV files; `text` names the columns whose numbers are codes."""
         from fedshed.tables import CsvFormat
 
         sep = {"tab": "\t", r"\t": "\t"}.get(self.sep or "", self.sep)
@@ -45,51 +55,93 @@ class CsvOptions(Struct, frozen=True, kw_only=True):
 
 
 class TableOptions(CsvOptions, frozen=True, kw_only=True):
-    """Which model of which columns."""
+    """The options that describe a model and its columns."""
 
-    target: Annotated[str, option("The column to be explained; a formula may name it.", _NONE)] = ""
+    target: Annotated[str, option("The column to be explained; a formula can name it instead.", _NONE)] = ""
     family: Annotated[
-        str, option("linear, logistic, poisson, cox, ... ('fedshed families' lists all of them).")
+        str, option("The model: linear, logistic, poisson, cox, ... (`fedshed families` lists all of them).")
     ] = "logistic"
-    site: Annotated[str | None, option("The column that names the site of a row.", "a file each")] = None
-    formula: Annotated[str | None, option("Such as 'y ~ age + C(region)'.", _NONE)] = None
-    columns: Annotated[str | None, option("Predictors, with commas.", _ALL)] = None
-    exclude: Annotated[str, option("Columns that are no predictors, with commas.", _NONE)] = ""
-    categories: Annotated[str, option("Columns of numbers that are categories, with commas.", _NONE)] = ""
-    reference: Annotated[list[str] | None, option("COLUMN=LEVEL to compare with; repeat it.", "first")] = None
-    positive: Annotated[str, option("Values of the target that count as yes, with commas.", _NONE)] = ""
-    classes: Annotated[
-        str, option("Classes of the target, with commas, of an ordinal one in order.", _NONE)
+    site: Annotated[
+        str | None, option("The column that names the site of each row.", "one file per site")
+    ] = None
+    formula: Annotated[
+        str | None,
+        option("A formula in place of --target and --columns, such as 'y ~ age + C(region)'.", _NONE),
+    ] = None
+    columns: Annotated[str | None, option("The predictors, separated by commas.", _ALL)] = None
+    exclude: Annotated[str, option("Columns that are not predictors, separated by commas.", _NONE)] = ""
+    categories: Annotated[
+        str, option("Columns of numbers that are categories, separated by commas.", _NONE)
     ] = ""
-    weight: Annotated[str | None, option("Column with the weight of each row.", _NONE)] = None
+    reference: Annotated[
+        list[str] | None,
+        option("COLUMN=LEVEL: the level that the others are compared with; can be repeated.", "first level"),
+    ] = None
+    positive: Annotated[
+        str,
+        option("Values of the target (for cox: of the event) that count as yes, separated by commas.", _NONE),
+    ] = ""
+    classes: Annotated[
+        str,
+        option(
+            "The classes of the target, separated by commas; those of an ordinal target in their order.",
+            _NONE,
+        ),
+    ] = ""
+    weight: Annotated[str | None, option("The column with the weight of each row.", _NONE)] = None
     weight_type: Annotated[
-        str, option("frequency: the row counts this many times; precision: its variance is divided by it.")
+        str,
+        option(
+            "frequency: a row counts as often as its weight says; precision: its variance is divided by it."
+        ),
     ] = "auto"
     cluster: Annotated[
-        str | None, option("Column of rows that belong together, for --errors cluster.", _NONE)
+        str | None,
+        option(
+            "The column whose equal values mark rows that are not independent, for --errors cluster.", _NONE
+        ),
     ] = None
-    trials: Annotated[str | None, option("Column of trials, of a binomial target of successes.", _NONE)] = (
-        None
-    )
-    offset: Annotated[str | None, option("Column added to the linear predictor.", _NONE)] = None
-    exposure: Annotated[str | None, option("Column whose logarithm is the offset.", _NONE)] = None
-    time: Annotated[str | None, option("Column of times to an event or censoring, for cox.", _NONE)] = None
+    trials: Annotated[
+        str | None,
+        option("The column with the number of trials, if the target is the number of successes.", _NONE),
+    ] = None
+    offset: Annotated[str | None, option("The column that is added to the linear predictor.", _NONE)] = None
+    exposure: Annotated[str | None, option("The column whose logarithm is the offset.", _NONE)] = None
+    time: Annotated[
+        str | None, option("For cox: the column with the time until the event or censoring.", _NONE)
+    ] = None
     event: Annotated[
-        str | None, option("Column that is 1 where the event happened (see --positive), for cox.", _NONE)
+        str | None, option("For cox: the column that is 1 if the event happened (see --positive).", _NONE)
     ] = None
-    entry: Annotated[str | None, option("Column of times at which rows enter, for cox.", _NONE)] = None
-    strata: Annotated[str, option("Columns with a baseline hazard for each value, with commas.", _NONE)] = ""
-    ties: Annotated[str, option("Events at the same time, for cox: efron or breslow.")] = "efron"
-    standardize: Annotated[bool, option("Penalise standardised coefficients; reported in units.")] = False
+    entry: Annotated[
+        str | None, option("For cox: the column with the time at which a row comes under observation.", _NONE)
+    ] = None
+    strata: Annotated[
+        str,
+        option("For cox: columns, separated by commas, whose values have separate baseline hazards.", _NONE),
+    ] = ""
+    ties: Annotated[str, option("For cox: the treatment of events at the same time, efron or breslow.")] = (
+        "efron"
+    )
+    standardize: Annotated[
+        bool, option("Apply penalties to standardised columns; coefficients are in the original units.")
+    ] = False
     firth: Annotated[
         bool,
         typer.Option(
-            "--firth", help="Firth's penalty: estimates are finite even where classes are separated."
+            "--firth",
+            help="Use Firth's penalty, which gives finite estimates even if the classes are separated.",
         ),
     ] = False
-    missing: Annotated[str, option("Missing values: refuse, drop, indicator or impute.")] = "refuse"
-    random_intercept: Annotated[bool, option("A random intercept per site, normally distributed.")] = False
-    study: Annotated[Path | None, option("A TOML file that says what these options do.", _NONE)] = None
+    missing: Annotated[
+        str, option("What is done with missing values: refuse, drop, indicator or impute.")
+    ] = "refuse"
+    random_intercept: Annotated[
+        bool, option("Fit a normally distributed random intercept for each site.")
+    ] = False
+    study: Annotated[
+        Path | None, option("A TOML file that describes the study, in place of these options.", _NONE)
+    ] = None
 
     def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:
         """The study that the options or their file describe."""
@@ -120,7 +172,9 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
         from fedshed.tables import read_sites
 
         if study.site is None and len(paths) == 1:
-            typer.echo(f"one table and no --site: {paths[0]} is one site", err=True)
+            typer.echo(
+                f"note: there is one table and no --site, so {paths[0]} is treated as one site", err=True
+            )
         return read_sites(paths, site=study.site, keep=True, csv=self.format(text_columns(study)))
 
 
@@ -163,12 +217,12 @@ def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None
 
 
 def words(text: str | None) -> list[str] | None:
-    """Words with commas between them."""
+    """The words of a text that are separated by commas."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _number(text: str) -> int | float | str:
-    """A number if it reads as one."""
+    """The number that a text stands for, or else the text."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -180,13 +234,14 @@ def _number(text: str) -> int | float | str:
 def _pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if "=" not in text:
-            raise ConfigError(f"--reference {text}: write COLUMN=LEVEL")
+            raise ConfigError(f"--reference {text}: write it as COLUMN=LEVEL, such as region=north")
     return {column: level for column, _, level in (text.partition("=") for text in texts)}
 
 
 def _check_said_once(context: typer.Context, study: Path) -> None:
-    """Refuse an option that the study says: it would be ignored."""
+    """Refuse an option that is also a field of the study: it would be ignored."""
     from fedshed.preparation import Study
 
     said = (*Study.__struct_fields__, "reference")
-    refuse_given(context, said, f"and --study {study}: say it in the file, or give options only")
+    why = f"cannot be combined with --study {study}: write it in that file, or use options only"
+    refuse_given(context, said, why)

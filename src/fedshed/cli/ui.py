@@ -1,4 +1,4 @@
-"""`fedshed ui`: the report while a run goes on."""
+"""`fedshed ui`: the report of a run while it is going on."""
 
 from __future__ import annotations
 
@@ -17,33 +17,42 @@ if TYPE_CHECKING:
     from fedshed.ui.live import Source
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::", "")  # all addresses of this machine, whose names are not known
 
 
 @app.command(epilog="Example: fedshed ui --log runs/today")
 def ui(
     log: Annotated[
-        Path | None, option("Follow the log of a run (a folder of RunLog) instead.", "none")
+        Path | None, option("Follow the log of a run (a folder of RunLog) instead of a simulation.", "none")
     ] = None,
-    host: Annotated[str, option("Address to serve on; another than loopback lets others in.")] = "127.0.0.1",
-    port: Annotated[int, option("Port; 0 is any that is free.")] = 8765,
-    browser: Annotated[bool, option("Open a browser.")] = False,
+    host: Annotated[
+        str, option("The address to serve on; with any other than loopback, other machines can connect.")
+    ] = "127.0.0.1",
+    port: Annotated[int, option("The port; 0 chooses a free port.")] = 8765,
+    browser: Annotated[bool, option("Open the page in a browser.")] = False,
 ) -> None:
-    """Watch a run in the browser as it goes on; start, pause, resume and stop simulations there."""
+    """Watch a run in the browser while it is going on; start, pause, resume and stop simulations there."""
     try:
         from fedshed.ui.server import Site, server_of
     except ImportError:
-        raise ConfigError("`fedshed ui` needs starlette and uvicorn: pip install 'fedshed[ui]'") from None
+        raise ConfigError(
+            "`fedshed ui` needs starlette and uvicorn; install them with: pip install 'fedshed[ui]'"
+        ) from None
     key, door = secrets.token_urlsafe(16), listening(host, port)
-    hosts = list(LOOPBACK) if host in LOOPBACK else ["*"]
+    hosts = LOOPBACK if host in LOOPBACK else None if host in EVERYWHERE else (host,)
     address = f"http://{f'[{host}]' if ':' in host else host}:{door.getsockname()[1]}/?key={key}"
-    site = Site(_source(log), key, hosts)
+    source = _source(log)
     typer.echo(f"open {address}\nCtrl-C ends it")
     if host not in LOOPBACK:
-        typer.echo(f"anybody who reaches {host} and has the key can start runs here", err=True)
+        typer.echo(f"warning: anybody who can reach {host} and has the key can start runs here", err=True)
     if browser:
         typer.launch(address)
     # Addresses hold the key, so requests are not logged.
-    server_of(site).run(sockets=[door])
+    try:
+        server_of(Site(source, key, hosts)).run(sockets=[door])
+    finally:
+        ended = source.status()
+        typer.echo(f"ended ({ended.state}: {ended.message})")
 
 
 def _source(log: Path | None) -> Source:

@@ -1,4 +1,4 @@
-"""`fedshed watch`: a run as it goes, from its log."""
+"""`fedshed watch`: a run while it is going on, read from its log."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ COLOURS = {"answered": "green", "absent": "yellow", "refused": "red"}
 
 @app.command(epilog="Example: fedshed watch runs/today")
 def watch(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run that is watched by fedshed's RunLog.")],
-    once: Annotated[bool, option("Show how things stand, and do not wait for more.")] = False,
+    folder: Annotated[Path, typer.Argument(help="The folder of a run that is recorded by RunLog.")],
+    once: Annotated[bool, option("Show the present state once, and do not wait for more.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run: its sites, bytes, gradient norm and time left; live on a terminal, once in a pipe."""
+    """Show a run with its sites, bytes, gradient norm and time left: live on a terminal, once in a pipe.
+
+    FOLDER is the folder of a run that is recorded by watch=RunLog(folder).
+    """
     from fedshed.solve.watching import LOG
 
     try:
         stream = (folder / LOG).open("rb")
     except OSError as error:
         raise DataError(
-            f"{folder} has no log of a run: {error.strerror}; run with watch=RunLog(folder)"
+            f"{folder} has no log of a run ({error.strerror}); start the run with watch=RunLog(folder)"
         ) from None
     with stream:
         told = RunLogView(stream)
@@ -49,7 +52,7 @@ def watch(
 
 
 class RunLogView:
-    """What a log has told so far."""
+    """The content of a log so far."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -60,7 +63,7 @@ class RunLogView:
         self.listen()
 
     def listen(self) -> None:
-        """Take in what is new."""
+        """Read the new lines."""
         from fedshed.solve.watching import lines
 
         for line in lines(self._stream):
@@ -73,17 +76,17 @@ class RunLogView:
             self.study, self.end = line, None
         elif isinstance(line, End):
             self.end = line
-        else:  # a resumed run goes on from its checkpoint, which may be some rounds back
+        else:  # a resumed run continues from its checkpoint, which may be some rounds back
             self.rounds = [one for one in self.rounds if one.iteration < line.iteration] + [line]
             answered = (i for i, site in line.sites.items() if site.status == "answered")
             self.seen.update(dict.fromkeys(answered, line.time))
 
     def summary(self) -> dict[str, Any]:
-        """The last of everything."""
+        """The study, its last round and its end."""
         return {"study": self.study, "round": self.rounds[-1] if self.rounds else None, "end": self.end}
 
     def view(self) -> Any:
-        """The study, its sites, its last rounds, and how it stands."""
+        """The study, its sites, its last rounds and its state."""
         from rich.console import Group
 
         sums = self.study is not None and self.study.protected is not None
@@ -179,7 +182,7 @@ def _standing(told: RunLogView) -> Any:
     left = seconds_left(told.rounds, told.study.tol)
     quiet = time.time() - told.rounds[-1].time
     guess = "not known" if left is None else f"about {left:.0f} s"
-    return Text(f"running; time left: {guess}; last news {quiet:.0f} s ago")
+    return Text(f"running; time left: {guess}; last round {quiet:.0f} s ago")
 
 
 def _kb(count: int) -> str:

@@ -1,4 +1,4 @@
-"""The SHA-256 of every data file: in each packing that is known, and last of its plain bytes."""
+"""The SHA-256 of every data file: of each packed form that is known, and last of its plain bytes."""
 
 from __future__ import annotations
 

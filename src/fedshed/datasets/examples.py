@@ -42,8 +42,44 @@ def write_example(name: str, folder: str | Path) -> list[Path]:
     contents |= {file: csv_text(rows).encode() for file, rows in example.tables().items()}
     for file, data in contents.items():
         if (folder / file).exists() and (folder / file).read_bytes() != data:
-            raise ConfigError(f"{folder / file} exists and is another file; name another folder")
+            raise ConfigError(f"{folder / file} exists and has another content; name another folder")
     return [write_atomically(folder / file, data, private=False) for file, data in contents.items()]
+
+
+def example_tables(name: str) -> dict[str, dict[str, list[Any]]]:
+    """The tables of an example that comes with the package, as `fedshed.fit` takes them.
+
+    `fedshed example NAME` writes the same tables as CSV files, with a page that explains their columns.
+
+    Parameters
+    ----------
+    name : str
+        "hospitals", "survival", "digits" or "claims"; the last is one table with a column `region`.
+
+    Returns
+    -------
+    dict
+        The columns of each table, by the name of its file; None is a missing value.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such example.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> tables = fedshed.datasets.example_tables("hospitals")
+    >>> {hospital: len(table["malignant"]) for hospital, table in tables.items()}
+    {'north': 60, 'south': 190, 'west': 319}
+    """
+    if name not in EXAMPLES:
+        raise ConfigError(f"unknown example {name!r}{closest(name, EXAMPLES)}")
+    found = {}
+    for file, (header, *rows) in EXAMPLES[name].tables().items():
+        columns = zip(*rows, strict=True)
+        found[file.removesuffix(".csv")] = dict(zip(header, map(list, columns), strict=True))
+    return found
 
 
 def csv_text(rows: Rows) -> str:

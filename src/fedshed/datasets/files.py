@@ -1,4 +1,4 @@
-"""Data files: where they are looked for, and how they are checked before they are believed."""
+"""Data files: where they are searched, and how they are checked before they are used."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def find(relative: str) -> Path:
     for place in places:
         if os.path.isfile(place):
             return place
-    raise DataError(f"data file {relative} not found: {advice(relative)}")
+    raise DataError(f"data file {relative} was not found: {advice(relative)}")
 
 
 def advice(relative: str) -> str:
-    """What to do to have a data file, as the end of a sentence."""
-    origin = ORIGINS.get(relative.partition("/")[0], "docs/data.md of fedshed says where it comes from")
+    """What to do to obtain a data file, as the end of a sentence."""
+    origin = ORIGINS.get(relative.partition("/")[0], "docs/data.md says where to get it")
     return f"set FEDSHED_DATA to a folder that holds {relative} ({origin})"
 
 

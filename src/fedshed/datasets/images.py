@@ -87,7 +87,7 @@ DATASETS = (
         60_000,
         name="mnist",
         description="handwritten digits on 300 principal directions: one digit against the others; "
-        "stands in for EMNIST digits, which it is not",
+        "a substitute for the EMNIST digits of the paper",
         citation="LeCun, Cortes, Burges, the MNIST database of handwritten digits (training part)",
         licence="CC BY-SA 3.0",
     ),
@@ -97,7 +97,7 @@ DATASETS = (
         240_000,
         name="emnist-digits",
         description="the first 60,000 handwritten digits of EMNIST on 300 principal directions: "
-        "one digit against the others; its files are checked by shape only, no checksum is known to us",
+        "one digit against the others; its files are checked by shape only, because no checksum is known",
         citation="Cohen, Afshar, Tapson, van Schaik 2017, arXiv:1702.05373 (digits, training part)",
         licence="none given",
     ),

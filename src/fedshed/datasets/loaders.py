@@ -1,4 +1,4 @@
-"""Named data sets, read from scikit-learn or from checked files, and dealt to simulated agents."""
+"""Named data sets, read from scikit-learn or from checked files, and distributed over simulated agents."""
 
 from __future__ import annotations
 
@@ -30,16 +30,61 @@ _COUNTS_AGENTS = ("one-label", "natural")  # the data say how many agents there 
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows."""
+    """The names of the data sets that `load` knows.
+
+    Returns
+    -------
+    tuple of str
+        The names, as `fedshed datasets` lists them.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.datasets.names()[0]
+    'digits'
+    """
     return tuple(DATASETS)
 
 
 def load(
     name: str, *, agents: int | None = None, partition: str | None = None, seed: int = 0, target: Any = None
 ) -> Federation:
-    """A data set dealt to agents; None: its own default.
+    """Load a named data set and distribute its rows over agents.
 
-    With classes, y = +1 for the target and -1 for the rest; a number to be predicted stays as it is.
+    If the data set has classes, y = +1 for the target class and -1 for all others; a numeric response stays
+    as it is.
+
+    Parameters
+    ----------
+    name : str
+        The name of a data set; `fedshed datasets` lists all, with their sources. "digits" needs no download.
+    agents : int, optional
+        The number of agents. Default: that of the data set.
+    partition : str, optional
+        How rows are distributed: "iid", "two-class", "one-label", "dirichlet" or "natural". Default: that of
+        the data set.
+    seed : int, default 0
+        The seed of the distribution of rows.
+    target : optional
+        The class that is compared with all others. Default: that of the data set.
+
+    Returns
+    -------
+    Federation
+        One table per agent.
+
+    Raises
+    ------
+    ConfigError
+        If a name, the number of agents or the target is not possible.
+    DataError
+        If a data file is missing or altered; the message says where to get it.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.datasets.load("digits", agents=4)
+    Federation('digits': 4 sites, 360 rows, 64 columns)
     """
     deal = _Deal.asked(name, agents, partition, seed, target)
     content = deal.dataset.read()
@@ -56,7 +101,32 @@ def _table(content: Content, y: NDArray[Any], rows: Rows) -> Table:
 def labels(
     name: str, *, agents: int | None = None, partition: str | None = None, seed: int = 0, target: Any = None
 ) -> dict[str, NDArray[Any]]:
-    """What `load` with the same arguments deals to each agent, as labels before they become +1 and -1."""
+    """The original labels of the rows that `load` gives each agent, before they become +1 and -1.
+
+    Parameters
+    ----------
+    name : str
+        The name of a data set, as for `load`.
+    agents : int, optional
+        The number of agents. Default: that of the data set.
+    partition : str, optional
+        How rows are distributed. Default: that of the data set.
+    seed : int, default 0
+        The seed of the distribution of rows.
+    target : optional
+        The class that is compared with all others. Default: that of the data set.
+
+    Returns
+    -------
+    dict
+        For each agent, the labels of its rows in their order.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> sorted({int(label) for label in fedshed.datasets.labels("digits", agents=4)["agent-00"]})
+    [0, 1]
+    """
     deal = _Deal.asked(name, agents, partition, seed, target)
     content = deal.dataset.read()
     return {site: content.y[rows] for site, rows in deal.rows(content).items()}
@@ -64,7 +134,7 @@ def labels(
 
 @dataclass(frozen=True)
 class _Deal:
-    """A data set, and how its rows are dealt."""
+    """A data set, and how its rows are distributed."""
 
     dataset: Dataset
     partition: str

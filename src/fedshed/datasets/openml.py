@@ -45,8 +45,8 @@ def fetch(relative: str) -> None:
     except Exception as error:  # whatever a network, a proxy, a disk or a parser can raise
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise DataError(
-            f"data file {relative} not found, nor could OpenML's {NAMES[folder]} be fetched ({reason}): "
-            + advice(relative)
+            f"data file {relative} was not found, and OpenML's {NAMES[folder]} could not be fetched "
+            f"({reason}): " + advice(relative)
         ) from error
 
 

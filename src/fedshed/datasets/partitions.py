@@ -1,7 +1,7 @@
-"""How rows are dealt to agents: functions of labels, number of agents, seed, target class and sites.
+"""How rows are distributed over agents: functions of labels, number of agents, seed, target class and sites.
 
 Each returns one array of row indices per agent, sorted; no row is used twice, and where rows are drawn the
-seed decides which.  What a partition has no use for it ignores.
+seed decides which.  A partition ignores the arguments that it does not need.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def one_label(
     M = _counted(agents, seed, len(labels))
     if len(labels) < M:
         raise ConfigError(
-            f"{M} agents of one label each need {M} labels, found {len(labels)}; use fewer agents"
+            f"{M} agents of one label each need {M} labels, but the data have {len(labels)}; use fewer agents"
         )
     largest = np.sort(np.argsort(-count, kind="stable")[:M])
     return [np.flatnonzero(np.asarray(y) == label) for label in labels[largest]]
@@ -113,7 +113,9 @@ def natural(
     """An agent for each site, in the order of their names, with all the rows collected there."""
     if sites is None:
         others = ", ".join(name for name in PARTITIONS if name != "natural")
-        raise ConfigError(f"partition 'natural' needs a site for each row, and here are none; use {others}")
+        raise ConfigError(
+            f"partition 'natural' needs a site for each row, but these data have none; use {others}"
+        )
     places, site = np.unique(np.asarray(sites), return_inverse=True)
     if _counted(agents, seed, len(places)) != len(places):
         raise ConfigError(f"the data have {len(places)} sites, not {agents}; leave agents out")
@@ -144,7 +146,7 @@ def _halved(wanted: Rows, rest: Rows, agents: int) -> list[Rows]:
     if len(wanted) < holders or len(rest) < agents:
         raise ConfigError(
             f"{agents} agents need at least {holders} rows of the target class and {agents} of the other, "
-            f"found {len(wanted)} and {len(rest)}; use fewer agents"
+            f"but the data have {len(wanted)} and {len(rest)}; use fewer agents"
         )
     positives, negatives = _spread(wanted, holders), _spread(rest, agents)
     return [_joined(*positives[i : i + 1], negatives[i]) for i in range(agents)]
@@ -204,7 +206,9 @@ def _spread(rows: Rows, agents: int) -> list[Rows]:
 def _check_rows(rows: int, agents: int) -> None:
     """Refuse fewer rows than agents."""
     if rows < agents:
-        raise ConfigError(f"{agents} agents need at least {agents} rows, found {rows}; use fewer agents")
+        raise ConfigError(
+            f"{agents} agents need at least {agents} rows, but the data have {rows}; use fewer agents"
+        )
 
 
 def _enough(each: int, agents: int, target: Any, wanted: int, others: int) -> int:
@@ -212,7 +216,7 @@ def _enough(each: int, agents: int, target: Any, wanted: int, others: int) -> in
     if each < 1:
         raise ConfigError(
             f"{agents} agents cannot each have a row of class {target!r} and one of another: "
-            f"found {wanted} of class {target!r}, and {others} of the others; use fewer agents"
+            f"the data have {wanted} of class {target!r}, and {others} of the others; use fewer agents"
         )
     return each
 

@@ -1,4 +1,4 @@
-"""A picture of who holds what: rows per agent by class, or by the value of a number to be predicted."""
+"""A figure of the rows per agent, by class or by the value of a numeric response."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def _draw_values(ax: Axes, labels: Labels) -> None:
 
 
 def _edges(y: NDArray[Any]) -> tuple[NDArray[np.float64], bool]:
-    """The limits of the intervals of y, cut where a few values would squeeze all others into a corner."""
+    """The limits of the intervals of y; a few extreme values are cut off, so that the others can be seen."""
     low, first, last, high = np.quantile(y, [0, 0.005, 0.995, 1])
     cut = bool(first < last < first + (high - low) / 4)
     return np.linspace(*((first, last) if cut else (low, high)), BINS + 1), cut
 
 
 def _tidy(ax: Axes, labels: Labels) -> None:
-    """An axis of whole rows with some air above the largest agent."""
+    """An axis of whole rows with some space above the largest agent."""
     ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     ax.set_ylim(0, 1.05 * max(map(len, labels.values())))
     ax.set_ylabel("rows")

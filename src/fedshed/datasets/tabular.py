@@ -1,4 +1,4 @@
-"""Tables without sites of their own: sparse two-class sets, and the paper's least-squares problems."""
+"""Tables without natural sites: sparse two-class sets, and the paper's least-squares problems."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ FIRST, LONGEST, GROWTH = 0.2, 10.0, 2.0  # seconds of the first and of the longe
 class Backoff:
     """The sites of one exchange that have still to be asked, each with the time of its next call.
 
-    An engine reports a site that is away at once.  Asking it again only after a pause keeps the meaning of
+    An engine reports at once that a site is away.  A pause before the next call keeps the meaning of
     patience: a site may be away for about patience times the deadline, however fast its calls fail.
     """
 
@@ -45,6 +45,6 @@ class Backoff:
         self._pauses[site] = min(LONGEST, GROWTH * self._pauses[site])
 
     def seconds(self) -> float:
-        """How long nothing has to be done."""
+        """How many seconds nothing has to be done."""
         soonest = min(self._next.values(), default=self._until)
         return max(0.0, min(soonest, self._until) - time.monotonic())

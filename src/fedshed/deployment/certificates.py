@@ -23,13 +23,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically, write_secret
 
-DAYS = 365  # that a certificate holds
-AUTHORITY_DAYS = 3650  # that the authority holds: certificates are renewed under it
-SOON = 30  # days before its end from which a certificate is spoken of
+DAYS = 365  # for which a certificate is valid
+AUTHORITY_DAYS = 3650  # for which the authority is valid; certificates are renewed under it
+SOON = 30  # days before a certificate expires from which on a warning is given
 
 
 class Authority:
-    """Certificate and key of an authority; the key stays at the Master, to renew certificates with."""
+    """Certificate and key of an authority; the key stays at the Master, which renews certificates with it."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
         self.certificate = certificate
@@ -58,11 +58,11 @@ class Authority:
         except FileNotFoundError as error:
             raise ConfigError(
                 f"{folder} does not hold the authority's ca.crt and ca.key, which sign certificates; "
-                "put them back, or make a new deployment"
+                "restore them, or make a new deployment"
             ) from error
 
     def write(self, folder: Path) -> None:
-        """Keep the certificate and the key, which only its owner can read."""
+        """Write the certificate, and the key into a file that only its owner can read."""
         write_atomically(folder / "ca.crt", self.certificate)
         write_secret(folder / "ca.key", private_pem(self._key))
 
@@ -80,7 +80,7 @@ class Authority:
         return self._issued(_named(name, organisation), key, _extensions(names, usage))
 
     def renewed(self, certificate: bytes) -> bytes:
-        """The same certificate, for the same key, with a new end."""
+        """The same certificate, for the same key, with a later end."""
         old = x509.load_pem_x509_certificate(certificate)
         return self._issued(
             old.subject, old.public_key(), [(one.value, one.critical) for one in old.extensions]
@@ -89,7 +89,9 @@ class Authority:
     def _issued(self, subject: x509.Name, key: Any, extensions: Iterable[tuple[Any, bool]]) -> bytes:
         left = (self._certificate.not_valid_after_utc - datetime.now(UTC)).days
         if left < 1:
-            raise ConfigError("the study's certificate authority has ended; make a new deployment")
+            raise ConfigError(
+                "the study's certificate authority has expired; make a new deployment (fedshed deploy new)"
+            )
         builder = _builder(subject, self._certificate.subject, key, min(DAYS, left))
         own = x509.SubjectKeyIdentifier.from_public_key(key)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -105,20 +107,20 @@ class Authority:
 
 
 def ends(certificate: bytes) -> datetime:
-    """When a certificate ends."""
+    """When a certificate expires."""
     when: datetime = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     return when
 
 
 def ending_soon(paths: Iterable[Path]) -> list[str]:
-    """A sentence for each of these certificates that has ended or ends within `SOON` days."""
+    """A sentence for each of these certificates that has expired or expires within `SOON` days."""
     found = []
     for path in paths:
         when = ends(path.read_bytes())
         if when < datetime.now(UTC):
-            found.append(f"the certificate {path} ended on {when:%Y-%m-%d}; renew it")
+            found.append(f"the certificate {path} expired on {when:%Y-%m-%d}; renew it")
         elif when < datetime.now(UTC) + timedelta(days=SOON):
-            found.append(f"the certificate {path} ends on {when:%Y-%m-%d}; renew it before")
+            found.append(f"the certificate {path} expires on {when:%Y-%m-%d}; renew it before then")
     return found
 
 

@@ -30,19 +30,19 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class Uplink(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a site's link carries: bytes per round, or bytes per second for so many seconds a round."""
+    """What a site's link carries: bytes per round, or bytes per second and how long per round."""
 
-    bytes_per_round: float | None = None
-    bytes_per_second: float | None = None
-    seconds: float = 1.0
+    bytes_per_round: float | None = None  # bytes that the site may send in a round
+    bytes_per_second: float | None = None  # the rate of the link, instead of bytes_per_round
+    seconds: float = 1.0  # with bytes_per_second: how many seconds per round the link may be used
 
     def __post_init__(self) -> None:
         if (self.bytes_per_round is None) == (self.bytes_per_second is None):
-            raise ConfigError("[uplink] needs either bytes_per_round or bytes_per_second")
+            raise ConfigError("[uplink] needs either bytes_per_round or bytes_per_second, and not both")
         self.channel()
 
     def channel(self) -> ByteRate:
-        """The channel that turns it into d_t, the eigenpairs of a round."""
+        """The channel that computes d_t, the number of eigenpairs per round, from it."""
         if self.bytes_per_second is None:
             return ByteRate(self.bytes_per_round or 0.0)
         return ByteRate(self.bytes_per_second, self.seconds)
@@ -51,26 +51,27 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True):
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a site's table is: a CSV or Parquet file, an Arrow IPC file that is mapped, or a query.
 
-    A query goes to `url` through SQLAlchemy ($NAME in it is read from the environment, so that no password
-    need be in the file), or else to DuckDB, which reads its own `database` and files named in the query.
+    A query goes to `url` through SQLAlchemy. $NAME in the URL is read from the environment, so that the file
+    need not hold a password. Without `url` the query goes to DuckDB, which reads its own `database` and the
+    files that the query names.
     """
 
-    csv: str | None = None
-    parquet: str | None = None
-    sql: str | None = None
-    url: str | None = None
-    database: str | None = None
-    na_values: tuple[str, ...] = ()  # marks for missing values in a CSV file, besides NA, NULL and the like
-    sep: str | None = None  # what separates the columns of a CSV file; without it, it is found out
-    decimal: str | None = None  # "." or ","
-    encoding: str | None = None  # such as "latin-1"
-    arrow: str | None = None
+    csv: str | None = None  # a CSV file
+    parquet: str | None = None  # a Parquet file
+    sql: str | None = None  # a query, such as "SELECT * FROM patients"
+    url: str | None = None  # the URL to which SQLAlchemy sends the query; $NAME is read from the environment
+    database: str | None = None  # the DuckDB file that the query reads
+    na_values: tuple[str, ...] = ()  # marks of missing values in a CSV file, besides NA, NULL and similar
+    sep: str | None = None  # the separator of the columns of a CSV file; detected if left out
+    decimal: str | None = None  # the decimal mark of a CSV file, "." or ","; detected if left out
+    encoding: str | None = None  # the encoding of a CSV file, such as "latin-1"; detected if left out
+    arrow: str | None = None  # an Arrow IPC file, which is mapped and may be larger than memory
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.csv, self.parquet, self.arrow, self.sql)) != 1:
             raise ConfigError("[table] needs exactly one of csv, parquet, arrow and sql")
         if self.sql is None and (self.url or self.database):
-            raise ConfigError("[table] url and database go with sql")
+            raise ConfigError("[table] url and database are for a query; add sql, or remove them")
         if self.url and self.database:
             raise ConfigError("[table] needs url (SQLAlchemy) or database (a DuckDB file), not both")
         self.csv_format()
@@ -86,38 +87,55 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SiteFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A site: its name, its table, the columns it offers, its uplink, and what it lets out."""
+    """A site: its name, its table, the columns it offers, its uplink, and what it releases.
 
-    name: str
-    table: Source
-    columns: list[str] | dict[str, str] | None = None  # offered; as a table, the study's name = the site's
-    uplink: Uplink | None = None
-    disclosure: Policy = Policy()  # what the site lets out (docs/privacy.md)
-    state: str = "state"  # folder for what must outlive a process
-    audit: str = "audit.jsonl"  # the record of all that left
-    any_study: bool = False  # answer studies that nobody has approved
-    studies: tuple[Approval, ...] = ()  # as `fedshed site approve` writes them
-    revoked: tuple[Revocation, ...] = ()  # as `fedshed site revoke` writes them
-    peers: tuple[Peer, ...] = ()  # keys of other sites, as `fedshed site approve` has pinned them
-    identity: str = "protected.key"  # the site's own key for protected studies, made by `fedshed site join`
+    Parameters
+    ----------
+    columns : list or table
+        The columns that the site offers: a list of names, or a table with lines of the form
+        `name in the study = "name at the site"`. Default: all columns.
+    """
+
+    name: str  # the name that the site's key or certificate has
+    table: Source  # where the site's table is
+    columns: list[str] | dict[str, str] | None = None
+    uplink: Uplink | None = None  # what the site's link carries; default: no limit
+    disclosure: Policy = Policy()  # the rules for what the site releases (docs/privacy.md)
+    state: str = "state"  # the folder of the files that must survive a restart
+    audit: str = "audit.jsonl"  # the file that records everything that left the site
+    any_study: bool = False  # whether the site also answers studies that it has not approved
+    studies: tuple[Approval, ...] = ()  # approvals, as `fedshed site approve` writes them
+    revoked: tuple[Revocation, ...] = ()  # revocations, as `fedshed site revoke` writes them
+    peers: tuple[Peer, ...] = ()  # public keys of other sites, as `fedshed site approve` writes them
+    identity: str = "protected.key"  # the file of the site's key for protected studies (`fedshed site join`)
 
     def __post_init__(self) -> None:
         check_name(self.name)
 
 
 class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A study: the model that all sites agree on, the sites, and how it is fitted."""
+    """A study: the model that all sites agree on, the sites, and how it is fitted.
+
+    Parameters
+    ----------
+    errors : str
+        Which standard errors the summary shows (docs/statistics.md).
+    points : int
+        At how many points (sets of parameters) a site may be asked for sums. Default: 60 for newton, 120 for
+        newton-seldom, 150 with Firth's penalty, and 400 for other algorithms; three times as many if a
+        parameter of the family is searched for; 10 more if rows are held out (docs/deploy.md).
+    """
 
     study: Study
-    sites: tuple[str, ...]
-    algorithm: str = "auto"
-    tolerance: float = 1e-9
-    max_iterations: int = 200
-    deadline: float = 60.0  # seconds a round may take
-    quorum: int | None = None  # sites that must answer in a round; None: all
-    patience: int = 5  # rounds that a site may stay silent
-    errors: RowRobust | Literal["model", "site"] = "model"  # which the summary shows (docs/statistics.md)
-    points: int | None = None  # parameters that sites may be asked about; None: 60 for newton, 400 for others
+    sites: tuple[str, ...]  # the names of the sites
+    algorithm: str = "auto"  # a name that `fedshed algorithms` lists, or "auto"
+    tolerance: float = 1e-9  # the fit ends when the norm of the global gradient is at most this
+    max_iterations: int = 200  # the fit ends after this many iterations
+    deadline: float = 60.0  # how many seconds a round may take
+    quorum: int | None = None  # how many sites must answer in a round; default: all
+    patience: int = 5  # for how many rounds in a row a site may stay silent
+    errors: RowRobust | Literal["model", "site"] = "model"
+    points: int | None = None
     keys: dict[str, str] = {}  # of a protected study: each site's public key, as `fedshed site join` shows it
 
     def __post_init__(self) -> None:
@@ -126,18 +144,20 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise ConfigError(f"sites must name each site once, not {list(self.sites)}")
         if not (self.deadline > 0 and self.tolerance >= 0 and self.max_iterations >= 1):
-            raise ConfigError("deadline and max_iterations must be positive, and tolerance not negative")
+            raise ConfigError(
+                "deadline and max_iterations must be positive, and tolerance must not be negative"
+            )
         check_points(self.points)
         self.terms.check_study()
         _goal(self)
         if self.study.protected:
             _check_protected(self)
         elif self.keys:
-            raise ConfigError("keys of sites are for protected studies; add protected = true, or remove them")
+            raise ConfigError("[keys] is for protected studies only; add protected = true, or remove [keys]")
 
     @property
     def terms(self) -> Terms:
-        """What the sites are asked to approve: all that decides what is asked of them."""
+        """What the sites are asked to approve: everything that decides what they are asked for."""
         return Terms(
             protocol=PROTOCOL,
             study=self.study,
@@ -153,12 +173,12 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def shown_errors(self) -> Robust:
-        """Which errors the summary shows: False for the model's."""
+        """Which standard errors the summary shows: False for those of the model."""
         return False if self.errors == "model" else self.errors
 
     @property
     def row_errors(self) -> RowRobust | None:
-        """Errors that need an exchange of their own."""
+        """The kind of standard errors that need one more exchange, if it is asked for."""
         return None if self.errors in ("model", "site") else cast(RowRobust, self.errors)
 
     @property
@@ -168,22 +188,26 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _check_protected(file: StudyFile) -> None:
-    """ConfigError for a protected study that lacks a key, a site, or what its tables are made of."""
+    """Refuse a protected study that lacks a key, a site, or what its tables are made of."""
     check_protected(file.study)
     check_sites(file.sites)
     if lacks := sorted(set(file.sites) - set(file.keys)):
         raise ConfigError(
-            f"a protected study needs the key of each site ([keys]); {lacks[0]} has none: "
-            "`fedshed site join` shows it there, and `fedshed deploy new --protected` collects them all"
+            f"a protected study needs the key of each site in [keys], but site {lacks[0]!r} has none; "
+            "`fedshed site join` shows it at the site, and `fedshed deploy new --protected` collects all keys"
         )
     if others := sorted(set(file.keys) - set(file.sites)):
-        raise ConfigError(f"[keys] names {others[0]}, which is not among the sites; add or remove it")
+        raise ConfigError(
+            f"[keys] names {others[0]!r}, which is not among the sites; add it there, or remove it here"
+        )
     if wrong := sorted(site for site, key in file.keys.items() if not _KEY.fullmatch(key)):
-        raise ConfigError(f"the key of {wrong[0]} has 64 digits from 0 to f; `fedshed site join` shows it")
+        raise ConfigError(f"[keys] {wrong[0]}: a key has 64 digits from 0 to f; `fedshed site join` shows it")
     if len(set(file.keys.values())) < len(file.keys):
-        raise ConfigError("two sites have the same key; each site makes its own (fedshed site join)")
+        raise ConfigError(
+            "two sites have the same key in [keys]; each site must make its own (fedshed site join)"
+        )
     if file.quorum is not None and file.quorum < FEWEST_SITES:
-        raise ConfigError(f"quorum of a protected study is at least {FEWEST_SITES} sites, not {file.quorum}")
+        raise ConfigError(f"quorum of a protected study must be at least {FEWEST_SITES}, not {file.quorum}")
 
 
 def _goal(file: StudyFile) -> Goal:
@@ -193,18 +217,21 @@ def _goal(file: StudyFile) -> Goal:
 
 
 def check_name(name: str) -> None:
-    """A site's name: short, and fit for a file, a certificate and a command line."""
+    """Refuse a site's name that is not fit for a file, a certificate and a command line."""
     if not (1 <= len(name) <= 40 and name[0].isalnum() and all(c.isalnum() or c in "-_" for c in name)):
-        raise ConfigError(f"a site's name has letters, digits, - and _, 40 at most, not {name!r}")
+        raise ConfigError(
+            "a site's name begins with a letter or a digit and has at most 40 letters, digits, - and _, "
+            f"not {name!r}"
+        )
 
 
 def read_site(path: str | Path) -> SiteFile:
-    """A site's file."""
+    """Read a site's file."""
     return load(path, SiteFile)
 
 
 def read_study(path: str | Path) -> StudyFile:
-    """A study's file: one flat table, the fields of `fedshed.preparation.Study` beside those of its fit."""
+    """Read a study's file: one flat table with the fields of `fedshed.preparation.Study` and of the fit."""
     given = load(path, dict[str, Any])
     ours = {name: given.pop(name) for name in StudyFile.__struct_fields__[1:] if name in given}
     try:
@@ -218,7 +245,7 @@ _WRONG = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>[^`]*)`")
 
 
 def _said(error: str, kind: Any) -> str:
-    """What is wrong with a field, in words: which, where, and what it may be."""
+    """What is wrong with a field, in words: which field, where it is, and what was probably meant."""
     if found := _UNKNOWN.fullmatch(error):
         for name in filter(None, (found["where"] or "").split(".")):
             hint = get_type_hints(kind).get(name, kind)
@@ -234,14 +261,16 @@ def _said(error: str, kind: Any) -> str:
 
 
 def load(path: str | Path, kind: type[T]) -> T:
-    """A TOML file as its type, or an error that names the file and the field."""
+    """Read a TOML file as its type; an error names the file and the field."""
     try:
         return msgspec.toml.decode(Path(path).read_bytes(), type=kind)
     except FileNotFoundError as error:
-        raise ConfigError(f"{path} does not exist; go to the folder that holds it, or name it") from error
+        raise ConfigError(
+            f"{path} does not exist; go to the folder that holds it, or give its path"
+        ) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_said(str(error), kind)}") from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ConfigError(f"{path} is not valid TOML; is all text in quotes? {error}") from error
+        raise ConfigError(f"{path} is not valid TOML (all text must be in quotes): {error}") from error

@@ -1,4 +1,4 @@
-"""What a data steward is shown before deciding on a study: what is used, what leaves, to whom, until when."""
+"""What a data steward sees before deciding on a study: what is used, what leaves, to whom, and until when."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Use(Struct, frozen=True):
 
 
 class Ceilings(Struct, frozen=True):
-    """What leaves at most, and what has left of the same table in earlier studies."""
+    """How much leaves at most, and how much of the same table has left in earlier studies."""
 
     numbers: int
     curvature: int  # entries of Hessians and eigenvectors
-    points: int  # parameters at which sums are computed
-    hessians: int  # of them those of the inspection, whichever algorithm is used
+    points: int  # sets of parameters at which sums are computed
+    hessians: int  # those among them at which the inspection asks for a Hessian
     numbers_before: int
     whole: int  # numbers that the policy allows over all studies, without a higher budget
 
@@ -54,14 +54,14 @@ class Decision(Struct, frozen=True):
     ceilings: Ceilings
     exposure: Exposure
     advice: list[str]
-    broken: list[str]  # rules of the site's policy by which it would not answer
-    protected: bool = False  # only sums over all sites are seen by anybody
+    broken: list[str]  # rules of the site's policy that the study breaks, so that it would not answer
+    protected: bool = False  # nobody sees more than sums over all sites
     least: int = 1  # sites that must take part
     keys: dict[str, str] = {}  # of the sites, in a protected study
 
 
 def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
-    """What a study would use and send, found out with nothing sent."""
+    """What a study would use and send; nothing is sent to find out."""
     site, found = read_site(path), review(path, file)
     ceilings = _ceilings(path, site, found, budget)
     seen = exposure(found.rows, found.parameters, found.chosen, found.held)
@@ -86,6 +86,14 @@ def decision(path: Path, file: StudyFile, budget: float = 1.0) -> Decision:
     )
 
 
+def shortages(path: Path, file: StudyFile) -> list[str]:
+    """What to do where a site's budget may be too small for a study; nothing where it is not."""
+    if file.study.protected:
+        return []
+    found = review(path, file)
+    return _advice(found, _ceilings(path, read_site(path), found, 1.0))
+
+
 def _authority(folder: Path) -> str:
     """The SHA-256 of the authority's certificate in a site's folder."""
     found = [folder / name for name in ("startup/rootCA.pem", "ca.crt") if (folder / name).is_file()]
@@ -93,7 +101,7 @@ def _authority(folder: Path) -> str:
 
 
 def _ceilings(path: Path, site: SiteFile, found: Review, budget: float) -> Ceilings:
-    """What the gate would let out at most."""
+    """How much the gate would release at most."""
     before = ledger_of(path, site).tables.get(found.table, TableRecord())
     cells = found.rows * columns_used(before, found.facts.columns, found.facts.parameters)
     numbers = int(site.disclosure.max_numbers * budget * cells) - before.numbers
@@ -115,22 +123,22 @@ WORDS = {
     "rho": "a bound on the other eigenvalues", "information": "the information matrix",
     "observed": "the Hessian", "moments": "sums of the target", "sums": "sums of the target",
     "pearson": "Pearson's statistic", "constant": "the constant of the likelihood",
-    "slope": "the slope of the likelihood by the parameter", "curvature": "its second derivative",
+    "slope": "the slope of the likelihood in the parameter", "curvature": "its second derivative",
     "mixed": "mixed derivatives", "concordant": "the number of concordant pairs of rows",
-    "discordant": "that of discordant pairs", "tied": "that of tied pairs",
+    "discordant": "the number of discordant pairs", "tied": "the number of tied pairs",
     "score": "sums over events by time, of the columns",
-    "cross": "sums over events by time, of their covariances", "square": "the same by squared time",
+    "cross": "sums over events by time, of their covariances", "square": "the same sums by squared time",
     "squares": "the sum of squared scores", "weight": "the weight of the rows",
-    "events": "numbers of events by time and group", "censored": "those of censored rows",
-    "entered": "those of late entries", "beyond": "those still observed at the end",
-    "pull": "what the rows add to the slope of Firth's penalty",
+    "events": "numbers of events by time and group", "censored": "numbers of censored rows",
+    "entered": "numbers of late entries", "beyond": "numbers of rows still observed at the end",
+    "pull": "the contribution of the rows to the slope of Firth's penalty",
     "sums (Tallies)": "sums of columns, and numbers of their values",
     "weight (Evaluated)": "the weight of the rows held out",
     "sums (Evaluated)": "sums of losses, errors and scores of the rows held out",
-    "squares (Evaluated)": "sums of their squares",
+    "squares (Evaluated)": "sums of the squares of these",
     "moments (Evaluated)": "sums of the target of the rows held out",
     "confusion (Evaluated)": "numbers of rows held out by actual and predicted class",
-    "hits (Evaluated)": "the number of them whose class is predicted",
+    "hits (Evaluated)": "the number of rows held out whose class is predicted correctly",
 }  # fmt: skip
 TIMES = {
     "before": "before the fit", "each round": "in each round", "at the end": "at the end",
@@ -139,7 +147,7 @@ TIMES = {
 
 
 def leaving(items: Sequence[Item]) -> list[str]:
-    """What leaves, in words, by when it does."""
+    """What leaves, in words, ordered by when it leaves."""
     said = []
     for when, words in TIMES.items():
         things = [_thing(one) for one in items if one.when == when and one.numbers != 0]
@@ -158,20 +166,20 @@ MORE_ROUNDS = 35
 
 
 def _needed(found: Review) -> int:
-    """Numbers that the study may take in all: those of each round as often as there may be rounds."""
+    """How many numbers the study may need in all, with those of a round for every round that may come."""
     rounds = ROUNDS.get(found.chosen, MORE_ROUNDS)
     times = {"each round": rounds, "each value": MOST_VALUES}
     return sum((one.numbers or 0) * times.get(one.when, 1) for one in found.items)
 
 
 def _advice(found: Review, ceilings: Ceilings) -> list[str]:
-    """What to do where the budget may not carry the study."""
+    """What to do if the budget may be too small for the study."""
     needed, advice = _needed(found), list[str]()
     if needed > ceilings.numbers:
         more = ceil(10 * (needed + ceilings.numbers_before) / max(1, ceilings.whole)) / 10
         advice.append(
             f"A study of this kind may need about {needed:,} numbers, and the budget allows "
-            f"{ceilings.numbers:,}: it may be refused on the way. Either do not take part, or "
+            f"{ceilings.numbers:,}: it may be refused before it ends. Either do not take part, or "
             f"raise the budget (--budget {more:g})."
         )
     entries = found.parameters * (found.parameters + 1) // 2
@@ -180,13 +188,13 @@ def _advice(found: Review, ceilings: Ceilings) -> list[str]:
     return [
         *advice,
         f"The budget allows {ceilings.curvature:,} entries of Hessians, and one Hessian has {entries:,}: "
-        f"a study that needs more than {ceilings.curvature // entries} of them will be refused on the way. "
-        'Ask for algorithm = "lbfgs", or raise the budget (--budget).',
+        f"a study that needs more than {ceilings.curvature // entries} of them will be refused before it "
+        'ends. Ask the Master for algorithm = "lbfgs", or raise the budget (--budget).',
     ]
 
 
 def _uses(study: Study, found: Review) -> list[Use]:
-    """Each column that is read, and as what."""
+    """Each column that is read, and what it is used for."""
     mark = study.holdout if isinstance(study.holdout, str) else None
     roles: dict[str | None, str] = {
         study.target: "the target of the model", study.weight: "the weight of a row",

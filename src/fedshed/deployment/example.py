@@ -1,4 +1,4 @@
-"""The study that runs unedited: the rows of `fedshed example hospitals`, dealt to the sites unequally."""
+"""The example study: the rows of `fedshed example hospitals`, divided unequally among the sites."""
 
 from __future__ import annotations
 

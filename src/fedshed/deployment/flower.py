@@ -75,7 +75,7 @@ class Flower:
         return set(taken)
 
     def _arrived(self) -> Iterator[tuple[str, str, bytes | None]]:
-        """The message, the site and its answer, of all that has come; an error is told and is no answer."""
+        """The message, the site and its answer, for all that has arrived; an error is only logged."""
         for reply in self._grid.pull_messages(list(self._pending)):
             message = reply.metadata.reply_to_message_id
             site = self._pending.pop(message, None)
@@ -99,14 +99,14 @@ def packed(data: bytes, **where: object) -> Message:
 
 
 def payload(message: Message) -> bytes:
-    """The bytes of a message; none of one that is not ours, which its reader then refuses."""
+    """The bytes of a message; none if the message is not ours, and its reader then refuses it."""
     record = message.content.config_records.get("fedshed", {})
     data = record.get("payload")
     return data if isinstance(data, bytes) else b""
 
 
 class Answering:
-    """A site's node, made when it is first asked: in a protected study a new one replays all that was."""
+    """A site's node, made once, because in a protected study a new one must replay everything."""
 
     def __init__(self, site: Path) -> None:
         self._site = site

@@ -1,4 +1,4 @@
-"""A deployment on Flower: TLS for the one port, a key for each site, an app that holds no code."""
+"""A deployment on Flower: one port with TLS, a key for each site, and an app that holds no code."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from fedshed.deployment.join import KEYS, Joining, new_key
 from fedshed.deployment.plan import HERE, Command, Deployment
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-OFFLINE = "--disable-runtime-dependency-installation"  # else each run would install from the internet
+OFFLINE = (
+    "--disable-runtime-dependency-installation"  # otherwise each run would install packages from the internet
+)
 MASTER = ("python", "-m", "fedshed.deployment.flower_master")
 SITE = ("python", "-m", "fedshed.deployment.flower_site")
 NOTICE = (
-    "Flower does not ask who starts, stops or registers: whoever reaches the Master's port with ca.crt can "
-    "stop the study, though not run code or take a site's place, so let only sites reach it, or use NVFlare."
+    "Flower does not check who starts or stops a run, or registers a site: whoever reaches the Master's port "
+    "and has ca.crt can stop the study, but cannot run code or take the place of a site. Let only the sites "
+    "reach this port, or use NVFlare."
 )
 NAME = "study"  # of the connection in Flower's configuration
 APP = """[project]
 name = "fedshed-study"
 version = "1.0.0"
-description = "Names a run of the study; nobody opens it, the fedshed that is installed answers."
+description = "Names a run of the study. Nobody opens this app: the installed fedshed answers."
 license = "Apache-2.0"
 
 [tool.flwr.app]
@@ -48,7 +51,7 @@ class FlowerKit:
         self._address = f"{plan.host}:{plan.port}"
 
     def write(self, root: Path, requests: Mapping[str, Joining]) -> Authority:
-        """ca.crt everywhere; the server's key at the Master, a site's public key to be registered there."""
+        """Write ca.crt everywhere, and at the Master the server's key and the sites' public keys."""
         authority, master = Authority.new("fedshed study"), root / "master"
         certificate, key = authority.server(self._plan.host)
         write_atomically(master / "server.crt", certificate, private=False)
@@ -65,7 +68,7 @@ class FlowerKit:
         return authority
 
     def certificates(self) -> dict[str, str]:
-        """The server's: sites have keys only."""
+        """The certificate of the server; sites have keys only."""
         return {"the server": "master/server.crt"}
 
     def master(self) -> Command:
@@ -76,7 +79,7 @@ class FlowerKit:
         return Command("superlink", "master", (*argv, "--enable-supernode-auth", OFFLINE), self._home)
 
     def site(self, site: str) -> Command:
-        """The SuperNode of a site, and what answers it; the port between both is on its machine only."""
+        """The SuperNode of a site and the program that answers it, over a port of the site's machine only."""
         port = self._plan.port + 1 + self._plan.sites.index(site)
         argv = (
             *SITE, f"127.0.0.1:{port}", "flower-supernode", "--superlink", self._address,
@@ -107,7 +110,7 @@ class FlowerKit:
 
 
 def _trial_key(folder: Path) -> Any:
-    """A site's key, made here; its public half."""
+    """Make a site's key, and return its public half."""
     key, encoded = new_key("flower")
     write_secret(folder / KEYS["flower"], encoded)
     return key.public_key()

@@ -1,9 +1,9 @@
-"""`fedshed site join`: a site makes its own key and asks the Master for a place in the study.
+"""`fedshed site join`: a site makes its own key and asks the Master to take part in the study.
 
 The private key never leaves the site.  The request holds the site's name, the engine, and a certificate
-signing request, which proves that whoever wrote it has the key.  What the Master reads comes from outside:
-sizes, names, kinds of keys and signatures are checked before anything is used, and of the signing request
-only the public key is used.
+signing request, which proves that its writer has the key.  The Master does not trust what it reads: sizes,
+names, kinds of keys and signatures are checked before anything is used, and only the public key of the
+signing request is used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXPONENT = 65537
 
 
 class Request(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a site hands to the Master."""
+    """What a site sends to the Master."""
 
     site: str
     engine: Engine
@@ -48,7 +48,7 @@ class Request(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Joining(Struct, frozen=True):
-    """A request that was checked: the site, its public key, and the file as it came."""
+    """A request that was checked: the site, its public key, and the file as it was received."""
 
     site: str
     engine: Engine
@@ -58,37 +58,37 @@ class Joining(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the public key, to be compared by telephone."""
+        """The SHA-256 of the public key, which people compare by telephone."""
         return fingerprint(self.key)
 
 
 def join(site: str, engine: Engine, folder: Path) -> Joining:
-    """Make a site's key and its request, in a folder that stays at the site.
+    """Make a site's key and its request to join, in a folder that stays at the site.
 
     Parameters
     ----------
     site : str
         The site's name in the study.
     engine : {"nvflare", "flower"}
-        The engine that carries the study.
+        The engine that carries the messages of the study.
     folder : Path
-        The site's folder: the key is written where the engine looks for it, `SITE.join` beside it.
+        The site's folder. The key is written where the engine looks for it, and the request as `SITE.join`.
 
     Returns
     -------
     Joining
-        The request; its fingerprint is what the Master's operator compares.
+        The request; the Master's operator compares its `fingerprint` with the site's.
 
     Raises
     ------
     ConfigError
-        If the name cannot be used, or the folder holds a key already.
+        If the name cannot be used, or the folder already holds a key.
     """
     _check(site)
     path = folder / KEYS[engine]
     if path.exists():
         raise ConfigError(
-            f"{path} exists already; name another --folder, or remove the key if it is not used"
+            f"{path} already exists; give another --folder, or remove the key if it is not in use"
         )
     key, encoded = new_key(engine)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, site)])
@@ -125,16 +125,16 @@ _MAKERS: Mapping[str, Callable[[], tuple[Any, bytes]]] = {"nvflare": _rsa, "flow
 
 
 def read_requests(folder: Path, engine: Engine, sites: Iterable[str] | None = None) -> dict[str, Joining]:
-    """The requests in a folder, one for each of these sites (of all that ask, if None), and no others."""
+    """The requests in a folder: one for each of these sites (if None, for any), and no others."""
     if not folder.is_dir():
         raise ConfigError(
-            f"{folder} is not a folder; --requests names the folder with the sites' {SUFFIX} files"
+            f"{folder} is not a folder; --requests must name the folder with the sites' {SUFFIX} files"
         )
     found: dict[str, tuple[Path, Joining]] = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         one = read_request(path, engine)
         if one.site in found:
-            raise ConfigError(f"{path} and {found[one.site][0]} both ask to be site {one.site!r}; keep one")
+            raise ConfigError(f"{path} and {found[one.site][0]} both ask to be site {one.site!r}; remove one")
         found[one.site] = path, one
     asked = {site: one for site, (_, one) in found.items()}
     _check_roster(asked, tuple(found if sites is None else sites), folder)
@@ -142,12 +142,12 @@ def read_requests(folder: Path, engine: Engine, sites: Iterable[str] | None = No
 
 
 def read_request(path: Path, engine: Engine) -> Joining:
-    """A request, checked as the work of a stranger."""
+    """Read a request, which is checked because anybody may have written it."""
     request, data = _decoded(path)
     try:
         _check(request.site)
         if request.engine != engine:
-            raise ConfigError(f"it asks for the engine {request.engine}, and the deployment runs on {engine}")
+            raise ConfigError(f"it is for the engine {request.engine}, but the deployment runs on {engine}")
         key = _public_key(request)
         _check_identity(request)
         return Joining(request.site, engine, key, data, request.identity)
@@ -156,7 +156,7 @@ def read_request(path: Path, engine: Engine) -> Joining:
 
 
 def fingerprint(key: Any) -> str:
-    """The SHA-256 of a public key, in groups that can be read out."""
+    """The SHA-256 of a public key, in groups of digits that can be read aloud."""
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     digest = hashlib.sha256(der).hexdigest()
     return " ".join(digest[k : k + 8] for k in range(0, len(digest), 8))
@@ -164,12 +164,12 @@ def fingerprint(key: Any) -> str:
 
 def _decoded(path: Path) -> tuple[Request, bytes]:
     if not path.is_file():
-        raise ConfigError(f"{path} is not a file")
+        raise ConfigError(f"{path} is not a file; give the {SUFFIX} file of a site")
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ConfigError(
-            f"{path} is longer than {MOST_BYTES} bytes: it is not a request of `fedshed site join`"
+            f"{path} is longer than {MOST_BYTES} bytes, so it is not a request of `fedshed site join`"
         )
     try:
         return msgspec.json.decode(data, type=Request), data
@@ -182,10 +182,10 @@ def _public_key(request: Request) -> Any:
     try:
         csr = x509.load_pem_x509_csr(request.csr.encode())
         key = csr.public_key()
-        _check_key(key, request.engine)  # before the signature: a freak key makes that slow
+        _check_key(key, request.engine)  # before the signature, which an unusual key would make slow
         names = [one.value for one in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         if names != [request.site]:
-            raise ConfigError(f"its signing request is for {names!r} and not for {request.site!r}")
+            raise ConfigError(f"its signing request is for {names!r}, not for {request.site!r}")
         if not csr.is_signature_valid:
             raise ConfigError("its signing request is not signed with its own key")
     except ConfigError:
@@ -210,34 +210,37 @@ def _check_identity(request: Request) -> None:
 def _check_key(key: Any, engine: Engine) -> None:
     if engine == "flower":
         if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP384R1)):
-            raise ConfigError("Flower needs an elliptic key on the curve P-384")
+            raise ConfigError("Flower needs an elliptic-curve key on the curve P-384")
     elif not (
         isinstance(key, rsa.RSAPublicKey) and key.key_size in BITS and key.public_numbers().e == EXPONENT
     ):
         raise ConfigError(
-            f"NVFlare needs an RSA key of {', '.join(map(str, BITS))} bits, exponent {EXPONENT}"
+            f"NVFlare needs an RSA key of {', '.join(map(str, BITS))} bits with exponent {EXPONENT}"
         )
 
 
 def _check(site: str) -> None:
     check_name(site)
     if not site.isascii():
-        raise ConfigError(f"a site's name in a certificate has letters of ASCII only, not {site!r}")
+        raise ConfigError(f"a site's name in a certificate may have ASCII letters only, not {site!r}")
 
 
 def _check_roster(asked: Mapping[str, Joining], sites: tuple[str, ...], folder: Path) -> None:
-    """Every site has asked, nobody else has, and no two with the same key."""
+    """Check that every site has asked, that nobody else has, and that all keys differ."""
     if missing := sorted(set(sites) - set(asked)):
         raise ConfigError(
-            f"{folder} holds no request of {', '.join(missing)}; each site runs `fedshed site join`"
+            f"{folder} holds no request of {', '.join(missing)}; ask for the "
+            f"{SUFFIX} file that `fedshed site join` writes there"
         )
     if others := sorted(set(asked) - set(sites)):
         raise ConfigError(
-            f"{', '.join(others)} asked to join and is not among --sites; add the name or remove it"
+            f"{', '.join(others)} asked to join but is not among --sites; add it, or remove its {SUFFIX} file"
         )
     owners: dict[str, str] = {}
     for site, one in asked.items():
         if any((other := owners.setdefault(key, site)) != site for key in (one.fingerprint, one.identity)):
-            raise ConfigError(f"sites {other} and {site} ask with the same key; each site makes its own")
+            raise ConfigError(f"sites {other!r} and {site!r} ask with the same key; each must make its own")
     if not asked:
-        raise ConfigError(f"{folder} holds no {SUFFIX} file; each site runs `fedshed site join` and sends it")
+        raise ConfigError(
+            f"{folder} holds no {SUFFIX} file; each site runs `fedshed site join` and sends its file"
+        )

@@ -17,6 +17,7 @@ import msgspec
 from fedshed._utils.errors import ConfigError, Error
 from fedshed.deployment.approval import approval_of, approve_study
 from fedshed.deployment.config import read_site, read_study
+from fedshed.deployment.decision import shortages
 from fedshed.deployment.master import Report
 from fedshed.deployment.plan import Command, Deployment, Kit, read_plan
 
@@ -25,7 +26,7 @@ Say = Callable[[str], None]
 
 
 class Programs:
-    """The programs of a deployment that run here; leaving the context ends them and all they started."""
+    """The programs of a deployment on this machine; leaving the context ends them and all they started."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -38,7 +39,7 @@ class Programs:
         _end([process for _, process in reversed(self._running)])
 
     def start(self, command: Command) -> None:
-        """Start a service; what it says goes to logs/NAME.log."""
+        """Start a service; its output goes to logs/NAME.log."""
         self._running.append((command, self._popen(command)))
 
     def run(self, command: Command, seconds: float = 60.0) -> None:
@@ -51,25 +52,26 @@ class Programs:
         finally:
             _end([process])
         if code != 0:
-            raise Error(f"{command.name} failed: {self.said(command)}")
+            raise Error(f"the program {command.name} failed; {self.said(command)}")
 
     def check(self) -> None:
-        """A service that ended by itself is an error."""
+        """Raise an error if a service has ended by itself."""
         for command, process in self._running:
             if process.poll() is not None:
-                raise Error(f"{command.name} ended with {process.returncode}: {self.said(command)}")
+                code = process.returncode
+                raise Error(f"the program {command.name} ended with exit code {code}; {self.said(command)}")
 
     def until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for something, as long as all services live."""
+        """Wait for something, as long as all services run."""
         end = time.monotonic() + seconds
         while not done():
             self.check()
             if time.monotonic() > end:
-                raise Error(f"{what} after {seconds:g} s; see the logs")
+                raise Error(f"{what} after {seconds:g} s; see the files in {self._root / 'logs'}")
             time.sleep(0.2)
 
     def said(self, command: Command, lines: int = 12) -> str:
-        """The last lines of a program's log."""
+        """Where a program's log is, and its last lines."""
         path = self._log(command)
         return f"see {path}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
@@ -90,7 +92,7 @@ class Programs:
 
 
 def run(root: Path, *, seconds: float = 300.0, say: Say = lambda _: None, kit: Kit | None = None) -> Report:
-    """Start the Master and all sites, run the study, stop everything, and give its outcome."""
+    """Start the Master and all sites, run the study, stop everything, and return the outcome."""
     root = root.resolve()
     plan = read_plan(root)
     kit, results = kit or plan.kit, root / "master" / "results"
@@ -102,7 +104,7 @@ def run(root: Path, *, seconds: float = 300.0, say: Say = lambda _: None, kit: K
     with _terminable(), Programs(root) as programs:
         say(f"starting the Master at {plan.host}:{plan.port}")
         programs.start(kit.master())
-        programs.until(lambda: listening(plan), 60.0, "the Master does not listen")
+        programs.until(lambda: listening(plan), 60.0, "the Master is not listening")
         for command in kit.admissions():
             programs.run(command)
         say(f"starting sites {', '.join(plan.sites)}")
@@ -114,8 +116,9 @@ def run(root: Path, *, seconds: float = 300.0, say: Say = lambda _: None, kit: K
 
 
 def approve_everywhere(root: Path, plan: Deployment, say: Say) -> None:
-    """Approve the study at the sites that have not, since they are all on this machine."""
-    terms = read_study(root / "master" / "study.toml").terms
+    """Approve the study at the sites that have not done so, since all are on this machine."""
+    file = read_study(root / "master" / "study.toml")
+    terms = file.terms
     for site in plan.sites:
         path = root / "sites" / site / "site.toml"
         given = read_site(path)
@@ -123,18 +126,20 @@ def approve_everywhere(root: Path, plan: Deployment, say: Say) -> None:
             before = any(one.sha256 == terms.digest.hex() for one in given.studies)
             approve_study(path, terms.digest.hex(), terms.in_words(), by="fedshed deploy local")
             say(f"approved the study at site {site}{' again' * before}, for this trial")
+            for advice in shortages(path, file):
+                say(f"site {site}: {advice}")
 
 
 def _awaited(results: Path, programs: Programs, seconds: float) -> Report:
     report, error = results / "report.json", results / "error.txt"
-    programs.until(lambda: report.exists() or error.exists(), seconds, "the study is not done")
+    programs.until(lambda: report.exists() or error.exists(), seconds, "the study has not ended")
     if error.exists():
         raise Error(error.read_text().strip())
     return msgspec.json.decode(report.read_bytes(), type=Report)
 
 
 def _retry(act: Callable[[], None], programs: Programs, times: int = 5) -> None:
-    """A service that listens may still need a moment."""
+    """Try again, because a service that listens may still need a moment."""
     for left in reversed(range(times)):
         try:
             return act()
@@ -153,25 +158,28 @@ def listening(plan: Deployment) -> bool:
 
 
 def _check_keys(root: Path, plan: Deployment) -> None:
-    """All keys are here only in a trial."""
+    """Refuse a deployment whose keys are at the sites; only a trial has all of them here."""
     from fedshed.deployment.join import KEYS
 
     away = [site for site in plan.sites if not (root / "sites" / site / KEYS[plan.engine]).exists()]
     if away:
         raise ConfigError(
-            f"the keys of {', '.join(away)} are at the sites, so they cannot be started here; "
+            f"the keys of {', '.join(away)} are at the sites, which cannot be started here; "
             "follow COMMANDS.md, or make a trial: `fedshed deploy new` without --requests"
         )
 
 
 def _check_free(plan: Deployment) -> None:
     if listening(plan):
-        raise ConfigError(f"something already listens at {plan.host}:{plan.port}; stop it or choose a --port")
+        raise ConfigError(
+            f"another program already listens at {plan.host}:{plan.port}; stop it, or choose another port "
+            "(fedshed deploy new --port)"
+        )
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends us as Ctrl-C does: through every `finally`."""
+    """Let SIGTERM end this process as Ctrl-C does, so that every `finally` runs."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

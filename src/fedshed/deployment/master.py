@@ -1,4 +1,4 @@
-"""What runs at the Master of a real study: it waits for the sites, conducts, and writes down how it ended."""
+"""What runs at the Master of a real study: it waits for the sites, fits the model, and writes the outcome."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from fedshed.fitting.model import Conducted, Model
 from fedshed.fitting.protected_study import MaskedTables, SumsWatch, hosted_tables, study_of
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import RUN
-from fedshed.inference.result import FewSitesWarning, Robust
+from fedshed.inference.result import FewSitesWarning
 from fedshed.inference.survival_result import SurvivalCurves
 from fedshed.protected.stores import FolderStore, MemoryStore
+from fedshed.report import Recorder, Rerun, versions, write
+from fedshed.report.fitted import of_model
 from fedshed.solve.run import Watch
 from fedshed.solve.trace import Trace
-from fedshed.solve.watching import RunLog
+from fedshed.solve.watching import ObserverGroup, RunLog
 
 
 class Report(Struct, frozen=True):
-    """What a study cost: bytes as the model's run counts them, and in the envelopes the engine was given."""
+    """What a study cost: bytes as the model's run counts them, and as the engine carried them."""
 
     converged: bool
     algorithm: str
@@ -56,10 +58,31 @@ def conduct_study(
     save: Callable[[Model], None] = lambda model: None,
     save_curves: Callable[[SurvivalCurves], None] = lambda curves: None,
 ) -> tuple[Model, Report]:  # fmt: skip
-    """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint.
+    """Fit the model of all rows of all sites; a fit that was interrupted resumes from its checkpoint.
 
-    `save` is called with the model before the checkpoint is removed, so that one of both is always there;
-    `save_curves` with the survival curves, of a study that declares them.
+    Parameters
+    ----------
+    file : StudyFile
+        The study, as `read_study` reads it.
+    transport : Transport
+        What carries the messages to the sites; a transport for simulations is refused.
+    checkpoint : Path, optional
+        The file from which an interrupted fit resumes. Default: none is written.
+    watch : callable, optional
+        Is called after each round, such as a `RunLog`.
+    save, save_curves : callable, optional
+        `save` is called with the model before the checkpoint is removed, so that one of the two always
+        exists; `save_curves` with the survival curves, if the study asks for them.
+
+    Returns
+    -------
+    tuple of Model and Report
+        The model, and what the study cost.
+
+    Raises
+    ------
+    ProtocolError
+        If a site is not connected, refuses to answer, or has not approved the study.
     """
     began = time.perf_counter()
     refuse_simulations(transport)
@@ -80,14 +103,14 @@ def conduct_study(
     save(done.model)
     if done.curves is not None:
         save_curves(done.curves)
-    if checkpoint is not None:  # the study is over: the next is a new one
+    if checkpoint is not None:  # the study is over, and the next one is new
         checkpoint.unlink(missing_ok=True)
         shutil.rmtree(_log_of(checkpoint), ignore_errors=True)
     return done.model, _report(done, tables, time.perf_counter() - began)
 
 
 def _with_remedy(error: ProtocolError, file: StudyFile) -> ProtocolError:
-    """An error that says what to do where a site has not approved the study."""
+    """The error, with what to do if a site has not approved the study."""
     if NOT_APPROVED not in str(error):
         return error
     return type(error)(
@@ -97,7 +120,7 @@ def _with_remedy(error: ProtocolError, file: StudyFile) -> ProtocolError:
 
 
 def _masked(file: StudyFile, transport: Transport, checkpoint: Path | None) -> MaskedTables:
-    """The sites of a protected study; one that was cut off goes on from the sums on the Master's disk."""
+    """The sites of a protected study; an interrupted one resumes from the sums on the Master's disk."""
     run = _run(checkpoint)
     store = MemoryStore() if checkpoint is None else FolderStore(_log_of(checkpoint))
     return hosted_tables(transport, file.terms, run, store, file.patience)
@@ -108,7 +131,7 @@ def _log_of(checkpoint: Path) -> Path:
 
 
 def _run(checkpoint: Path | None) -> bytes:
-    """The name of a run, drawn at random; one that goes on keeps it, and sites go on with what they have."""
+    """The random name of a run; a resumed run keeps it, so that the sites can use what they have kept."""
     if checkpoint is None:
         return token_bytes(RUN)
     path = checkpoint.with_name(f"{checkpoint.name}.study")
@@ -123,7 +146,7 @@ def await_sites(transport: Transport, sites: tuple[str, ...], seconds: float, pa
     until = time.monotonic() + seconds
     while missing := sorted(set(sites) - set(transport.agents())):
         if time.monotonic() > until:
-            raise ProtocolError(f"sites {missing} are not connected after {seconds:g} s; are they running?")
+            raise ProtocolError(f"sites {missing} are not connected after {seconds:g} s; check that they run")
         time.sleep(pause)
 
 
@@ -146,18 +169,21 @@ def _report(done: Conducted, tables: HostedTables | MaskedTables, took: float) -
 
 
 def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
-    """Conduct the study in a Master's folder over an engine; its outcome, or why there is none, is written.
+    """Conduct the study in a Master's folder over an engine, and write the outcome, or why there is none.
 
-    study.toml is read; results/ gets model.json, summary.txt, trace.csv, at last report.json; or error.txt.
+    It reads study.toml and writes model.json, summary.txt, trace.csv, report.html and, last, report.json into
+    results/; if the study fails, it writes error.txt there.
     """
     results = folder / "results"
-    for old in ("report.json", "error.txt"):  # how an earlier attempt ended says nothing of this one
+    for old in ("report.json", "error.txt"):  # the outcome of an earlier attempt is not that of this one
         (results / old).unlink(missing_ok=True)
     try:
         file = read_study(folder / "study.toml")
+        recorder = Recorder(spectra=0)  # eigenvalues of a site are not for those who get a report
         _, report = conduct_study(
-            file, connect(file), checkpoint=results / "checkpoint", watch=RunLog(results),
-            save=lambda model: _saved(model, results, file.shown_errors),
+            file, connect(file), checkpoint=results / "checkpoint",
+            watch=ObserverGroup(RunLog(results), recorder),
+            save=lambda model: _saved(model, results, file, recorder),
             save_curves=lambda curves: _saved_curves(curves, results),
         )  # fmt: skip
         write_atomically(results / "report.json", msgspec.json.encode(report))
@@ -179,15 +205,25 @@ def _saved_curves(curves: SurvivalCurves, results: Path) -> None:
     write_atomically(results / "survival.svg", figure.getvalue())
 
 
-def _saved(model: Model, results: Path, errors: Robust) -> None:
+def _saved(model: Model, results: Path, file: StudyFile, recorder: Recorder) -> None:
     """Write a model and all that belongs to it."""
+    errors = file.shown_errors
     model.save(results / "model.json")
     write_atomically(results / "plan.json", model.plan.to_json())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewSitesWarning)  # a note of the summary says it
-        write_atomically(results / "summary.txt", f"{model.summary(robust=errors)}\n".encode())
+        summary = model.summary(robust=errors)
+        write_atomically(results / "summary.txt", f"{summary}\n".encode())
         write_atomically(results / "coefficients.csv", model.to_csv(robust=errors).encode())
+        report = of_model(model, recorder, _rerun(file), summary)
     if model.evaluation is not None:
         write_atomically(results / "evaluation.txt", f"{model.evaluation.summary()}\n".encode())
         write_atomically(results / "evaluation.csv", model.evaluation.to_csv().encode())
     write_atomically(results / "trace.csv", (model.trace or Trace([])).to_csv().encode())
+    write(results / "report.html", report)
+
+
+def _rerun(file: StudyFile) -> Rerun:
+    """How a deployed study is run again."""
+    command = "Start the study again with the same study.toml, as COMMANDS.md says (step 3, at the Master)."
+    return Rerun(command, 0, {"study that the sites approved": file.terms.digest.hex()}, versions())

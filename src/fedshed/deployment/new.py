@@ -1,4 +1,4 @@
-"""`fedshed deploy new`: a folder that holds a whole study, ready to be handed out machine by machine."""
+"""`fedshed deploy new`: a folder with a whole study, of which each machine then gets its part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedshed.privacy.fixed_point import FEWEST_SITES
 if TYPE_CHECKING:
     from fedshed.deployment.join import Joining
 
-STUDY = """# The study, at the Master; docs/preparation.md has all that can be said of the model.
+STUDY = """# The study, which every site is asked to approve; docs/preparation.md explains the model.
 sites = [{sites}]
 family = "logistic"          # see `fedshed families`
 target = "{target}"
@@ -27,55 +27,53 @@ tolerance = 1e-9             # on the norm of the global gradient
 deadline = {deadline}              # seconds a round may take
 {faults}
 """
-FAULTS = """# quorum = {count}                 # sites that must answer in a round; default: all
-# patience = 5               # rounds a site may stay silent"""
-PROTECTED_FAULTS = """# quorum = {count}                 # sites that the sums must be over; default: all
-# patience = 5               # times {deadline} s for which a site may be away"""
-COLUMNS = (
-    """# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all that sites offer"""
-)
+FAULTS = """# quorum = {count}                 # how many sites must answer in a round; default: all
+# patience = 5               # for how many rounds in a row a site may stay silent"""
+PROTECTED_FAULTS = """# quorum = {count}                 # how many sites must take part; default: all
+# patience = 5               # a site may be away for this many times {deadline} s"""
+COLUMNS = """# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all columns"""
 PROTECTED = """
 protected = true             # the Master sees only sums over all sites (docs/protected.md)
 standardize = true
-classes = ["no", "yes"]      # of the target, the last is the event
-# levels = { ward = ["a", "b"] }  # of each category: nothing that a table alone knows may leave it
+classes = ["no", "yes"]      # of the target; the last one is the event
+# levels = { ward = ["a", "b"] }  # of each category: give them here, as no site may send its own
 """
 KEYS = """
-[keys]                       # of the sites, as `fedshed site join` showed them there
+[keys]                       # the public key of each site, as `fedshed site join` showed it at the site
 {keys}
 """
-SITE = """# Site {site}: this file, the table and the keys beside it stay here.
+SITE = """# Site {site}. This file, the table and the keys beside it stay at the site.
 name = "{site}"
 
 [table]                      # one of:
-csv = "table.csv"             # sep, decimal and encoding may be given beside it; else they are found out
+csv = "table.csv"             # sep, decimal and encoding can be added; by default they are detected
 # parquet = "table.parquet"
-# arrow = "table.arrow"       # of which the rows are not read into memory (docs/large.md)
-# na_values = ["?"]          # marks for missing values in the CSV, besides NA, NULL and the like
-# sql = "SELECT ..."         # with url = "postgresql://..." (SQLAlchemy, $NAME from the environment),
+# arrow = "table.arrow"       # its rows are not read into memory (docs/large.md)
+# na_values = ["?"]          # marks of missing values in the CSV file, besides NA, NULL and similar
+# sql = "SELECT ..."         # with url = "postgresql://..." (SQLAlchemy; $NAME is read from the environment),
 #                            # or database = "file.duckdb", or neither: DuckDB reads files named in the query
 
-# [columns]                  # what is offered, the study's name = the name here; default: all columns
+# [columns]                  # the columns that are offered: the study's name = the table's name; default: all
 # age = "AGE_YEARS"
 
-# [uplink]                   # bytes_per_round, or bytes_per_second; default: no limit
+# [uplink]                   # what the link carries: bytes_per_round or bytes_per_second; default: no limit
 # bytes_per_round = 4096
 
-[disclosure]                 # what breaks a rule is not answered; audit.jsonl records what left
+[disclosure]                 # a request that breaks a rule is not answered; audit.jsonl records what left
 min_rows = 10
 min_rows_per_class = 5
-min_rows_per_level = 5       # of a column with two levels, or a category
+min_rows_per_level = 5       # of a category, or of a column with two values
 max_parameters_per_row = 0.2
-effective_rows = 10          # that count in a sum, at every point that is asked about
-max_deviance = 1.5           # of a logistic model at such a point, times that without columns
-max_scalars = 1_000_000      # numbers released in one study
+effective_rows = 10          # that contribute to a sum, at every set of parameters that is asked about
+max_deviance = 1.5           # of a logistic model there, as a multiple of the deviance without columns
+max_scalars = 1_000_000      # numbers that are released in one study
 max_curvature = 0.2          # entries of Hessians per row and column, over all studies of this table
-max_numbers = 1.0            # the same of all numbers
-max_refusals = 3             # in one study, which then ends
+max_numbers = 1.0            # the same for numbers of all kinds
+max_refusals = 3             # refusals in one study; after them it ends
 max_epsilon = 10.0           # of all private studies of the site together, with max_delta
 max_delta = 1e-5
 
-# `fedshed site approve study.toml` writes below this line which studies the site answers.
+# Below this line `fedshed site approve study.toml` writes which studies the site answers.
 """
 DEADLINE = {"flower": 120, "nvflare": 60}
 
@@ -89,12 +87,13 @@ TRIAL = (
 def write(
     root: Path, plan: Deployment, requests: Mapping[str, Joining] | None = None, *, protected: bool = False
 ) -> list[Path]:
-    """Everything: plan, study, sites, certificates, and the commands.
+    """Write everything: the plan, the study, the sites, the certificates and the commands.
 
-    Without requests of sites it is a trial: their keys are made here, and they get an example's tables.
+    Without requests of sites it is a trial: the sites' keys are made here, and they get the tables of an
+    example.
     """
     if root.exists() and any(root.iterdir()):
-        raise ConfigError(f"{root} is not empty; name a new folder")
+        raise ConfigError(f"the folder {root} is not empty; give the name of a new one")
     if protected:
         check_sites(plan.sites)
     from fedshed.deployment.example import write_tables
@@ -124,7 +123,7 @@ def _identities(root: Path, plan: Deployment, requests: Mapping[str, Joining]) -
 
 
 def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
-    """The study's file, for the example's tables."""
+    """The study's file, written for the tables of the example."""
     from fedshed.datasets.examples import MEASURED, TARGET
 
     sites, named = (", ".join(f'"{name}"' for name in names) for names in (plan.sites, MEASURED))
@@ -142,19 +141,25 @@ def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
 
 
 def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) -> str:
-    """What is typed on each machine, in order."""
+    """The text of COMMANDS.md: what to type on each machine, in order."""
     kit, engine = plan.kit, plan.engine
     steps = [
-        f"# {plan.host}:{plan.port} on {engine}, sites {', '.join(plan.sites)}\n",
+        f"# A study at {plan.host}:{plan.port} on {engine}, with the sites {', '.join(plan.sites)}\n",
         *([f"{kit.notice}\n"] if kit.notice else []),
-        f"All machines: `pip install 'fedshed[{engine}]'` in an environment whose `bin` is first on PATH.",
+        f"Run `pip install 'fedshed[{engine}]'` on each machine, in an environment whose `bin` is first on "
+        "PATH.",
         *_handed_out(requests or {}),
         "## 1. At the Master, in `master/`\n",
         _block(kit.master().line()),
     ]
     if kit.admissions():
-        steps += ["then, in another shell there:\n", _block(*(one.line() for one in kit.admissions()))]
-    steps += ["Write the study into `study.toml`, and send it to every site: each has to approve it.\n"]
+        steps += [
+            "Then, in another shell in the same folder:\n",
+            _block(*(one.line() for one in kit.admissions())),
+        ]
+    steps += [
+        "Write the study into `study.toml` and send this file to every site; each site must approve it.\n"
+    ]
     for site in plan.sites:
         steps += [
             f"## 2. At site {site}, in {'its folder' if requests else f'`sites/{site}/`'}\n",
@@ -163,45 +168,47 @@ def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) ->
     steps += [
         "## 3. At the Master, in `master/`\n",
         _block(kit.start().line()),
-        "`results/` then has `summary.txt`, `model.json`, `trace.csv` and `report.json`, or `error.txt`.\n",
+        "When the study has ended, `results/` contains `summary.txt`, `model.json`, `trace.csv`, "
+        "`report.html` and `report.json`; if it failed, `error.txt` gives the reason.\n",
         *_in_a_container(plan),
         "## Later\n",
-        "`fedshed deploy renew .` makes new certificates; `authority/` holds the key that signs them and "
-        "stays at the Master.\n",
+        "`fedshed deploy renew .` makes new certificates. The folder `authority/` holds the key that signs "
+        "them; keep it at the Master.\n",
     ]
     return "\n".join(steps)
 
 
 def _handed_out(requests: Mapping[str, Joining]) -> list[str]:
-    """How the sites get their folders, and what has to be compared."""
+    """How the sites get their folders, and which fingerprints must be compared."""
     if not requests:
         return [
             TRIAL,
-            "`fedshed deploy local .` runs all of it here; docs/deploy.md says more.",
-            "Give `sites/NAME/` to site NAME over a safe channel and keep no copy: it holds its key.\n",
+            "`fedshed deploy local .` runs the whole study on this machine; docs/deploy.md has the details.",
+            "Send the folder `sites/NAME/` to site NAME over a secure channel and keep no copy: it holds "
+            "the site's key.\n",
         ]
     keys = [
-        f"- {site}: `{one.fingerprint}`, in protected studies `{one.identity}`"
+        f"- {site}: `{one.fingerprint}`; for protected studies `{one.identity}`"
         for site, one in requests.items()
     ]
     return [
-        "The sites made their own keys. Compare these fingerprints by telephone with those that "
-        "`fedshed site join` printed at each site, before anything else:\n",
+        "The sites made their own keys. Before anything else, compare these fingerprints by telephone with "
+        "those that `fedshed site join` printed at each site:\n",
         *keys,
-        "\nGive `sites/NAME/` to site NAME over a channel on which nobody can change it; it holds no key. "
-        "The site copies its content into the folder that `fedshed site join` made.\n",
+        "\nSend the folder `sites/NAME/` to site NAME over a channel on which nobody can change it; it holds "
+        "no key. The site copies the contents into the folder that `fedshed site join` made.\n",
     ]
 
 
 def _in_a_container(plan: Deployment) -> list[str]:
-    """The lines of a site in a container of the Dockerfile, which runs as the owner of the site's folder."""
+    """The commands of a site in a container, which runs as the owner of the site's folder."""
     run = 'docker run --init --user "$(id -u):$(id -g)" -v "$PWD:/site"'
     site = plan.sites[0]
     return [
         "## In a container instead\n",
         "A site can run in a container. Build its image once, in a clone of fedshed:\n",
         _block(f"docker build -t fedshed-node --build-arg ENGINE={plan.engine} ."),
-        f"Then, in the folder of the site, here {site}:\n",
+        f"Then, in the folder of the site (here {site}):\n",
         _block(
             f"{run} --rm -it fedshed-node fedshed site approve study.toml",
             f"{run} -d --restart unless-stopped --name {site} fedshed-node sh -c "

@@ -51,10 +51,10 @@ class TurnedAwayError(Error):
 
 
 class Node(Host):
-    """A site at work, as its site.toml says; whatever happens, it answers and says nothing of its rows.
+    """The running site of a site.toml; whatever happens, it answers and reveals nothing about its rows.
 
-    It answers the studies that its file approves.  With `keep` it remembers on disk, for an engine that
-    starts a process for each message.
+    It answers the studies that its file approves.  With `keep` it keeps what it needs on disk, for an engine
+    that starts a process for each message.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class Node(Host):
 
     @classmethod
     def at(cls, path: str | Path, *, keep: bool = False) -> Node:
-        """The node of a site's file; what that names is looked for beside it."""
+        """The node of a site's file; paths in the file are relative to its folder."""
         place = Path(path).resolve()
         return cls(read_site(path), place.parent, keep=keep, path=place)
 
     def handle(self, data: bytes) -> bytes:
-        """The reply to an envelope: an answer, or that the stage is unknown, or a refusal.
+        """The reply to an envelope: an answer, a message that the stage is unknown, or a refusal.
 
-        A refusal is one of a few sentences that are always the same; the site's own log has the reason.
-        Where nothing can be recorded, nothing is said.
+        A refusal is one of a few fixed sentences; the site's own log has the reason.  If nothing can be
+        recorded, nothing is answered.
         """
         with self._busy, self._threads.limit(limits=1):  # the same bits on any machine with this BLAS
             try:
@@ -122,7 +122,7 @@ class Node(Host):
             return self._refused(envelope, error, FAILED)
 
     def forget(self) -> None:
-        """Lose all that is in memory, as a restarted process would."""
+        """Forget everything in memory, as a restarted process would."""
         super().forget()
         self._frames.clear()
 
@@ -147,39 +147,39 @@ class Node(Host):
         return Gate(self._file.disclosure, self._audit, scope)
 
     def key(self) -> bytes:
-        """A secret of this site, made once and kept among its files."""
+        """A secret of this site, which is made once and kept in its folder."""
         return self._marks.secret("key")
 
     def identity(self) -> bytes:
-        """The site's own, which `fedshed site join` made."""
+        """The site's key for protected studies, which `fedshed site join` made."""
         path = self._folder / self._file.identity
         if not path.is_file():
-            raise UnreadableError(f"{path} does not exist; `fedshed site join` makes it, once and for all")
+            raise UnreadableError(f"{path} does not exist; `fedshed site join` makes it, and it must be kept")
         return path.read_bytes()
 
     def store(self, run: bytes) -> Store:
-        """On the site's disk, whatever the engine does with its process."""
+        """A store on the site's disk, so that it survives a restart of the process."""
         return KeptOnDisk(self._marks, run)
 
     def witness(self, run: bytes) -> Witness:
-        """The site's record, in which nothing can be taken back."""
+        """The site's record, from which nothing can be removed."""
         return AuditWitness(self._audit, self._study(run), run)
 
     def uplink(self) -> ByteRate | None:
-        """As the site's file says."""
+        """What the site's link carries, as its file says."""
         return self._file.uplink.channel() if self._file.uplink else None
 
     def kept(self, run: bytes, name: str) -> bytes | None:
-        """From the site's disk."""
+        """What was kept under a name on the site's disk."""
         return self._disk.get(run, name) if self._disk else None
 
     def keep(self, run: bytes, name: str, data: bytes) -> None:
-        """On the site's disk."""
+        """Keep data under a name on the site's disk."""
         if self._disk:
             self._disk.put(run, name, data)
 
     def frame(self, run: bytes, text: tuple[str, ...] = ()) -> Any:
-        """The site's table: read once for each study, so that its rows cannot change under it."""
+        """The site's table, which is read once for each study, so that its rows cannot change during it."""
         if run not in self._frames:
             frozen = self.kept(run, "table")
             self._frames = {run: self._first_read(run, text) if frozen is None else thaw(frozen)}
@@ -197,17 +197,17 @@ class Node(Host):
         if stage is not None and stage.terms is None and not self._file.any_study:
             raise TurnedAwayError(NOT_APPROVED)
         if isinstance(stage, Protect) and self._approval(envelope.run) is None:
-            raise TurnedAwayError(NOT_APPROVED)  # its sites are trusted because a steward knows their keys
+            raise TurnedAwayError(NOT_APPROVED)  # its sites are trusted because the steward knows their keys
 
     def _alone(self, envelope: Envelope) -> AbstractContextManager[Any]:
-        """In a protected study no other process of the site answers meanwhile.
+        """Make sure that in a protected study no other process of the site answers at the same time.
 
         Each could find that the other has not opened an exchange yet, and open it in another attempt.
         """
         return self._marks.alone() if isinstance(self._stage(envelope), Protect) else nullcontext()
 
     def _refresh(self) -> None:
-        """Take in what has changed in the site's file: an approval, or one that was revoked."""
+        """Read the site's file again if it has changed, for instance by an approval or a revocation."""
         try:
             if self._path is not None and (changed := _changed(self._path)) != self._read_at:
                 self._file, self._read_at = read_site(self._path), changed
@@ -218,11 +218,11 @@ class Node(Host):
         return approval_of(run[:STUDY].hex(), self._file.studies, self._file.revoked)
 
     def _study(self, run: bytes) -> str:
-        """How records call a study: by its terms; where any study is answered, by its run too."""
+        """The name of a study in the record: its terms and, if any study is answered, its run."""
         return run.hex()[:16] if self._approval(run) is not None else f"{run.hex()[:16]}-{run[STUDY:].hex()}"
 
     def _refused(self, envelope: Envelope, error: Exception, said: str) -> bytes:
-        """A refusal, once it is on record: it is an answer too."""
+        """A refusal, which is recorded first, because it is an answer too."""
         log.error("%s", error)
         scope = Scope(self._study(envelope.run), table=self._hash(envelope.run))
         gate = Gate(self._file.disclosure, self._audit, scope)
@@ -230,7 +230,7 @@ class Node(Host):
         return encode(Refusal(said))
 
     def _turned_away(self, study: str, error: Error, said: str) -> bytes:
-        """One constant sentence, for the first few requests of a day; then nothing."""
+        """One fixed sentence for the first few requests of a day, and no answer after them."""
         today = now()[:10]
         with self._audit.alone():
             if self._audit.ledger.away.get(today, 0) >= A_DAY:
@@ -257,15 +257,15 @@ class Node(Host):
         return self._hashes.get(run, "")
 
     def _first_read(self, run: bytes, text: tuple[str, ...]) -> Any:
-        """The table, if it is the one that the study began with: another process may have read it before."""
+        """The table, if it is the one with which the study began; another process may have read it before."""
         self._mapped_at = self._mapped_now()
         frame = self._read(text)
         name = f"mark-{sha256(repr(text).encode()).hexdigest()[:8]}" if text else "mark"
         mark, place = frozen_hash(frame), self._place(run)
         if self._marks.marked(place, name) not in (None, mark):
             raise DataError(
-                f"site {self._file.name!r}: its rows are not those that the study began with; bring them "
-                "back, or approve the study again (fedshed site approve)"
+                f"site {self._file.name!r}: its rows are not those with which the study began; restore "
+                "them, or approve the study again (fedshed site approve)"
             )
         self._marks.mark(place, name, mark)
         self._hashes = {run: tables.table_hash(self._file, self._folder, frame)}
@@ -292,7 +292,7 @@ class Node(Host):
             raise UnreadableError(f"site {self._file.name!r}: its table cannot be read: {error}") from error
 
     def _read(self, text: tuple[str, ...]) -> Any:
-        """The table as it is now; whatever is in the way of it is the site's own trouble."""
+        """The table as it is now; an error in the site's own files is not told to the Master."""
         try:
             return tables.read(self._file, self._folder, text)
         except ConfigError as error:

@@ -1,4 +1,4 @@
-"""A deployment on NVFlare: its own provisioning makes the certificates, and the job holds no code."""
+"""A deployment on NVFlare, whose provisioning makes the certificates; the job holds no code."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NVFlareKit:
         self._plan = plan
 
     def write(self, root: Path, requests: Mapping[str, Joining]) -> Authority:
-        """Startup kits as NVFlare makes them, with rights cut down to what a study needs; and the job."""
+        """Write NVFlare's startup kits, with rights reduced to what a study needs, and the job."""
         with TemporaryDirectory() as temporary:
             made = self._provisioned(Path(temporary))
             kits = {self._plan.host: root / "master", ADMIN: root / "master" / "admin"}
@@ -66,7 +66,7 @@ class NVFlareKit:
         return authority
 
     def certificates(self) -> dict[str, str]:
-        """The server's, the administrator's and each site's."""
+        """The certificates of the server, of the administrator and of each site."""
         sites = {site: f"sites/{site}/startup/client.crt" for site in self._plan.sites}
         return {
             "the server": "master/startup/server.crt",
@@ -79,7 +79,8 @@ class NVFlareKit:
         argv = [sys.executable, "-m", "nvflare.lighter.provision", "-p", str(project), "-w", str(made)]
         done = subprocess.run(argv, capture_output=True, text=True, cwd=folder, check=False)
         if done.returncode:
-            raise ConfigError(f"NVFlare's provisioning failed: {(done.stdout + done.stderr)[-500:]}")
+            said = (done.stdout + done.stderr)[-500:]
+            raise ConfigError(f"NVFlare could not make the certificates; its output ends with: {said}")
         return made / "study" / "prod_00"
 
     def _project(self) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class NVFlareKit:
         return Command(f"client-{site}", f"sites/{site}", ("./startup/sub_start.sh", "--once"))
 
     def admissions(self) -> tuple[Command, ...]:
-        """None: the certificates say who may come."""
+        """None, because the certificates say who may take part."""
         return ()
 
     def start(self) -> Command:

@@ -48,7 +48,7 @@ class Rejoin(FLComponent):
             for job_id, token, client in returned(engine):
                 self._hand(engine, job_id, token, client)
         except Exception:
-            log.exception("a client that came back could not be handed its job; it is tried again")
+            log.exception("a site that came back could not be given its job again; the server will retry")
         finally:
             self._busy.release()
 
@@ -64,7 +64,7 @@ class Rejoin(FLComponent):
                     engine.start_client_job(job, {client.name: DispatchInfo(app, {}, reserved)}, fl_ctx)
                     participants[client.token] = client
                     participants.pop(token, None)
-                    log.warning("site %s is back and was handed job %s again", client.name, job_id)
+                    log.warning("site %s is back and was given job %s again", client.name, job_id)
 
 
 def returned(engine: Any) -> list[tuple[str, str, Any]]:
@@ -94,7 +94,7 @@ def _deployed(engine: Any, job: Any, app: str, client: Any, fl_ctx: FLContext) -
 
 
 class Controller(CollabController):
-    """NVFlare's, which asks again and again who takes part."""
+    """NVFlare's controller, which also asks repeatedly who takes part."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Conduct, while a thread looks for new tokens."""
@@ -113,7 +113,7 @@ def _synced(engine: Any, done: Event) -> None:
 
 
 class Executor(CollabExecutor):
-    """NVFlare's, which sets itself up when it starts and not when the server tells it to."""
+    """NVFlare's executor, which sets itself up when it starts and not when the server tells it to."""
 
     def _handle_start_run(self, event_type: str, fl_ctx: FLContext) -> None:
         super()._handle_start_run(event_type, fl_ctx)

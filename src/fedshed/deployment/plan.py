@@ -1,4 +1,4 @@
-"""The plan of a deployment: which engine, where, which sites; and the programs each machine runs."""
+"""The plan of a deployment: the engine, the address, the sites, and the programs that each machine runs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise ConfigError(f"--sites must name each site once, not {','.join(self.sites)!r}")
         if not 1024 <= self.port <= 65535 - len(self.sites):
-            raise ConfigError(f"port {self.port} must be between 1024 and {65535 - len(self.sites)}")
+            raise ConfigError(f"--port must be between 1024 and {65535 - len(self.sites)}, not {self.port}")
 
     def toml(self) -> str:
-        """The file."""
+        """The text of deployment.toml."""
         sites = ", ".join(f'"{site}"' for site in self.sites)
         return f'engine = "{self.engine}"\nsites = [{sites}]\nhost = "{self.host}"\nport = {self.port}\n'
 
@@ -54,7 +54,7 @@ class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Command(Struct, frozen=True):
-    """A program: the folder of the deployment it is started in, its arguments and environment."""
+    """A program: the folder of the deployment in which it is started, its arguments and environment."""
 
     name: str
     folder: str
@@ -62,7 +62,7 @@ class Command(Struct, frozen=True):
     env: dict[str, str] = {}
 
     def line(self) -> str:
-        """As typed in its folder."""
+        """The command as it is typed in its folder."""
         env = [f"{name}={_shell(value)}" for name, value in self.env.items()]
         return " ".join([*env, *map(_shell, self.argv)])
 
@@ -83,17 +83,17 @@ class Kit(Protocol):
     """An engine's part of a deployment."""
 
     organisation: str  # in the certificates of sites
-    notice: str  # what has to be known before the engine is used; may be empty
+    notice: str  # what users must know before they use the engine; may be empty
 
     def write(self, root: Path, requests: Mapping[str, Joining]) -> Authority:
-        """Certificates, keys and the engine's own files, into master/ and sites/NAME/; who signed them.
+        """Write certificates, keys and the engine's files into master/ and sites/NAME/; return the authority.
 
         A site that made its own key has a request; without one its key is made here, for a trial.
         """
         ...
 
     def certificates(self) -> dict[str, str]:
-        """The path of each certificate in the deployment, by the site or program that it is of."""
+        """The path of each certificate in the deployment, by the site or program to which it belongs."""
         ...
 
     def master(self) -> Command:
@@ -105,11 +105,11 @@ class Kit(Protocol):
         ...
 
     def admissions(self) -> tuple[Command, ...]:
-        """What must be run once at the Master, when its service is up and before the sites start."""
+        """Commands to run once at the Master, after its service has started and before the sites start."""
         ...
 
     def start(self) -> Command:
-        """What starts the study, once all services run."""
+        """The command that starts the study, once all services run."""
         ...
 
 

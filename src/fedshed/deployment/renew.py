@@ -14,11 +14,11 @@ from fedshed.deployment.certificates import Authority, ending_soon, ends
 from fedshed.deployment.join import Joining, read_request
 from fedshed.deployment.plan import Deployment, read_plan
 
-FOLDER = "authority"  # of a deployment, at the Master: ca.key, the requests, and all that was issued
+FOLDER = "authority"  # of a deployment, at the Master: ca.key, the requests, and all certificates
 
 
 class Renewed(Struct, frozen=True):
-    """A certificate that was made: whose, where it is, until when it holds, and what to do with it."""
+    """A new certificate: whose it is, where it is, until when it is valid, and what to do with it."""
 
     holder: str
     path: str
@@ -27,7 +27,7 @@ class Renewed(Struct, frozen=True):
 
 
 def keep(root: Path, authority: Authority, plan: Deployment, requests: Mapping[str, Joining]) -> None:
-    """What renewal needs, in a folder that stays at the Master."""
+    """Write what renewal needs into a folder that stays at the Master."""
     authority.write(root / FOLDER)
     for site, request in requests.items():
         write_atomically(root / FOLDER / "requests" / f"{site}.join", request.data)
@@ -36,26 +36,26 @@ def keep(root: Path, authority: Authority, plan: Deployment, requests: Mapping[s
 
 
 def renew(root: Path, site: str | None = None, request: Path | None = None) -> list[Renewed]:
-    """Make new certificates.
+    """Make new certificates for the same keys, or for the new key of one site.
 
     Parameters
     ----------
     root : Path
-        The folder of `fedshed deploy new`, at the Master.
+        The folder that `fedshed deploy new` made, at the Master.
     site : str, optional
-        The site whose certificate is renewed; by default the server's and all sites' are.
+        The site whose certificate is renewed. Default: those of the server and of all sites.
     request : Path, optional
-        A new request of that site, if it has made a new key.
+        A new request (`.join` file) of that site, if it has made a new key.
 
     Returns
     -------
     list of Renewed
-        The certificates, in the folders where `deploy new` put them.
+        The new certificates, in the folders where `deploy new` put the old ones.
 
     Raises
     ------
     ConfigError
-        If the authority's key is not there, or the site has no certificate.
+        If the authority's key is missing, or the site has no certificate.
     """
     plan = read_plan(root)
     chosen = _chosen(plan, site)
@@ -65,21 +65,21 @@ def renew(root: Path, site: str | None = None, request: Path | None = None) -> l
 
 
 def warnings(root: Path) -> list[str]:
-    """A sentence for each certificate of a deployment that ends soon, and what to do."""
+    """A sentence for each certificate of a deployment that expires soon, with the command that renews it."""
     said = ending_soon(sorted((root / FOLDER).rglob("*.crt")))
-    return [f"{one}: fedshed deploy renew {root}" for one in said]
+    return [f"{one} (fedshed deploy renew {root})" for one in said]
 
 
 def _chosen(plan: Deployment, site: str | None) -> dict[str, str]:
-    """The certificates to be made, path by holder."""
+    """The paths of the certificates to make, by holder."""
     paths = plan.kit.certificates()
     if site is None:
         return paths
     if site not in plan.sites:
-        raise ConfigError(f"{site!r} is not a site of this deployment; its sites: {', '.join(plan.sites)}")
+        raise ConfigError(f"{site!r} is not a site of this deployment; its sites are {', '.join(plan.sites)}")
     if site not in paths:
         raise ConfigError(
-            f"on {plan.engine} site {site} has a key and no certificate: there is nothing to renew"
+            f"site {site!r} has a key but no certificate on {plan.engine}, so there is nothing to renew"
         )
     return {site: paths[site]}
 
@@ -87,7 +87,7 @@ def _chosen(plan: Deployment, site: str | None) -> dict[str, str]:
 def _asked(request: Path, plan: Deployment, site: str | None) -> Joining:
     joining = read_request(request, plan.engine)
     if joining.site != site:
-        raise ConfigError(f"{request} is of site {joining.site!r}; name it with --site")
+        raise ConfigError(f"{request} is a request of site {joining.site!r}; give --site {joining.site}")
     return joining
 
 
@@ -105,11 +105,11 @@ def _renewed(
 
 
 def _then(plan: Deployment, holder: str, path: str) -> str:
-    """What has to be handed to whom."""
+    """What to do with a new certificate."""
     if holder not in plan.sites:
-        return "restart the Master's service if it runs"
+        return "restart the Master's service if it is running"
     inside = Path(path).relative_to(f"sites/{holder}")
-    return f"give it to site {holder}, which puts it in place of its own {inside} and restarts its service"
+    return f"send it to site {holder}, which replaces its {inside} by it and restarts its service"
 
 
 def _issued(root: Path, path: str) -> Path:

@@ -1,4 +1,4 @@
-"""`fedshed site check`: what a site would send, found out by asking its own node here, with nothing sent."""
+"""`fedshed site check`: what a site would send, found by asking its own node; nothing is sent."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ class Item(Struct, frozen=True):
 
 
 class Review(Struct, frozen=True):
-    """A site, and what it would let out in a study."""
+    """A site, and what it would release in a study."""
 
     name: str
     rows: int
     algorithm: str
     eigenpairs: int | None  # d_t, where the link has a budget and the algorithm follows it
     items: list[Item]
-    broken: list[str]  # rules of the site's policy: it would not answer
+    broken: list[str]  # rules of the site's policy that the study breaks, so that it would not answer
     chosen: str  # the algorithm's name
-    points: int  # parameters that may be asked about
+    points: int  # sets of parameters that may be asked about
     parameters: int
     predictors: dict[str, int]  # columns of the table, and how many levels of each would be named
     terms: tuple[str, ...]  # of the model
@@ -90,19 +90,24 @@ class Review(Struct, frozen=True):
 
 
 def review(path: Path, file: StudyFile | None = None, target: str | None = None) -> Review:
-    """Play a study's first exchanges with the node of a site's file, alone and in this process."""
+    """Run the first exchanges of a study with the node of a site's file, alone and in this process."""
     site = read_site(path)
     text = text_columns(file.study) if file else ()
     frame = tables.read(site, path.resolve().parent, text)
     file = file or StudyFile(Study(family="logistic", target=target or _last(path, frame)), (site.name,))
     if site.name not in file.sites:
-        raise ConfigError(f"site {site.name!r} is not one of the study's sites {list(file.sites)}")
+        raise ConfigError(
+            f"site {site.name!r} is not one of the study's sites {list(file.sites)}; correct name in "
+            "site.toml, or ask the Master's operator to add the site"
+        )
     protected = file.study.protected
     schema, plan, ready, told, broken = _alone(file.study, site, frame)
-    broken = [] if protected else broken  # rules for what leaves a site alone, which is nothing
+    broken = (
+        [] if protected else broken
+    )  # these rules are for what a single site sends, which nobody sees here
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
-    alike = dict.fromkeys(file.sites, problem.sizes[site.name])  # of the other sites nothing is known here
+    alike = dict.fromkeys(file.sites, problem.sizes[site.name])  # nothing is known here about the other sites
     everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0), sizes=alike)
     algorithm, why = checks.choose_algorithm(
         file.algorithm, link, None, 0, everywhere, firth=file.study.firth, protected=protected
@@ -140,7 +145,7 @@ def _held(study: Study, frame: Any, site: str) -> int:
 
 
 def ledger_of(path: Path, site: SiteFile) -> Ledger:
-    """What a site's record adds up to; nothing if there is none yet."""
+    """The totals of a site's record; zeros if there is none yet."""
     record = path.resolve().parent / site.audit
     return Audit(record).ledger if record.exists() or set_aside(record) else Ledger()
 
@@ -149,7 +154,7 @@ def _rehearsed(
     path: Path, site: SiteFile, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any],
     errors: RowRobust | None,
 ) -> list[Item]:  # fmt: skip
-    """The node's answers; what is only rehearsed goes on no record."""
+    """The node's answers; a rehearsal is not written into the record."""
     with TemporaryDirectory() as aside:
         private = replace(
             site, audit=str(Path(aside) / "audit.jsonl"), state=str(Path(aside) / "state"), any_study=True,
@@ -207,7 +212,9 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
             told.append(preparer.tally(plan))
             plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, {preparer.name: rows})
     except DataError as error:
-        raise DataError(f"{error} (from this site's rows alone; with those of others it may work)") from error
+        raise DataError(
+            f"{error} (from the rows of this site alone; with those of other sites it may work)"
+        ) from error
     return plan, told
 
 
@@ -229,18 +236,18 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
 
 
 def _when(algorithm: Algorithm[Any]) -> str:
-    """When what comes first leaves: where an iteration takes two exchanges, in each of them."""
+    """When the first answers leave: in each round, if an iteration takes two exchanges."""
     return "each round" if isinstance(algorithm, Firth) else "before"
 
 
 def _searched(sites: Sites, problem: Problem) -> list[Item]:
-    """What the search for a parameter needs of a site, for each value that is tried."""
+    """What the search for a parameter needs from a site, for each value that is tried."""
     flow = Profile().flow(problem, np.zeros(problem.n))
     return _items("each value", _answered(sites, PROFILE, problem, flow))
 
 
 def _squares(sites: Sites, problem: Problem, errors: RowRobust | None) -> list[Item]:
-    """What errors that are robust by rows need of a site."""
+    """What standard errors that are robust by rows need from a site."""
     if errors is None:
         return []
     asked = Scatter(np.zeros(problem.n), None, 0, True, errors == "cluster")
@@ -264,7 +271,7 @@ def _evaluated(sites: Sites, problem: Problem) -> list[Item]:
 
 
 def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
-    """What survival curves need of a site."""
+    """What survival curves need from a site."""
     study = plan.study
     if not study.grid:
         return []
@@ -345,6 +352,7 @@ def _pairs(site: SiteFile, algorithm: Algorithm[Any], n: int) -> int | None:
 def _last(path: Path, frame: Any) -> str:
     if len(frame.column_names) < 2:
         raise DataError(
-            f"{path}: the table has {len(frame.column_names)} columns; a study needs at least two"
+            f"{path}: the table has {len(frame.column_names)} column(s), but a study needs at least two: "
+            "a target and a predictor"
         )
     return str(frame.column_names[-1])

@@ -1,4 +1,4 @@
-"""What is for simulations only has no place in a deployment."""
+"""Deployments refuse everything that is for simulations only."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def refuse_simulations(transport: Transport | None = None) -> None:
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         raise ConfigError(
-            "this process is part of a Ray cluster, which pickles what it moves: run deployed studies and "
-            "nodes in processes that Ray does not reach"
+            "this process is part of a Ray cluster, whose pickled messages can run code; run deployed "
+            "studies and nodes in processes that are not connected to Ray"
         )

@@ -1,4 +1,4 @@
-"""What a node keeps of a study on the site's disk, where its process does not live on."""
+"""What a node keeps about a study on the site's disk, because its process may end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST = 3650 * 24 * 3600.0  # seconds for which a mark is kept: as long as an 
 
 
 class Disk:
-    """Kept in files that only their owner can read, one folder for each study."""
+    """Files that only their owner can read, in one folder per study."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class Disk:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """While no other process holds it."""
+        """A context in which no other process of the site answers a protected study."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self._folder / "protected.lock", mode=0o600):
             yield
@@ -108,7 +108,7 @@ class AuditWitness:
             return self._audit.ledger.witnessed.get(self._run, 0)
 
     def note(self, number: int) -> None:
-        """Put on record that there is one more."""
+        """Write into the record that one more was kept."""
         self._audit.append(self._study, WITNESSED, run=self._run, record=number)
 
 

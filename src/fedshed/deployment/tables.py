@@ -1,4 +1,4 @@
-"""A site's table as Arrow, read from where its file says."""
+"""Reading a site's table, as its file says, into Arrow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def read(site: SiteFile, folder: Path, text: tuple[str, ...] = ()) -> Any:
         return table
     lacking = [name for name in own.values() if name not in table.column_names]
     if lacking:
-        raise UnreadableError(f"site {site.name!r}: [columns] names {lacking}, which its table does not have")
+        raise UnreadableError(
+            f"site {site.name!r}: [columns] names {lacking}, which its table does not have; correct site.toml"
+        )
     return table.select(list(own.values())).rename_columns(list(own))
 
 
@@ -43,7 +45,7 @@ def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any
         return read_table(folder / str(source.file), source.csv_format(text))
     except ConfigError:
         raise
-    except Exception as error:  # whatever a file or a database says
+    except Exception as error:  # any error of a file or a database
         raise UnreadableError(f"site {site!r}: its table cannot be read: {error}") from error
 
 

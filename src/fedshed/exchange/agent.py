@@ -1,8 +1,8 @@
-"""A site as a process of its own: `python -m fedshed.exchange.agent FOLDER`.
+"""A site as a separate process: `python -m fedshed.exchange.agent FOLDER`.
 
 The folder holds what the site needs, which never leaves it.  The process connects to the Master, answers, and
-connects again when the connection is lost; it ends when its standard input does, so no site outlives whoever
-started it.  It keeps nothing: killed and started again it is the same site.
+connects again when the connection is lost; it ends when its standard input ends, so it never runs longer than
+the process that started it.  It keeps nothing: after it was killed and started again, it answers as before.
 """
 
 from __future__ import annotations

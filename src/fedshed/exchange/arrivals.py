@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
+from operator import lt
 from typing import Any
 
 import msgspec
@@ -11,9 +13,11 @@ from msgspec import Struct
 
 from fedshed._utils.errors import CodecError
 from fedshed.exchange.plural import Some
-from fedshed.protocol.codec import Alike, Codec, Reply, vectors
+from fedshed.protocol.codec import Alike, Codec, Reply
 from fedshed.protocol.conversation import AgentId
 from fedshed.protocol.forms import Form
+from fedshed.protocol.kinds import vectors
+from fedshed.protocol.replies import Gathered
 
 
 class Unreadable(Struct, frozen=True):
@@ -30,33 +34,40 @@ class Arrivals:
     def __init__(self) -> None:
         self.names, self.sizes = list[AgentId](), list[int]()
         self.groups, self.alone = list[Alike](), dict[int, Reply]()  # by the place in the order of arrival
-        self.parts: list[Sequence[Any]] = []  # the answers of each; none where it cannot be read
         self.unreadable: list[Unreadable] = []
         self._forms: list[tuple[Form, Reply] | None] = []
 
     def take(self, codec: Codec, names: Sequence[AgentId], data: Sequence[bytes]) -> None:
         """Some more replies."""
-        start = len(self.names)
+        start, taken = len(self.names), set[int]()
         self.names += names
         self.sizes += map(len, data)
-        found: list[Any] = [None] * len(names)
         for alike in codec.decode_replies(data, self._forms):
-            answers = zip(*(part.messages() for part in alike.parts), strict=True)
-            for row, parts in zip(alike.rows, answers, strict=True):
-                found[row] = parts
+            taken.update(alike.rows)
             self.groups.append(Alike([start + row for row in alike.rows], alike.first, alike.parts))
-        for row in [row for row, parts in enumerate(found) if parts is None]:
-            reply = self._read(codec, names[row], data[row])
-            found[row] = [] if reply is None else reply.parts
-            if reply is not None:
+        for row, (name, one) in enumerate(zip(names, data, strict=True)):
+            if row not in taken and (reply := self._read(codec, name, one)) is not None:
                 self.alone[start + row] = reply
-        self.parts += found
+
+    @cached_property
+    def parts(self) -> dict[int, Sequence[Any]]:
+        """The answers of each reply that could be read, in messages, by its place."""
+        found: dict[int, Sequence[Any]] = {row: reply.parts for row, reply in self.alone.items()}
+        for group in self.groups:
+            answers = zip(*(part.messages() for part in group.parts), strict=True)
+            found.update(zip(group.rows, answers, strict=True))
+        return found
+
+    def gathered(self) -> Gathered:
+        """The answers of sites whose replies are all alike, by columns."""
+        return Gathered([([self.names[row] for row in group.rows], group.parts) for group in self.groups])
 
     @property
     def all_alike(self) -> bool:
-        """Whether each site sent one reply, and all are in the groups, in order."""
+        """Whether each site sent one reply, in the order of the names, and the groups have all, in order."""
         rows = [row for group in self.groups for row in group.rows]
-        return self.distinct and rows == list(range(len(self.names)))
+        ordered = all(map(lt, self.names, self.names[1:]))
+        return ordered and rows == list(range(len(self.names)))
 
     @property
     def distinct(self) -> bool:
@@ -85,9 +96,10 @@ class Arrivals:
         """The vectors of R^n that all answers carry; those of replies that are alike are looked at once."""
         each: list[Any] = [()] * len(self.names)
         for group in self.groups:
+            even = all(part.even for part in group.parts)
             sizes = [vectors(part, n) for part in group.first.parts]
             for row in group.rows:
-                each[row] = sizes
+                each[row] = sizes if even else [vectors(part, n) for part in self.parts[row]]
         for row, reply in self.alone.items():
             each[row] = [vectors(part, n) for part in reply.parts]
         return float(sum(chain.from_iterable(each)))

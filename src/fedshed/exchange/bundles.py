@@ -94,11 +94,16 @@ def unpack_replies(packed: Packed, count: int) -> Replies:
     try:
         found = _REPLIES.decode(head)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ProtocolError(f"a worker sent {len(head)} bytes that describe no replies: {error}") from error
+        raise ProtocolError(
+            f"a worker sent {len(head)} bytes that are not replies: {error}; install the same fedshed on all "
+            "machines"
+        ) from error
     if found.error:
         raise _KINDS.get(found.error, ProtocolError)(found.words)
     if len(found.lengths) != count or not _fits(found.lengths, chunks):
-        raise ProtocolError(f"a worker sent {len(found.lengths)} replies of {count} sites, or parts of them")
+        raise ProtocolError(
+            f"a worker sent {len(found.lengths)} replies for {count} sites, or incomplete ones"
+        )
     return found
 
 

@@ -46,7 +46,7 @@ def contradictions(
     """
     found: dict[AgentId, str] = {}
     for sites in _alike(known, answers, alike):
-        each = _by_columns(alike) if len(sites) == len(answers) and alike else None
+        each = _by_columns(alike) if len(sites) == len(answers) else None
         each = each or list(zip(*(answers[i] for i in sites), strict=True))
         said: list[Said] = list(zip(with_trial_points(parts), each, strict=True))
         before = _known([known[i] for i in sites])
@@ -75,13 +75,16 @@ def _alike(
 def _kinds(group: Alike) -> tuple[Any, ...]:
     """The kinds of a group's answers, and the arrays that they hold."""
     arrays = [
-        tuple(name for name, v in part.fields.items() if isinstance(v, np.ndarray)) for part in group.parts
+        tuple((name, *v.shape[1:]) for name, v in part.fields.items() if isinstance(v, np.ndarray))
+        for part in group.parts
     ]
-    return tuple((part.kind, names) for part, names in zip(group.parts, arrays, strict=True))
+    return tuple((part.kind, shapes) for part, shapes in zip(group.parts, arrays, strict=True))
 
 
 def _by_columns(alike: Sequence[Alike]) -> list[Any] | None:
-    """The answers to each part with costs and gradients, those of all sites in one column."""
+    """The answers to each part with costs and gradients, those of all sites in one column; None if unlike."""
+    if len({_kinds(group) for group in alike}) != 1:
+        return None
     each = []
     for parts in zip(*(group.parts for group in alike), strict=True):
         fields = {
@@ -116,7 +119,7 @@ def _rows(vectors: Sequence[Vector]) -> Matrix:
 def _tested(
     before: Claims, said: list[Said], scale: Vector, lossy: bool
 ) -> Iterator[tuple[Vector, NDArray[np.bool_]]]:
-    """Costs, and which of them are too low; of a tangent that was rounded nothing is known."""
+    """Costs, and which of them are too low; rounded gradients give no bound."""
     if not lossy:
         yield from (
             _search(before, part, answers, scale) for part, answers in said if isinstance(part, Search)

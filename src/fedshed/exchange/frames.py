@@ -1,4 +1,4 @@
-"""Frames on a byte stream: a length, the number of an exchange, and so many bytes; never more than agreed."""
+"""Frames on a byte stream: a length, the number of an exchange, and that many bytes, up to a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def frame(number: int, payload: bytes) -> bytes:
 def _length(head: bytes, most: int) -> tuple[int, int]:
     length, number = HEAD.unpack(head)
     if length > most:
-        raise ProtocolError(f"a frame of {length} bytes is larger than the {most} that are taken")
+        raise ProtocolError(f"a frame of {length} bytes exceeds the limit of {most} bytes")
     return length, number
 
 

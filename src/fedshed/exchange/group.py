@@ -10,15 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import Error, ProtocolError
+from fedshed.exchange.answers import answered_together
 from fedshed.exchange.groups import Hop
 from fedshed.exchange.inprocess import Handler
-from fedshed.exchange.plural import answered_together
 from fedshed.exchange.site import UNEXPECTED, Site
 from fedshed.exchange.sums import blanks, join, pooled, split
 from fedshed.linalg.arrays import Vector
 from fedshed.privacy.addends import add
 from fedshed.protocol.codec import Codec, Reply, Request, codec_of
-from fedshed.protocol.columns import columns_of
+from fedshed.protocol.columns import Columns, columns_of
 from fedshed.protocol.conversation import AgentId, Conversation
 from fedshed.protocol.messages import Declined, Message, Undefined, at_trial_point
 from fedshed.protocol.sums import Scaling
@@ -83,7 +83,7 @@ class Relay:
         assert cohort.weights is not None
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                columns = answered_together(sites, request) or []
+                columns = _columns(sites, request)
                 parts = [pooled(part, cohort.weights) for part in columns]
         except (Error, ValueError, ArithmeticError, *UNEXPECTED):
             return None
@@ -129,6 +129,16 @@ class Relay:
         totals = add([addends for _, addends in found])
         answers = join(found[0][0], totals, told[0].scaling, self._conversation.messages)
         return usable(asked, answers)
+
+
+def _columns(sites: Sequence[Site], request: Request) -> list[Columns]:
+    """The answers of sites that were sent the same and keep nothing, where all are alike; else nothing."""
+    if request.mine is not None:
+        return []
+    own_parts, agents = [None] * len(sites), [site.agent for site in sites]
+    answered = answered_together(sites, request, own_parts, agents) or []
+    kept = any(cache is not None for group in answered for cache in group.caches)
+    return [] if kept or len(answered) != 1 else answered[0].parts
 
 
 class Cohort(Struct, frozen=True):

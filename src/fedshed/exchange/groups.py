@@ -1,4 +1,4 @@
-"""Groups of sites, each of which is one agent to the Master: their description, checks, and byte counts."""
+"""Groups of sites that appear to the Master as one agent: their description, checks, and byte counts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ FEW = 50  # names that an error lists
 
 @dataclass(frozen=True)
 class Group:
-    """Sites that are one agent to the Master: a relay asks them and answers with sums of their answers.
+    """Sites that appear to the Master as one agent: a relay asks them and answers with sums of their answers.
 
     Parameters
     ----------
     name : str
-        What the Master calls it. No site and no other group has this name.
+        The name that the Master uses. No site and no other group may have this name.
     members : sequence of str or Group
         Names of sites, and groups within this one.
+
+    Raises
+    ------
+    ConfigError
+        If the name is not text, or the members are not a list of sites and groups.
 
     Examples
     --------
@@ -42,7 +47,9 @@ class Group:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ConfigError(f"a group has a name, not {self.name!r}: Group('north', ['a', 'b'])")
+            raise ConfigError(
+                f"the name of a group must be text, not {self.name!r}; write Group('north', ['a', 'b'])"
+            )
         if isinstance(self.members, str | Group) or not isinstance(self.members, Collection):
             raise ConfigError(
                 f"group {self.name!r}: members must be a list of sites and groups, not {self.members!r}"
@@ -54,7 +61,7 @@ class Group:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """All sites in it, those of the groups within it included, sorted."""
+        """All sites of the group, sorted, including those of the groups within it."""
         return tuple(sorted(site for group in walked([self]) for site in group.own_sites))
 
     @property
@@ -69,9 +76,33 @@ class Group:
 
 
 class GroupTraffic(Struct, frozen=True):
-    """The bytes of all messages between a group's relay and its members, and the same of groups within it.
+    """The bytes of all messages between a group's relay and its members, also of the groups within it.
 
-    They come on top of `Traffic`, which counts the bytes between the Master and its agents.
+    They come in addition to the bytes between the Master and its agents, which the trace counts.
+
+    Attributes
+    ----------
+    name : str
+        The name of the group.
+    members : int
+        The number of its members.
+    uplink_bytes : int
+        Bytes from the members to the relay.
+    downlink_bytes : int
+        Bytes from the relay to the members.
+    groups : tuple of GroupTraffic
+        The same for each group within it.
+
+    Attributes
+    ----------
+    name : str
+        The group.
+    members : int
+        How many members it has.
+    uplink_bytes, downlink_bytes : int
+        Bytes from the members to the relay, and from it to them.
+    groups : tuple of GroupTraffic
+        The same of the groups within it.
 
     Examples
     --------
@@ -85,8 +116,8 @@ class GroupTraffic(Struct, frozen=True):
 
     name: str
     members: int
-    uplink_bytes: int = 0  # from the members
-    downlink_bytes: int = 0  # to them
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
     groups: tuple[GroupTraffic, ...] = ()
 
     def __str__(self) -> str:
@@ -127,7 +158,7 @@ def checked_groups(groups: Any, sites: Collection[AgentId]) -> tuple[Group, ...]
         if group.name in known:
             raise ConfigError(f"a group and a site are both called {group.name!r}; rename the group")
         if group.name in names:
-            raise ConfigError(f"two groups are called {group.name!r}; give each a name of its own")
+            raise ConfigError(f"two groups are called {group.name!r}; give each group a different name")
         names.add(group.name)
         for site in group.own_sites:
             _check_member(group.name, site, known, owners)
@@ -138,7 +169,7 @@ def checked_groups(groups: Any, sites: Collection[AgentId]) -> tuple[Group, ...]
 def _check_member(group: str, site: str, known: set[str], owners: Mapping[str, str]) -> None:
     if site not in known:
         names = closest(site, known) if len(known) <= FEW else ""
-        raise ConfigError(f"group {group!r} names {site!r}, which is no site here{names}")
+        raise ConfigError(f"group {group!r} names {site!r}, which is not a site here{names}")
     if site in owners:
         twice = (
             f"group {group!r}, twice" if owners[site] == group else f"groups {owners[site]!r} and {group!r}"

@@ -1,4 +1,4 @@
-"""The Master's end of connections on this machine: sites connect, say who they are, answer by a deadline."""
+"""The Master's end of connections on this machine: sites connect, identify themselves, answer in time."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Hub:
                     await self._changed.wait()
 
     def _send(self, i: str) -> None:
-        """Send the open request; a site that has not even taken the last one is to connect anew."""
+        """Send the open request; a site that has not taken the last one must connect again."""
         if (link := self._links.get(i)) is None:
             return
         if link.transport.get_write_buffer_size():

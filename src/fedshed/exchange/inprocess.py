@@ -52,14 +52,14 @@ class InProcess:
             return list(zip(payloads, answers, strict=True))
 
     def stream(self, payloads: Mapping[str, bytes]) -> Iterator[Some]:
-        """The same for one who reads the replies as they come: never are all of them there at once."""
+        """The same for a reader that takes replies as they come, so that not all are in memory at once."""
         if self._assembly.sites is not self.sites:
             self._assembly = Assembly(self.sites)
         return self._assembly.answers(payloads)
 
     @property
     def streams(self) -> bool:
-        """Whether nothing comes between the sites and who reads their replies."""
+        """Whether nothing lies between the sites and the reader of their replies."""
         return self._workers == 1 and type(self).exchange is InProcess.exchange
 
 

@@ -7,22 +7,19 @@ together is answered one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedshed._utils.errors import Error
-from fedshed.exchange.plural_coded import coded_replies
+from fedshed._utils.errors import Error, ProtocolError
+from fedshed.exchange.answers import Answered, answered_apart, answered_together
 from fedshed.exchange.site import UNEXPECTED, Site, UnanswerableError
-from fedshed.linalg.arrays import Matrix
-from fedshed.objectives.plural import Crowd, along_together
-from fedshed.protocol.codec import Reply, Request
-from fedshed.protocol.columns import Columns, columns_of
-from fedshed.protocol.conversation import AgentId, Conversation
-from fedshed.protocol.messages import Costs, Search, at_trial_point
+from fedshed.objectives.plural import Crowd
+from fedshed.protocol.codec import Alike, Reply, Request
+from fedshed.protocol.conversation import AgentId
+from fedshed.protocol.links import Forgot
 
 MOST = 256  # sites that answer at a time: their answers are there twice, as numbers and as bytes
 Some: TypeAlias = tuple[Sequence[AgentId], Sequence[bytes]]  # names, and the reply of each
@@ -43,7 +40,7 @@ class Assembly:
         self._names, self._asked, self._parties = list[AgentId](), list[Any](), list[Party]()
 
     def answers(self, payloads: Mapping[AgentId, bytes]) -> Iterator[Some]:
-        """The encoded replies, some hundred sites at a time: never are all of them there at once."""
+        """The encoded replies, some hundred sites at a time, so that not all are in memory at once."""
         names, asked = list(payloads), list(map(self.sites.__getitem__, payloads))
         if names != self._names or not all(map(is_, asked, self._asked)):
             self._names, self._asked, self._parties = names, asked, _parties(names, asked)
@@ -82,135 +79,81 @@ class Party:
 
     def replies(self, payloads: Sequence[bytes]) -> list[bytes]:
         """The encoded reply of each site."""
-        if len(self.sites) < 2 or not all(map(attrgetter("plain"), self.sites)):
-            return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
-        same = all(map(is_, payloads, repeat(payloads[0]))) and not self.sites[0].listens
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-            return (same and self._together(payloads)) or self._one_by_one(payloads)
+        if len(self.sites) > 1 and all(map(attrgetter("plain"), self.sites)):
+            try:
+                with np.errstate(
+                    over="ignore", invalid="ignore"
+                ):  # what overflows is rejected, not warned of
+                    return self._together(payloads)
+            except Error:  # no cache has changed; whose error it is, its own call says
+                pass
+        return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
 
-    def _together(self, payloads: Sequence[bytes]) -> list[bytes] | None:
-        """The replies to one request from one computation for all; None where there is none."""
+    def _together(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """The replies, those that are alike written together."""
+        requests = self._requests(payloads)
+        groups, apart, replies = self._answered(requests), dict[int, tuple[Reply, Any]](), dict[int, bytes]()
+        if groups is None:
+            apart, replies = self._one_by_one(requests, payloads)
+            groups = answered_apart(apart)
+        written = [one for group in groups if (one := self._written(requests[0], group)) is not None]
+        for alike, data, _ in written:
+            replies.update(zip(alike.rows, data, strict=True))
+        for row, site in enumerate(self.sites):
+            if row in apart and row not in replies:
+                replies[row] = site.encoded(requests[row], *apart[row])
+            elif row not in replies:  # it says for itself why it cannot answer
+                replies[row] = site.handle(payloads[row])
+        for alike, _, caches in written:
+            for row, cache in zip(alike.rows, caches, strict=True):
+                self.sites[row].keep(cache)
+        every = [replies[row] for row in range(len(self.sites))]
+        self.sites[0].codec.remember(every, [alike for alike, _, _ in written])
+        return every
+
+    def _requests(self, payloads: Sequence[bytes]) -> list[Request]:
+        """The requests, which differ in their own parts alone; one that all are sent is read once."""
         codec = self.sites[0].codec
-        request = codec.decode_request(payloads[0])
+        if all(map(is_, payloads, repeat(payloads[0]))):
+            return [codec.decode_request(payloads[0])] * len(payloads)
+        requests = list(map(codec.decode_request, payloads))
+        if any(request.located is not requests[0].located for request in requests):
+            raise ProtocolError("sites were asked different things at the same time")
+        return requests
+
+    def _answered(self, requests: Sequence[Request]) -> list[Answered] | None:
+        """The answers from one computation for all; None where there is none."""
         self._agents = self._agents or Crowd(map(attrgetter("agent"), self.sites))
+        own_parts = list(map(attrgetter("mine"), requests))
         try:
-            parts = answered_together(self.sites, request, self._agents)
+            return answered_together(self.sites, requests[0], own_parts, self._agents)
         except (Error, ValueError, ArithmeticError, *UNEXPECTED):
             return None  # each site says for itself why
-        if parts is None:
-            return None
-        fine = np.logical_and.reduce([part.finite() for part in parts])
-        if not fine.any():
-            return None
-        head = request.run, request.number, self.sites[0].hessians
-        if fine.all():
-            return codec.encode_replies(*head, parts, request.accuracy)  # type: ignore[no-any-return]
-        parts = [part.rows(np.flatnonzero(fine)) for part in parts]
-        found = iter(codec.encode_replies(*head, parts, request.accuracy))
-        each = zip(self.sites, payloads, fine.tolist(), strict=True)
-        return [next(found) if one else site.handle(payload) for site, payload, one in each]
 
-    def _one_by_one(self, payloads: Sequence[bytes]) -> list[bytes]:
-        """Each by itself; replies that are alike are written together."""
+    def _one_by_one(
+        self, requests: Sequence[Request], payloads: Sequence[bytes]
+    ) -> tuple[dict[int, tuple[Reply, Any]], dict[int, bytes]]:
+        """The reply that each site gives by itself, with its cache afterwards; in bytes where it declines."""
+        replies, declined = dict[int, tuple[Reply, Any]](), dict[int, bytes]()
+        for row, (site, request) in enumerate(zip(self.sites, requests, strict=True)):
+            try:
+                replies[row] = site.replied(request)
+            except UnanswerableError as error:
+                declined[row] = site.declined(payloads[row], str(error))
+        return replies, declined
+
+    def _written(self, request: Request, group: Answered) -> tuple[Alike, list[bytes], Sequence[Any]] | None:
+        """The replies of a group as the Master sees them and as bytes, and the caches after them."""
         first = self.sites[0]
-        if first.conversation.precision.lossy:
-            return coded_replies(self.sites, payloads)
-        if first.listens:
-            return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
-        replies = list(map(_reply, self.sites, payloads))
-        return _written(first, replies) or [
-            reply if isinstance(reply, bytes) else site.codec.encode_reply(reply)
-            for site, reply in zip(self.sites, replies, strict=True)
-        ]
-
-
-def _reply(site: Site, payload: bytes) -> Reply | bytes:
-    """The reply of one site, whose cache is the new one afterwards; in bytes where it declines."""
-    request = site.codec.decode_request(payload)
-    try:
-        reply, cache = site.replied(request)
-    except UnanswerableError as error:
-        return site.declined(payload, str(error))
-    site.keep(cache)
-    return reply
-
-
-def _written(site: Site, replies: Sequence[Reply | bytes]) -> list[bytes] | None:
-    """Replies that are alike, as bytes; None where one is of another kind."""
-    alike = [reply for reply in replies if isinstance(reply, Reply)]
-    first = alike[0] if len(alike) == len(replies) else None
-    if first is None or any(r.hessians != first.hessians or r.number != first.number for r in alike):
-        return None
-    parts = [columns_of(messages) for messages in zip(*(reply.parts for reply in alike), strict=False)]
-    found = [part for part in parts if part is not None]
-    whole = len(found) == len(parts) and all(len(reply.parts) == len(parts) for reply in alike)
-    return site.codec.encode_replies(first.run, first.number, first.hessians, found) if whole else None
-
-
-def answered_together(
-    sites: Sequence[Site], request: Request, agents: Sequence[Any] = ()
-) -> list[Columns] | None:
-    """The answers of plain sites of one conversation to a request without own part; None: one by one.
-
-    `agents` are those of the sites, in a `Crowd` where the sites are asked again and again.
-    """
-    if request.mine is not None or not _as_sent(sites, request):
-        return None
-    agents, parts = agents or Crowd(map(attrgetter("agent"), sites)), list[Columns]()
-    for site in sites:
-        site.begin()
-    for part in request.located:
-        found = _costs(agents, part) if isinstance(part, Search) else _answers(sites, agents, part)
-        if found is None:
+        group = group.chosen(np.logical_and.reduce([part.possible() for part in group.parts]))
+        if not len(group.rows):
             return None
-        parts.append(found)
-    return parts
-
-
-def _as_sent(sites: Sequence[Site], request: Request) -> bool:
-    """Whether the parts of a request are in full as they were sent, for all sites."""
-    conversation = sites[0].conversation
-    if type(conversation).located is Conversation.located:
-        return True
-    if not _empty(sites):
-        return False  # a cache may be what the request goes on from
-    with np.errstate(divide="ignore"):  # too far away: rejected later
-        located = conversation.located(None, request.located, None, sites[0].objective.dim)
-    return located is not None and located[0] is None and located[1] is request.located
-
-
-def _empty(sites: Sequence[Site]) -> bool:
-    """Whether no site has a cache."""
-    return all(map(is_, map(attrgetter("_cache"), sites), repeat(None)))
-
-
-def _answers(sites: Sequence[Site], agents: Sequence[Any], part: Any) -> Columns | None:
-    """What the conversation answers for all, which must have no cache."""
-    conversation = sites[0].conversation
-    if at_trial_point(part) or not speaks_for_all(type(conversation)) or not _empty(sites):
-        return None
-    return conversation.respond_together(agents, part)
-
-
-@lru_cache
-def speaks_for_all(kind: type[Conversation]) -> bool:
-    """Whether its `respond_together` is about its `respond`: one that a subclass replaced is another's."""
-    return kind.respond_together is not Conversation.respond_together and kind.goes_with(
-        "respond_together", "respond"
-    )
-
-
-def _costs(agents: Sequence[Any], search: Search) -> Columns | None:
-    """The costs of all along a direction; one that overflows is infinite, and will be rejected."""
-    found = along_together(agents, search.theta, search.direction, search.etas, search.slopes)
-    if found is None:
-        return None
-    costs, slopes = found
-    fields = {"values": _or_infinite(costs), "slopes": None if slopes is None else _or_infinite(slopes)}
-    return Columns(Costs, fields, len(agents))
-
-
-def _or_infinite(values: Matrix) -> Matrix:
-    """Numbers; infinity for what is none."""
-    finite = np.isfinite(values)
-    return values if finite.all() else np.where(finite, values, np.inf)
+        forgot = any(issubclass(part.kind, Forgot) for part in group.parts)
+        accuracy, head = 0.0 if forgot else request.accuracy, (request.run, request.number, group.hessians)
+        replies, seen = first.codec.encode_replies(*head, group.parts, accuracy)
+        caches = group.caches
+        for part in (
+            seen if first.listens and not forgot else ()
+        ):  # what the Master sees is what they go on from
+            caches = first.conversation.sent_together(caches, part)
+        return Alike(group.rows, Reply(*head, [part.first for part in seen]), seen), replies, caches

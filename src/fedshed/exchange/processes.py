@@ -1,4 +1,4 @@
-"""Every site a process of its own on this machine: real connections, deadlines, sites that can be killed."""
+"""Each site in a separate process on this machine: real connections, deadlines, sites that can be killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SiteProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it anew, with nothing but what its folder holds."""
+        """Start the process; it knows only what its folder holds."""
         self.kill()
         command = [sys.executable, "-m", self._module, str(self._folder)]
         with (self._folder / "log").open("ab") as log:
@@ -42,7 +42,7 @@ class SiteProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL: no farewell."""
+        """Kill the process at once (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -121,7 +121,7 @@ class Processes(ProcessGroup):
     ) -> None:  # fmt: skip
         for name, site in sites.items():
             if not isinstance(site, Site):
-                raise ConfigError(f"{name!r} is a group, and a process has one site; leave out groups")
+                raise ConfigError(f"{name!r} is a group, but each process has one site; leave groups out")
         super().__init__(
             tuple(sites), lambda name, folder: write_site(folder, sites[name], policy),
             "fedshed.exchange.agent", deadline=deadline, start_within=start_within,

@@ -35,27 +35,35 @@ QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": lo
 
 
 class RaySites:
-    """Makes `optimize(federation, transport=fedshed.RaySites(workers=2))` compute its sites at Ray workers.
+    """Computes the sites of `fedshed.optimize` at the workers of a Ray cluster, for simulations.
 
-    Every worker is one process (an actor) that hosts thousands of sites; theta and the bytes counted are, bit
-    for bit, those of a run in one process.  A worker that dies is built again from its rows, which stay in
-    Ray's object store, and the run goes on to the same theta.  Only for simulations: Ray pickles.
+    Pass it as `optimize(federation, transport=fedshed.RaySites(workers=2))`. Every worker is one process (an
+    actor) that hosts thousands of sites; theta and the counted bytes are, bit for bit, those of a run in one
+    process. A worker that dies is built again from its rows, which stay in Ray's object store, and the run
+    goes on to the same theta. It is only for simulations on a trusted cluster, because Ray pickles what it
+    moves.
 
-    Used with `with`, the cluster that it starts is kept from one run to the next.
+    Used as a context manager (`with`), it keeps the cluster that it starts from one run to the next.
 
     Parameters
     ----------
     workers : int, optional
-        Worker processes, each with one CPU of the cluster. Default: as many as the cluster has CPUs.
+        The number of worker processes, each with one CPU of the cluster. Default: the number of CPUs of the
+        cluster.
     address : str, optional
         A running cluster, such as "10.0.0.1:6379", or "auto" for the one on this machine. Default: the one
         that `ray.init` has connected this process to, or else a new one on this machine, which listens on
         127.0.0.1 only and ends with the run.
     deadline : float
-        Seconds that an exchange waits; a site that has not answered is absent, and the run then differs from
-        one in a single process. It includes building a worker again.
+        The number of seconds that an exchange waits, including the time to build a worker again. A site that
+        has not answered by then is absent, and the run then differs from one in a single process.
     start_within : float
-        Seconds that the start of all workers may take.
+        The number of seconds that the start of all workers may take.
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not installed, a parameter is out of range, or the cluster cannot be reached.
 
     Examples
     --------
@@ -173,7 +181,7 @@ class Cluster:
         if self._address not in (None, "auto", there):
             raise ConfigError(
                 f"address {self._address!r}: this process is connected to the Ray cluster at {there!r}; "
-                "leave address out to use that, or call ray.shutdown() before"
+                "leave address out to use that cluster, or call ray.shutdown() before"
             )
 
     def _attach(self, address: str) -> None:
@@ -181,14 +189,17 @@ class Cluster:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(f"address {address!r}: no Ray cluster can be reached there ({error})") from None
+            raise ConfigError(
+                f"address {address!r}: no Ray cluster can be reached there ({error}); check the address, and "
+                "start the cluster"
+            ) from None
 
     def _start(self) -> None:
         """A cluster of this machine alone, whose files are in a folder that is removed at the end."""
         if "ray" in sys.modules and os.environ.get(LOOPBACK) != "0":
             raise ConfigError(
-                "ray was imported before a RaySites could tell it to listen on 127.0.0.1 only; run without "
-                "`import ray` before, or call ray.init() yourself, and its cluster is used"
+                "ray was imported before a RaySites could tell it to listen on 127.0.0.1 only; do not "
+                "`import ray` before, or call ray.init() yourself to use its cluster"
             )
         # they stay set, as what Ray read of them when it was imported does
         os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})

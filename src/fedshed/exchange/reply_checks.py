@@ -54,9 +54,10 @@ def unusable(
 
 
 def defined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
-    """The answers of a usable reply; one whose squares overflow at a trial point is none.
+    """The answers of a usable reply; one whose squares overflow at a trial point counts as undefined.
 
-    So says an honest site itself, and the point is rejected; where it is accepted, the site is absent there.
+    An honest site would say so itself, and the point is rejected; if it is accepted, the site is absent
+    there.
     """
     each = zip(ask.parts, answers, strict=True)
     return [
@@ -66,13 +67,13 @@ def defined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
 
 
 def sound(
-    conversation: Conversation, problem: Problem, ask: Ask, alike: Alike, said: Sequence[tuple[Any, Any]]
+    conversation: Conversation, problem: Problem, ask: Ask, alike: Alike, owns: Sequence[Any]
 ) -> NDArray[np.bool_]:
     """Which of the replies that are alike can be used as they are; of the others `unusable` says why.
 
-    `said` are the own part of each site's request, and its answers.
+    `owns` are the own parts of the sites' requests.
     """
-    fine = np.ones(len(said), dtype=bool)
+    fine = np.ones(len(owns), dtype=bool)
     if not 0 <= alike.first.hessians <= MOST_HESSIANS or len(alike.parts) != len(ask.parts):
         return ~fine
     for k, (part, answers) in enumerate(zip(ask.parts, alike.parts, strict=True)):
@@ -81,16 +82,19 @@ def sound(
             return ~fine
         if isinstance(first, OF_A_SEARCH):
             continue
-        own_parts = any(own is not None for own, _ in said)
-        each = said if own_parts or not _by_kind(type(conversation)) else said[:1]
-        fine &= [conversation.refusal(problem, part, own, answered[k]) is None for own, answered in each]
+        if answers.even and _by_kind(type(conversation)):
+            different = owns if any(own is not None for own in owns) else [None]
+            fine &= [conversation.refusal(problem, part, own, first) is None for own in different]
+        else:
+            each = zip(owns, answers.messages(), strict=True)
+            fine &= [conversation.refusal(problem, part, own, answer) is None for own, answer in each]
         fine &= _small_enough(answers)
     return fine
 
 
 @lru_cache
 def _by_kind(kind: type[Conversation]) -> bool:
-    """Whether what is refused of one answer is refused of all of its kind."""
+    """Whether what is refused of one answer is refused of all that are like it."""
     return kind.refusal is Conversation.refusal or (kind.by_kind and kind.goes_with("by_kind", "refusal"))
 
 
@@ -102,6 +106,8 @@ def _small_enough(answers: Columns) -> NDArray[np.bool_]:
         if isinstance(value, np.ndarray):
             rows = value.reshape(len(answers), value[:1].size)
             fine &= np.einsum("ij,ij->i", rows, rows) < FAR_FROM_INFINITY
+        elif isinstance(value, Columns):
+            fine &= _small_enough(value)
     return fine
 
 

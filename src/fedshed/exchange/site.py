@@ -60,7 +60,7 @@ class Site:
         request = self.codec.decode_request(payload)
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-                return self._encoded(request, *self.replied(request))
+                return self.encoded(request, *self.replied(request))
         except UnanswerableError as error:
             return self.declined(payload, str(error))
 
@@ -89,7 +89,7 @@ class Site:
         """The request in full, with every theta; None where the cache has lost what it goes on from."""
         return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
 
-    def _encoded(self, request: Request, reply: Reply, cache: Any) -> bytes:
+    def encoded(self, request: Request, reply: Reply, cache: Any) -> bytes:
         """The reply as it is sent, after which the cache is the new one."""
         encoded = self.codec.encode_reply(reply, 0.0 if reply.forgot else request.accuracy)
         if self.listens and not reply.forgot:  # what the Master sees is what the agent must go on from
@@ -165,7 +165,7 @@ class Site:
 
     def begin(self) -> None:
         """A request that is answered together with those of others begins: no Hessian was computed for it."""
-        self._counter.start(None)
+        self._counter.start(self.conversation.anchor(self._cache))
 
     def keep(self, cache: Any) -> None:
         """Take the cache after a request."""
@@ -205,9 +205,9 @@ def _or_infinite(values: Scalars) -> Scalars:
 
 
 class _HessianCounter:
-    """An objective that counts at how many points its curvature was computed: nobody can forget to count.
+    """An objective that counts at how many points its curvature was computed, whichever algorithm asks.
 
-    Not at the anchor of the Hessian in the cache, which was counted when it was taken.
+    A Hessian at the anchor of the cache is not counted again, because it was counted when it was computed.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -217,7 +217,7 @@ class _HessianCounter:
         self.start(None)
 
     def start(self, anchor: Vector | None) -> None:
-        """Count anew, with the anchor of the Hessian in the cache."""
+        """Count from 0 again, with the anchor of the Hessian in the cache."""
         self._anchor, self.hessians = anchor, 0
 
     def at(self, theta: Vector) -> Point:

@@ -67,7 +67,7 @@ def split(
         undefined = isinstance(part, Undefined)
         message = blanks[k] if undefined else part
         if message is None or message.adds is None:
-            raise ProtocolError(f"a {type(part).__name__} does not add up over sites")
+            raise ProtocolError(f"messages of type {type(part).__name__} cannot be added over sites")
         sheet.begin(undefined)
         fields = [sheet.add(*rule.split(message, name, scaling)) for name, rule in message.adds.items()]
         skeletons.append(_Skeleton(type(message).__name__, fields))
@@ -81,7 +81,10 @@ def join(public: bytes, totals: Totals, scaling: Scaling, kinds: Sequence[type[M
     rest, answers = _Rest(totals, scaling), list[Message]()
     for skeleton in msgspec.msgpack.decode(public, type=list[_Skeleton]):
         if skeleton.name not in known or len(skeleton.fields) != len(known[skeleton.name].adds or ()):
-            raise ProtocolError(f"a {skeleton.name} does not add up over sites; run the same version")
+            raise ProtocolError(
+                f"messages of type {skeleton.name} cannot be added over sites; run the same fedshed at all "
+                "sites"
+            )
         kind, defined = known[skeleton.name], not rest.flag()
         found = [(shape, rest.take(shape)) for shape in skeleton.fields]
         answers.append(_message(kind, list(_fields(kind, found, scaling))) if defined else Undefined())
@@ -160,7 +163,7 @@ def _message(kind: type[Message], fields: Sequence[tuple[str, Any]]) -> Message:
     try:
         return kind(**dict(fields))
     except ValueError as error:
-        raise ProtocolError(f"the sums over all sites cannot be: {error}") from error
+        raise ProtocolError(f"the sums over all sites are impossible: {error}") from error
 
 
 def _blank(kind: type[Message], n: int) -> Message:

@@ -20,13 +20,13 @@ class Transport(Protocol):
         ...
 
     def exchange(self, payloads: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
-        """Send, wait, return what came back: the silent are absent, the late may come with a later one."""
+        """Send, wait, and return what came back; silent agents are absent, and late replies follow later."""
         ...
 
 
 @contextmanager
 def opened(transport: Transport) -> Iterator[Transport]:
-    """A transport that has something to close is closed at the end, however it comes."""
+    """Use a transport and close it at the end, also after an error."""
     with ExitStack() as stack:
         if isinstance(transport, AbstractContextManager):
             stack.enter_context(transport)

@@ -140,11 +140,15 @@ class WatchedModel:
 
     def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
         """None: no rule looks at points of a path, so a site behind a gate answers none of them."""
-        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
+        raise ProtocolError(
+            "a site with a disclosure policy answers no path of penalties; fit at one penalty (l1)"
+        )
 
     def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
         """None, for the same reason."""
-        raise ProtocolError("a site with a disclosure policy answers no path; fit at a given penalty (l1)")
+        raise ProtocolError(
+            "a site with a disclosure policy answers no path of penalties; fit at one penalty (l1)"
+        )
 
     def cluster_scores(self, theta: Vector, inverse: Matrix | None) -> tuple[Matrix, Matrix | None]:
         """The score of each cluster of rows, and what it adds to the variance of each coefficient."""

@@ -6,7 +6,7 @@ quorum rule, and the run ends when it stays away for too long (docs/faults.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from secrets import token_bytes
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from fedshed.exchange.reply_checks import MOST_HESSIANS, defined, sound, unusabl
 from fedshed.objectives import family_of
 from fedshed.protocol.codec import Alike, Reply, codec_of
 from fedshed.protocol.conversation import LEAD, AgentId, Ask, Conversation, Flow, Problem, Replies
+from fedshed.protocol.replies import Gathered
 
 R = TypeVar("R")
 
@@ -100,12 +101,15 @@ class Wire:
         replies: dict[AgentId, Sequence[Any]] = {}
         while True:
             missing = [i for i in ask.each if i not in replies]
-            replies.update(self._exchange(ask.to(missing)))
+            found = self._exchange(ask.to(missing))
+            if isinstance(found, Gathered) and len(found) == len(ask.each):
+                return found
+            replies.update(found)
             enough = len(replies) >= min(self._quorum, len(ask.each))
             if enough and ask.needed <= replies.keys():
                 return {i: replies[i] for i in sorted(replies)}
 
-    def _exchange(self, ask: Ask) -> dict[AgentId, Sequence[Any]]:
+    def _exchange(self, ask: Ask) -> Replies:
         """One exchange: the usable answers to it; who is silent for too long ends the run."""
         number = self.traffic.exchanges + 1
         common = self._codec.encode_common(self._run, number, ask.parts)
@@ -122,12 +126,11 @@ class Wire:
         self._keep(number, payloads, arrived, usable)
         return usable
 
-    def _usable(self, number: int, ask: Ask, arrived: Arrivals) -> dict[AgentId, Sequence[Any]]:
+    def _usable(self, number: int, ask: Ask, arrived: Arrivals) -> Replies:
         """The first answer of each site that can be used: a repeated one may be another."""
         fine = self._sound(number, ask, arrived)
         if all(fine) and arrived.all_alike:
-            answers = dict(zip(arrived.names, arrived.parts, strict=True))
-            return self._believed(number, ask, answers, arrived.groups)
+            return self._believed(number, ask, arrived.gathered(), arrived.groups)
         waiting: dict[AgentId, list[Sequence[Any]]] = {}
         for place, i, reply in arrived.replies():
             if i not in ask.each or (reply.run, reply.number) != (self._run, number):
@@ -136,7 +139,8 @@ class Wire:
                 waiting.setdefault(i, []).append(reply.parts if fine[place] else defined(ask, reply.parts))
         usable: dict[AgentId, Sequence[Any]] = {}
         while waiting:
-            usable |= self._believed(number, ask, {i: answers[0] for i, answers in waiting.items()})
+            first = {i: answers[0] for i, answers in waiting.items()}
+            usable.update(self._believed(number, ask, first))
             waiting = {i: said[1:] for i, said in waiting.items() if i not in usable and len(said) > 1}
         return usable
 
@@ -148,8 +152,7 @@ class Wire:
             late = (alike.first.run, alike.first.number) != (self._run, number)
             if late or not ask.each.keys() >= set(names):
                 continue  # to be looked at one by one
-            said = [(ask.each[i], arrived.parts[row]) for i, row in zip(names, alike.rows, strict=True)]
-            found = sound(self._conversation, self._problem, ask, alike, said)
+            found = sound(self._conversation, self._problem, ask, alike, [ask.each[i] for i in names])
             for row, one in zip(alike.rows, found.tolist(), strict=True):
                 fine[row] = one
         return fine
@@ -161,9 +164,7 @@ class Wire:
             self._refuse(number, i, why)
         return why is not None
 
-    def _believed(
-        self, number: int, ask: Ask, answers: Mapping[AgentId, Sequence[Any]], alike: Sequence[Alike] = ()
-    ) -> dict[AgentId, Sequence[Any]]:
+    def _believed(self, number: int, ask: Ask, answers: Replies, alike: Sequence[Alike] = ()) -> Replies:
         """The answers that convex costs can give; the largest cost of each site is remembered.
 
         `alike` are all of them by columns, where they are.
@@ -175,17 +176,11 @@ class Wire:
         false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy, alike)
         for i, why in false.items():
             self._refuse(number, i, why)
-        believed = {i: parts for i, parts in answers.items() if i not in false} if false else dict(answers)
-        if not alike or any("loss" in part.fields for group in alike for part in group.parts):
-            self._remember(believed)
+        believed = {i: parts for i, parts in answers.items() if i not in false} if false else answers
+        for i, cost in _costs(believed):
+            if abs(cost) > self._scale[i]:
+                self._scale[i] = abs(cost)
         return believed
-
-    def _remember(self, answers: Mapping[AgentId, Sequence[Any]]) -> None:
-        """The largest cost of each site."""
-        for i, parts in answers.items():
-            for part in parts:
-                if (size := abs(getattr(part, "loss", 0.0))) > self._scale[i]:
-                    self._scale[i] = size
 
     def _refuse(self, number: int, i: AgentId, why: str) -> None:
         words = printable(why)[:MOST_WORDS]
@@ -227,8 +222,19 @@ class Wire:
 
     def _absence(self, i: AgentId) -> str:
         site = self._contacts.of(i)
-        why = f"the last it sent could not be used: {site.why}" if site.why else "is it running?"
+        why = f"its last answer could not be used: {site.why}" if site.why else "is it running?"
         return f"agent {i!r} gave no usable answer in {site.silent} exchanges in a row; {why}"
+
+
+def _costs(replies: Replies) -> Iterator[tuple[AgentId, float]]:
+    """Every cost of a site in the replies."""
+    if isinstance(replies, Gathered):
+        for names, parts in replies.groups:
+            for part in parts:
+                if "loss" in part.fields:
+                    yield from zip(names, part.fields["loss"].tolist(), strict=True)
+    else:
+        yield from ((i, getattr(part, "loss", 0.0)) for i, parts in replies.items() for part in parts)
 
 
 MOST_WORDS = 500  # characters of a reason that are kept

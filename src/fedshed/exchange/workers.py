@@ -192,12 +192,12 @@ class WorkerSites:
                 self._send(call)
 
     def _forgotten(self, worker: int) -> Memory:
-        """Nothing: its sites then answer from their rows alone, and the run may take another way."""
+        """Nothing is restored: the sites answer from their rows alone, and the run may take another way."""
         memory = self._memories[worker]
         if memory.saved is not None or memory.since:
             log.warning(
-                "worker %d died twice without an answer: its sites forget what they remembered, so the run "
-                "comes to the same optimum but not with the same bits", worker,
+                "worker %d died twice without an answer: its sites lose their caches, so the run "
+                "reaches the same optimum but not with the same bits", worker,
             )  # fmt: skip
         return Memory()
 

@@ -16,6 +16,7 @@ from fedshed.algorithms.from_file import is_in_file, load_algorithm
 from fedshed.algorithms.linesearch import FullStep, LineSearch
 from fedshed.algorithms.registry import configured
 from fedshed.experiments.comparison import Comparison, Setting, Trial
+from fedshed.experiments.contenders import check_complete, check_links
 from fedshed.linalg.arrays import Vector
 from fedshed.report.recorder import Recorder
 from fedshed.solve.engine import Progress
@@ -73,7 +74,7 @@ def compare(
     seed : int
         For what is drawn at random, such as links that fade.
     target_gap : float, optional
-        The summary counts up to the first iterate with a smaller gap.
+        The summary and the times count up to the first iterate with a smaller gap.
     title, command : str, optional
         For the figure and the report: what is compared, and the command that does so again.
     on_row, watch, on_result : callable, optional
@@ -100,9 +101,13 @@ def compare(
     fib-shed True
     """
     ready = prepared(defaults(loss) if algorithms is None else algorithms, loss, budget, line_search, seed)
+    if target_gap is not None and not target_gap > 0:
+        raise ConfigError(f"target_gap (--gap) must be above 0, not {target_gap!r}")
     several = [federation] if isinstance(federation, Federation) else list(federation)
     if not several:
         raise ConfigError("compare needs a Federation, or a list of at least one")
+    for name, algorithm in ready.items():
+        check_links(name, algorithm, several)
     trials = []
     for data in several:
         _, f_star = optimum(data, loss=loss, l2=l2, intercept=intercept)
@@ -177,7 +182,8 @@ def _built(one: Named, budget: Budget, line_search: LineSearch | None, seed: int
 
 
 def _suited(name: str, algorithm: Algorithm[Any], loss: str) -> Algorithm[Any]:
-    """The algorithm, refused if it is not for this loss."""
+    """The algorithm, refused if it is not complete or not for this loss."""
+    check_complete(name, algorithm)
     if algorithm.losses is not None and loss not in algorithm.losses:
         raise ConfigError(f"{name} is for {', '.join(algorithm.losses)} only, not for {loss}; leave it out")
     return algorithm

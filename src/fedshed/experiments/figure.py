@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from msgspec import Struct
-from numpy.typing import NDArray
 
+from fedshed._utils.canvas import GAP, dress, legend, sheet, style
 from fedshed._utils.figure_style import look
-from fedshed._utils.files import write_atomically
+from fedshed._utils.mathematics import tex, typeset
 from fedshed.experiments.comparison import Comparison
+from fedshed.experiments.curves import Curve, Points, curve_of, plot
 from fedshed.experiments.summaries import KB
 from fedshed.solve.run import Result
 
 FLOOR = 1e-16  # below it a gap is rounding
 _SPARE = 1.5  # a run that goes on for longer than this times the converged ones is cut
-
-_LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 5.5}
-_LEGEND: dict[str, Any] = {"ncols": 6, "frameon": False, "handlelength": 3.5, "title_fontsize": 12}
-
-Points = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-class Curve(NamedTuple):
-    """Costs and gaps; with several repeats also the least and the largest gap at each cost."""
-
-    x: NDArray[np.float64]
-    gap: NDArray[np.float64]
-    least: NDArray[np.float64] | None = None
-    most: NDArray[np.float64] | None = None
 
 
 class Panel(Struct, frozen=True):
@@ -54,12 +36,9 @@ class Panel(Struct, frozen=True):
 
     def curve(self, name: str, comparison: Comparison) -> Curve:
         """An algorithm's gap against its cost: of one run, or the median and the extremes of the repeats."""
-        runs = [self.points(trial.results[name], len(trial.federation.tables)) for trial in comparison.trials]
-        if len(runs) == 1:
-            return Curve(*runs[0])
-        x = np.unique(np.concatenate([cost for cost, _ in runs]))
-        gaps = np.array([_at(x, *run) for run in runs])
-        return Curve(x, np.median(gaps, axis=0), gaps.min(axis=0), gaps.max(axis=0))
+        return curve_of(
+            [self.points(trial.results[name], len(trial.federation.tables)) for trial in comparison.trials]
+        )
 
     def end(self, comparison: Comparison) -> float | None:
         """Where a linear axis is cut, if runs that did not converge would squeeze those that did."""
@@ -76,44 +55,28 @@ class Panel(Struct, frozen=True):
 
 PANELS = (
     Panel("rounds", "rounds"),
-    Panel("uplink_vectors", "vectors sent per agent"),
-    Panel("uplink_bytes", "KB sent per agent (log scale)", total=True, log=True),
-    Panel("hessians", "Hessians computed per agent"),
+    Panel("uplink_vectors", "vectors per agent"),
+    Panel("uplink_bytes", "KB sent per agent", total=True, log=True),
+    Panel("hessians", "Hessians per agent"),
 )
 
 
 def draw(comparison: Comparison, title: str = "") -> Figure:
     """Four panels with one gap axis, one legend and one look for each algorithm."""
-    figure = Figure(figsize=(10, 7.5), dpi=150, layout="constrained")
-    axes = figure.subplots(2, 2, sharey=True)
-    for panel, ax in zip(PANELS, axes.flat, strict=True):
-        _draw_panel(ax, panel, comparison)
-    for ax in axes[:, 0]:
-        ax.set_ylabel(r"gap  $f(\theta^t) - f^*$")
-    handles, _ = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles=handles, title=title, loc="outside upper center", **_LEGEND)
-    figure.supxlabel("\n".join(_notes(comparison)), fontsize=8, color="0.35")
+    with style():
+        figure, axes = sheet(7.6, 2, 2, sharey=True)
+        for panel, ax in zip(PANELS, axes.flat, strict=True):
+            _draw_panel(ax, panel, comparison)
+        for ax in axes[:, 0]:
+            ax.set_ylabel(f"gap {GAP}")
+        legend(figure, typeset(title), _notes(comparison))
     return figure
-
-
-def save(figure: Figure, folder: str | Path, stem: str = "comparison") -> list[Path]:
-    """The figure as PNG and SVG, the same bytes for the same data."""
-    return [
-        write_atomically(Path(folder) / f"{stem}.{kind}", rendered(figure, kind)) for kind in ("png", "svg")
-    ]
 
 
 def _draw_panel(ax: Axes, panel: Panel, comparison: Comparison) -> None:
     for k, name in enumerate(comparison.results):
-        curve, style = panel.curve(name, comparison), look(name).line_options()
-        marks = (0.015 * (k % 7), 0.1)  # in screen distance, staggered: equal curves are seen to be two
-        ax.plot(curve.x, curve.gap, label=name, markevery=marks, **_LINE, **style)
-        if curve.least is not None and curve.most is not None:
-            ax.fill_between(curve.x, curve.least, curve.most, color=style["color"], alpha=0.15, linewidth=0)
-    ax.set_yscale("log")
-    ax.set_xlabel(panel.label)
-    ax.grid(True, which="major", color="0.9", linewidth=0.8)
-    ax.spines[["top", "right"]].set_visible(False)
+        plot(ax, panel.curve(name, comparison), name, look(name), k)
+    dress(ax, panel.label)
     if panel.log:
         ax.set_xscale("log")
     else:
@@ -124,29 +87,13 @@ def _notes(comparison: Comparison) -> list[str]:
     """What a reader must know that the curves do not say."""
     results = comparison.results.items()
     clipped = any((result.trace.column("gap") < FLOOR).any() for _, result in results)
-    repeats = len(comparison.trials)
-    several = [f"Lines are medians over {repeats} partitions; bands reach from the least gap to the largest."]
-    notes = [f"Gaps below {FLOOR:g}, negative ones too, are drawn at {FLOOR:g}."] if clipped else []
+    repeats, floor = len(comparison.trials), f"${tex(FLOOR)}$"
+    several = [f"Lines are medians over {repeats} partitions; bands reach from the least to the most."]
+    notes = [f"Gaps below {floor}, also negative ones, are drawn at {floor}."] if clipped else []
     notes += several if repeats > 1 else []
     for name, result in results:
         if any(panel.cuts(result, comparison) for panel in PANELS):
             last = result.trace[-1]
-            notes.append(f"{name} goes on beyond an axis: gap {last.gap:.1e} after {last.rounds} rounds.")
+            gap = f"${tex(last.gap)}$" if last.gap is not None else "unknown"
+            notes.append(f"{name} goes on beyond an axis: gap {gap} after {last.rounds} rounds.")
     return notes
-
-
-def _at(x: NDArray[np.float64], cost: NDArray[np.float64], gap: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The gap of a run when it has spent x: that of its last iterate until then, and the first before it."""
-    place = np.searchsorted(cost, x, side="right") - 1
-    return gap[np.maximum(place, 0)]
-
-
-_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-
-
-def rendered(figure: Figure, kind: str) -> bytes:
-    """The figure as bytes of a file, the same for the same data."""
-    out = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "fedshed"}):
-        figure.savefig(out, format=kind, metadata=_UNDATED.get(kind, {}))
-    return out.getvalue()

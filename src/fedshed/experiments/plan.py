@@ -59,7 +59,7 @@ class Panel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Figure(Struct, frozen=True, forbid_unknown_fields=True):
-    """A figure of the paper."""
+    """A figure of the paper, or of the user's own."""
 
     name: str
     title: str
@@ -70,7 +70,13 @@ class Figure(Struct, frozen=True, forbid_unknown_fields=True):
     x_max: tuple[float, ...] = ()
     y: str = "gap"
     gap: float = 1e-12  # runs stop here
+    seeds: int = 1  # how often each run is made, with the seeds of its problem that follow
     note: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title, with the figure of the paper that it is."""
+        return f"{self.title} ({self.paper})" if self.paper else self.title
 
 
 OWN_KINDS = ("curves", "table", "hessian-counts")  # figures of any problems
@@ -115,7 +121,7 @@ def load_file(path: str | Path, quick: bool = False) -> Figure:
     if not raw.get("panels"):
         raise ConfigError(f"{path} has no [[panels]]; give each a title and the problem it is about")
     try:
-        plan = _figure(Path(path).stem, {"title": Path(path).stem, "paper": "own", **raw}, quick)
+        plan = _figure(Path(path).stem, {"title": Path(path).stem, "paper": "", **raw}, quick)
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(f"{path}: {what}; docs/tutorials/compare.md shows one") from None
@@ -127,6 +133,8 @@ def _check(path: str | Path, plan: Figure) -> None:
     """Refuse an experiment that cannot be run or drawn, before anything runs."""
     from fedshed.datasets import names as datasets
 
+    if plan.seeds < 1:
+        raise ConfigError(f"{path}: seeds must be at least 1, not {plan.seeds}")
     titles = [panel.title for panel in plan.panels]
     if len(set(titles)) < len(titles):
         raise ConfigError(f"{path}: two panels have the same title; give each its own")
@@ -152,7 +160,7 @@ def _figure(name: str, raw: dict[str, Any], quick: bool) -> Figure:
     whole = [{"runs": runs, **problem, **panel} for panel in panels]
     filled = [_nested(_small(panel, small) if quick else panel) for panel in whole]
     if quick:
-        raw["title"] = f"QUICK FORM, on scikit-learn's digits: {raw['title']}"
+        raw |= {"title": f"QUICK FORM, on scikit-learn's digits: {raw['title']}", "seeds": 1}
     return msgspec.convert({"name": name, "kind": "curves", **raw, "panels": filled}, Figure)
 
 

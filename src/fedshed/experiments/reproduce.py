@@ -9,10 +9,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from shlex import quote
 
+from msgspec.structs import replace
+
+from fedshed._utils.canvas import rendered
 from fedshed._utils.files import write_atomically
 from fedshed.experiments.draw import draw, table
-from fedshed.experiments.figure import rendered
 from fedshed.experiments.plan import Figure, Panel
+from fedshed.experiments.provenance import stamp, stamped
+from fedshed.experiments.repeats import Records, Repeats
 from fedshed.experiments.runs import Record, Spec, check_cache, execute, recall
 
 OnRun = Callable[[int, int, str], None]  # done, in all, what was last
@@ -34,28 +38,42 @@ def reproduce(
     `source` is the file that an experiment of the user's own comes from.
     """
     check_cache(folder)
-    specs = list(
-        dict.fromkeys(spec for plan in plans for panel in plan.panels for spec in specs_of(plan, panel))
-    )
-    records = _run_all(specs, folder, jobs, on_run or (lambda *_: None))
+    records = _run_all(_all_specs(plans), folder, jobs, on_run or (lambda *_: None))
     written = [_write(plan, _of(plan, records), out) for plan in plans]
     drawable = [plan for plan in plans if report and any(panel.runs for panel in plan.panels)]
     return written + [_report(plan, _of(plan, records), out, quick, source) for plan in drawable]
 
 
-def specs_of(plan: Figure, panel: Panel) -> list[Spec]:
-    """The runs a panel needs."""
-    return [Spec(panel.problem, run, plan.gap) for run in panel.runs]
+def specs_of(plan: Figure, panel: Panel) -> list[tuple[Spec, ...]]:
+    """The runs a panel needs, each with all of its seeds."""
+    return [
+        tuple(
+            Spec(replace(panel.problem, seed=panel.problem.seed + k), run, plan.gap)
+            for k in range(plan.seeds)
+        )
+        for run in panel.runs
+    ]
 
 
-def recorded(plan: Figure, folder: Path) -> dict[str, list[Record]]:
+def _all_specs(plans: Sequence[Figure]) -> list[Spec]:
+    """The runs of all plans, those on the same data together: data is loaded once for them."""
+    found = [
+        spec for plan in plans for panel in plan.panels for each in specs_of(plan, panel) for spec in each
+    ]
+    return sorted(dict.fromkeys(found), key=lambda spec: repr(replace(spec.problem, l2=0.0)))
+
+
+def recorded(plan: Figure, folder: Path) -> dict[str, list[Repeats]]:
     """The records of a plan that was run before."""
-    found = {spec: recall(spec, folder) for panel in plan.panels for spec in specs_of(plan, panel)}
+    found = {spec: recall(spec, folder) for spec in _all_specs([plan])}
     return _of(plan, {spec: record for spec, record in found.items() if record is not None})
 
 
-def _of(plan: Figure, records: Mapping[Spec, Record]) -> dict[str, list[Record]]:
-    return {panel.title: [records[spec] for spec in specs_of(plan, panel)] for panel in plan.panels}
+def _of(plan: Figure, records: Mapping[Spec, Record]) -> dict[str, list[Repeats]]:
+    return {
+        panel.title: [Repeats(tuple(records[spec] for spec in each)) for each in specs_of(plan, panel)]
+        for panel in plan.panels
+    }
 
 
 def _run_all(specs: Sequence[Spec], folder: Path, jobs: int, on_run: OnRun) -> dict[Spec, Record]:
@@ -90,15 +108,20 @@ def _stop_children() -> None:
         child.join(1.0)
 
 
-def _write(plan: Figure, records: Mapping[str, Sequence[Record]], out: Path) -> Path:
+def _write(plan: Figure, records: Records, out: Path) -> Path:
     if plan.kind == "table":
-        return write_atomically(out / f"{plan.name}.md", table(plan, records).encode(), private=False)
-    return write_atomically(out / f"{plan.name}.svg", rendered(draw(plan, records), "svg"), private=False)
+        text = f"{table(plan, records)}\n{stamp(seeds_of([plan])).sentence()}\n"
+        return write_atomically(out / f"{plan.name}.md", text.encode(), private=False)
+    figure = stamped(rendered(draw(plan, records), "svg"), stamp(seeds_of([plan])))
+    return write_atomically(out / f"{plan.name}.svg", figure, private=False)
 
 
-def _report(
-    plan: Figure, records: Mapping[str, Sequence[Record]], out: Path, quick: bool, source: str | None
-) -> Path:
+def seeds_of(plans: Sequence[Figure]) -> tuple[int, ...]:
+    """The seeds of all runs of these experiments."""
+    return tuple(sorted({spec.problem.seed for spec in _all_specs(plans)}))
+
+
+def _report(plan: Figure, records: Records, out: Path, quick: bool, source: str | None) -> Path:
     from fedshed.experiments.sources import of_experiment
     from fedshed.report import write
 

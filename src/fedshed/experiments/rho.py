@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fedshed.algorithms import build
 from fedshed.algorithms.base import State, advance
 from fedshed.algorithms.linesearch import Step
-from fedshed.algorithms.shed import NextEigenvalue
+from fedshed.algorithms.rho import NextEigenvalue
 from fedshed.linalg import leading_eigenpairs
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import local_objectives

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-import fedshed
 from fedshed._utils.files import file_hash, in_words, write_atomically
 from fedshed.algorithms import build
 from fedshed.algorithms.from_file import is_in_file, load_algorithm
@@ -23,6 +22,7 @@ from fedshed.algorithms.registry import configured as make_ready
 from fedshed.algorithms.renewal import GradientNorm, Periodic
 from fedshed.algorithms.rivals.agd import GRID
 from fedshed.experiments.plan import Problem, Run
+from fedshed.experiments.provenance import code_hash
 from fedshed.experiments.study import as_budget, as_line_search
 from fedshed.protocol.precision import Bits, Exact
 from fedshed.report.model import Grid, Spectrum
@@ -32,7 +32,6 @@ from fedshed.solve.optimize import optimize, optimum
 from fedshed.solve.trace import Row, Trace
 from fedshed.tables import Federation
 
-CORE = ("algorithms", "exchange", "linalg", "objectives", "protocol", "solve", "tables")
 TUNING_ITERATIONS = 100
 _NOTES = logging.getLogger("fedshed")
 
@@ -75,7 +74,7 @@ def recall(spec: Spec, folder: Path) -> Record | None:
     """A run that was made before, if it was."""
     path = folder / f"{_key(spec)}.mp"
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Record)
+        return replace(msgspec.msgpack.decode(path.read_bytes(), type=Record), name=spec.run.name)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
@@ -191,24 +190,17 @@ def _data_only(problem: Problem) -> Problem:
 
 
 def _key(spec: Spec) -> str:
+    """What decides a run: all but its label."""
     data = federation_fingerprint(_data_only(spec.problem))
-    name = spec.run.algorithm
+    name, unlabelled = spec.run.algorithm, replace(spec, run=replace(spec.run, label=None))
     own = [file_hash(name.rpartition(":")[0])] if is_in_file(name) else []  # a user's own algorithm
-    return _hash([msgspec.to_builtins(spec), data, code_hash(), *own])
+    return _hash([msgspec.to_builtins(unlabelled), data, code_hash(), *own])
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def federation_fingerprint(problem: Problem) -> str:
     """The hash of a problem's rows as dealt to its agents."""
     return federation(problem).fingerprint()
-
-
-@cache
-def code_hash() -> str:
-    """A hash of everything that computes: a changed line makes new runs."""
-    root = Path(fedshed.__file__).parent
-    sources = [path for folder in CORE for path in sorted((root / folder).glob("*.py"))]
-    return _hash([path.read_text() for path in sources])
 
 
 def _hash(value: Any) -> str:

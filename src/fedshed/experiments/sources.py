@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
+from fedshed._utils.mathematics import plain
 from fedshed.algorithms.costs import rate_in_words, time_in_words
 from fedshed.experiments.times import TimeMap, ranked
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
 from fedshed.report.model import (
     Agent,
-    Coefficient,
-    Fit,
     Grid,
     Problem,
     Report,
@@ -25,15 +24,14 @@ from fedshed.report.model import (
     Times,
     versions,
 )
-from fedshed.report.recorder import Recorder, digits, grid
+from fedshed.report.recorder import digits, grid
 
 if TYPE_CHECKING:
     from fedshed.algorithms.channels import Channel
     from fedshed.experiments import Comparison
     from fedshed.experiments.plan import Figure
+    from fedshed.experiments.repeats import Repeats
     from fedshed.experiments.runs import Record
-    from fedshed.fitting.model import Model
-    from fedshed.inference import Summary
     from fedshed.linalg.arrays import Vector
     from fedshed.tables import Federation
 
@@ -81,41 +79,26 @@ def times_of(found: TimeMap | None) -> Times | None:
     )  # fmt: skip
 
 
-def of_experiment(plan: Figure, records: Mapping[str, Sequence[Record]], command: str) -> Report:
+def of_experiment(plan: Figure, records: Mapping[str, Sequence[Repeats]], command: str) -> Report:
     """The report of one experiment of the paper, a problem for each of its panels."""
     from fedshed.experiments.runs import data_of
 
     problems, hashes = [], {}
     for panel in plan.panels:
-        data = data_of(panel.problem)
-        runs = tuple(
-            Run(one.name, one.rows, _ended(one), one.converged, one.pairs, None, one.spectra)
-            for one in records[panel.title]
-        )
-        problems.append(Problem(panel.title, runs, len(data.sites), agents_of(data)))
-        hashes[panel.title] = data.fingerprint()
+        data, title = data_of(panel.problem), plain(panel.title)
+        runs = tuple(map(_run, records[panel.title]))
+        problems.append(Problem(title, runs, len(data.sites), agents_of(data)))
+        hashes[title] = data.fingerprint()
     seed = plan.panels[0].problem.seed if plan.panels else 0
-    return Report(f"{plan.title} ({plan.paper})", tuple(problems), Rerun(command, seed, hashes, versions()))
+    title = plain(plan.heading)
+    return Report(title, tuple(problems), Rerun(command, seed, hashes, versions()))
 
 
-def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -> Report:
-    """The report of a fit: its coefficients with intervals, its summary, and its one run."""
-    inference, study = model.inference, model.plan.study
-    sums = inference.protected is not None
-    who = f"{'protected: sums over ' * sums}{inference.site_count} sites"
-    title = f"{study.target}: {study.family}, {who}"
-    agents = () if sums else tuple(Agent(name, site.rows) for name, site in inference.sites.items())
-    name = model.run.algorithm.partition(":")[0]
-    rows = () if model.trace is None else tuple(model.trace)
-    run = Run(name, rows, model.run.reason, model.converged, recorder.pairs(), None, recorder.spectra())
-    table = inference.table(summary.level, summary.robust).tolist()
-    coefficients = tuple(
-        Coefficient(column, estimate, error, low, high, p)
-        for column, (estimate, error, _, p, low, high) in zip(inference.names, table, strict=True)
-    )
-    fit = Fit(coefficients, str(replace(summary, influence=True)), summary.level)
-    problem = Problem(title, (run,), max(1, len(agents)), agents)
-    return Report(title, (problem,), rerun, fit, evaluation=model.evaluation)
+def _run(repeats: Repeats) -> Run:
+    """A recorded run as the page shows it: of the first seed all, of the others their traces."""
+    one, *others = repeats.records
+    more = tuple(other.rows for other in others)
+    return Run(plain(one.name), one.rows, _ended(one), one.converged, one.pairs, None, one.spectra, more)
 
 
 def agents_of(federation: Federation) -> tuple[Agent, ...]:

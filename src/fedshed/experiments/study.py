@@ -40,6 +40,7 @@ class ComparisonSpec(Struct, frozen=True, kw_only=True):
     line_search: str | None = None
     tol: float = 1e-9
     max_iterations: int = 500
+    gap: float | None = None  # costs are counted until f - f* is below it
     seed: int = 0
     repeats: int = 1  # partitions of the rows, by seed, seed + 1, ...
 
@@ -92,7 +93,7 @@ class ComparisonSpec(Struct, frozen=True, kw_only=True):
             federation, self._names, loss=self.loss or "logistic", l2=self.l2,
             intercept=self.intercept, budget=as_budget(self.budget), tol=self.tol, seed=self.seed,
             line_search=as_line_search(self.line_search), max_iterations=self.max_iterations,
-            on_row=on_row, watch=watch, on_result=on_result, command=self.command(),
+            target_gap=self.gap, on_row=on_row, watch=watch, on_result=on_result, command=self.command(),
             title="" if isinstance(federation, Federation) else self.title(federation),
         )  # fmt: skip
 

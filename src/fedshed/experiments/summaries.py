@@ -14,7 +14,8 @@ COUNTS = ("iterations", "rounds", "exchanges", "kb_up", "kb_down", "vectors_up",
 class Summary(Struct, frozen=True):
     """What one algorithm needed and how it ended; KB (of 1000 bytes), vectors and Hessians are per agent.
 
-    Of several repeats these are medians; `least` and `most` then hold the extremes of each count.
+    Of several repeats these are medians; `least` and `most` then hold the extremes of each count. `converged`
+    says whether every run reached the tolerance, or the target gap of the comparison if it has one.
     """
 
     algorithm: str

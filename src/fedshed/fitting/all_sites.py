@@ -62,7 +62,9 @@ class Playing(Struct, frozen=True):
         if label == FIT:
             return fit_stage(self.played)
         if label not in BESIDE_THE_FIT:
-            raise ProtocolError(f"no conversation is numbered {label}; do both ends run the same fedshed?")
+            raise ProtocolError(
+                f"no conversation has the number {label}; install the same version of fedshed at both ends"
+            )
         return BESIDE_THE_FIT[label]
 
     def dim(self, label: int) -> int:
@@ -172,7 +174,7 @@ class AllTables:
             public, exact = split(parts, Scaling())
             drawn = [z for part in request.parts for z in noise(self.fit.private.noise_of(part).tolist())]
             if len(drawn) != len(exact.wide) or len(exact.slim):
-                raise ProtocolError("a number of a private fit has no noise")
+                raise ProtocolError("an answer in a private fit has a number without noise")
             return public, replace(exact, noise=tuple(drawn)), fraction_for(1.0)
         if label == PREPARATION:
             return *split(parts, self.scaling(label)), fraction_for(1.0)

@@ -1,4 +1,4 @@
-"""`FederatedClassifier`: a scikit-learn estimator of any family of classes, ordered ones too."""
+"""`FederatedClassifier`: a scikit-learn estimator for any family of classes, also ordered ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed.algorithms import Budget
 from fedshed.algorithms.base import Algorithm
-from fedshed.fitting.estimators import FederatedLogisticRegression
+from fedshed.fitting.logistic_estimator import FederatedLogisticRegression
 from fedshed.inference import Inference
 from fedshed.inference.result import WeightType
 from fedshed.linalg.arrays import Matrix, Vector
@@ -26,22 +26,22 @@ FAMILIES_OF_CLASSES = ("logistic", "multinomial", *OF_TWO, "ordinal")
 
 
 class FederatedClassifier(FederatedLogisticRegression):
-    """A regression of any family of classes (docs/families.md).
+    """Regression for any family of classes (docs/families.md), as a scikit-learn estimator.
 
     Parameters
     ----------
-    family : str
-        "logistic" (multinomial for more than two classes), "multinomial", "probit" or "cloglog" of two
-        classes, or "ordinal" of classes in an order.
+    family : str, default "logistic"
+        "logistic" (multinomial for more than two classes), "multinomial", "probit" or "cloglog" for two
+        classes, or "ordinal" for ordered classes.
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
-        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model. An ordinal model has
-        thresholds in place of an intercept, and `intercept_` holds their negatives.
-    firth : bool
-        As in `FederatedLogisticRegression`, for the logistic family.
-    random_intercept : bool
-        As in `FederatedRegressor`, for the logistic family.
+        The same as in `FederatedLogisticRegression`, as are the attributes of a fitted model. An ordinal
+        model has thresholds in place of an intercept, and `intercept_` contains their negatives.
+    firth : bool, default False
+        The same as in `FederatedLogisticRegression`; for the logistic family only.
+    random_intercept : bool, default False
+        The same as in `FederatedRegressor`; for the logistic family only.
     order : sequence, optional
-        The classes of an ordinal model from the lowest to the highest; by default numbers in their order.
+        The classes of an ordinal model, from the lowest to the highest. Default: numbers in increasing order.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class FederatedClassifier(FederatedLogisticRegression):
         return tags
 
     @property
-    def _link(self) -> str:  # type: ignore[override]  # of others it is that of the whole class
+    def _link(self) -> str:  # type: ignore[override]  # a class attribute in the base class
         """The loss of two classes."""
         return self.family if self.family in OF_TWO else "logistic"
 
@@ -100,14 +100,14 @@ class FederatedClassifier(FederatedLogisticRegression):
     def thresholds_(self) -> Vector:
         """The thresholds between the classes of an ordinal model."""
         if not self._ordinal:
-            raise AttributeError("only an ordinal model has thresholds")
+            raise AttributeError("only an ordinal model has thresholds; use family='ordinal'")
         return np.asarray(-self.intercept_)
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         if self.family not in FAMILIES_OF_CLASSES:
             raise ConfigError(f"family cannot be {self.family!r}{closest(self.family, FAMILIES_OF_CLASSES)}")
         if self.order is not None and not self._ordinal:
-            raise ConfigError("order is for the ordinal family; leave it out")
+            raise ConfigError("order applies to the ordinal family only; leave it out")
         loss, codes = super()._target(y)
         if self._ordinal:
             return "ordinal", self._ordered(y, codes)
@@ -125,17 +125,19 @@ class FederatedClassifier(FederatedLogisticRegression):
         check_classification_targets(y)
         if not self.fit_intercept:
             raise ConfigError(
-                "an ordinal model has thresholds in place of an intercept; leave fit_intercept out"
+                "an ordinal model has thresholds in place of an intercept; leave out fit_intercept"
             )
         if self.order is None:
             if self.classes_.dtype.kind in "OUS":
                 raise ConfigError(
-                    "the order of classes that are text is not known; give order=[...], the lowest first"
+                    "classes that are text have no known order; give order=[...], with the lowest class first"
                 )
             return codes
         order = column_or_1d(np.array(self.order))
         if len(order) != len(self.classes_) or set(order.tolist()) != set(self.classes_.tolist()):
-            raise ConfigError(f"order must list each class of y once: {self.classes_.tolist()}")
+            raise ConfigError(
+                f"order must list each class of y exactly once; the classes are {self.classes_.tolist()}"
+            )
         place = {label: k for k, label in enumerate(order.tolist())}
         again = np.array([place[label] for label in self.classes_.tolist()])
         self.classes_ = order
@@ -166,20 +168,62 @@ class FederatedClassifier(FederatedLogisticRegression):
         return super()._shift(offset, rows)
 
     def decision_function(self, X: Any, offset: Any = None) -> NDArray[np.float64]:
-        """As that of `FederatedLogisticRegression`; of an ordinal model x'coef less each threshold."""
+        """The log odds of the second class; for an ordinal model, x'coef minus each threshold.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        array
+            One number for each row, or several columns if there are more than two classes.
+        """
         z = self._linear(X, offset)
         two = len(self.classes_) == 2
         return z[:, 0] if two else z
 
     def predict_proba(self, X: Any, offset: Any = None) -> Matrix:
-        """The probability of each class."""
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        array
+            One row for each row of X, and one column for each class.
+        """
         if not self._ordinal:
             return super().predict_proba(X, offset)
         z = self._linear(X, offset)
         return class_probabilities(z[:, 0] - self.intercept_[0], self.thresholds_)
 
     def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
-        """The most probable class."""
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        array
+            One class for each row.
+        """
         if not self._ordinal and self.family != "cloglog":
             return super().predict(X, offset)
         return np.asarray(self.classes_[self.predict_proba(X, offset).argmax(axis=1)])

@@ -46,7 +46,7 @@ from fedshed.preparation import DesignPlan, Study, negotiate
 from fedshed.preparation.combinations import check_spread
 from fedshed.preparation.counts import RowCount, counted
 from fedshed.preparation.messages import Ready
-from fedshed.preparation.scaling import mean_squares
+from fedshed.preparation.scaling import mean_squares, standard_deviations
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Problem, Size
 from fedshed.solve import checkpoint as checkpoints
@@ -64,15 +64,17 @@ def conduct(
     budget: Budget = None, fused: bool = False, seed: int = 0, errors: RowRobust | None = None,
     checkpoint: Path | None = None, watch: Watch | None = None, network: Network | None = None,
 ) -> Conducted:  # fmt: skip
-    """The model of all rows of all sites; a fit that was cut off goes on from its checkpoint.
+    """The model of all rows of all sites; a fit that was interrupted continues from its checkpoint.
 
-    `fused` asks for costs and update in one exchange where the algorithm would take two: the same iterates.
-    "auto" reckons with `network`, by default with none where the tables are in this process.
+    `fused` asks for costs and update in one exchange if the algorithm would take two; the iterates are the
+    same. "auto" assumes `network`, by default none if the tables are in this process.
     """
     _possible_errors(study, errors)
     _possible_algorithm(study, algorithm)
     if tables.groups:
-        named = Lbfgs() if algorithm == "auto" else algorithm  # it will take one that adds up
+        named = (
+            Lbfgs() if algorithm == "auto" else algorithm
+        )  # "auto" chooses an algorithm that only needs sums
         check_summable(build(named) if isinstance(named, str) else named, BY_GROUPS, budget)
     check_spread(study.random_intercept, len(tables.names))
     with one_thread():  # the same bits on any machine with this BLAS
@@ -126,11 +128,13 @@ def conduct(
         estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
     model = assemble_model(plan, fitted, counts, agreed, counted_up, asked, told, tables.told())
     model.evaluation, model.estimates = found, estimates
+    model.certificate, model.contacts = fitted.result.certificate, fitted.result.sites
+    model.deviations = standard_deviations(plan, ready)
     return Conducted(model, fitted.result, curves)
 
 
 def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:
-    """Gradients alone, where sites let out fewer entries of Hessians than a fit by them may need."""
+    """An algorithm of gradients only, if the sites allow fewer entries of Hessians than a fit may need."""
     entries = n * (n + 1) // 2
     if left is None or left >= MANY_HESSIANS * entries:
         return chosen, why
@@ -142,39 +146,46 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
     """Refuse errors that a study cannot have, before anything is sent."""
     if errors is not None and study.privacy is not None:
         raise ConfigError(
-            f"a private study has no errors by rows or clusters ({errors}), which would be released without "
-            "noise; leave errors out"
+            f"a private study cannot have errors = {errors}, because they would be released without noise; "
+            "leave out errors"
         )
     if errors is not None and study.selects:
         raise ConfigError(
-            f"a fit with an absolute penalty has no errors by rows or clusters ({errors}); leave errors out, "
-            "or set l1 = 0 and name the columns that were selected"
+            f"a fit with an absolute penalty (l1) cannot have errors = {errors}; leave out errors, or set "
+            "l1 = 0 and name the columns that were selected"
         )
     if errors == "cluster" and study.cluster is None:
-        raise ConfigError("errors by cluster need a column of clusters; name it (cluster = ..., --cluster)")
+        raise ConfigError("errors by cluster need a column of clusters; name it (cluster, or --cluster)")
     if errors in ("HC2", "HC3") and family_of(study.loss).survival:
-        raise ConfigError(f"rows of a Cox model have no leverage, which {errors} needs; use HC0 or HC1")
+        raise ConfigError(
+            f"errors = {errors} needs leverages, which rows of a Cox model do not have; use HC0 or HC1"
+        )
     if errors is not None and study.random_intercept:
-        raise ConfigError("rows that share a random intercept are not independent; leave errors out")
+        raise ConfigError(
+            f"a model with a random intercept cannot have errors = {errors}, because the rows of a site are "
+            "not independent; leave out errors"
+        )
     if errors is not None and study.firth:
         raise ConfigError(
-            f"Firth's estimates have errors from the information, not by rows or clusters ({errors}); leave "
-            "errors out"
+            f"a fit with Firth's penalty cannot have errors = {errors}; its errors come from the information "
+            "matrix, so leave out errors"
         )
     if errors is not None and family_of(study.loss).classes in ("many", "ordered"):
-        raise ConfigError(f"errors by rows are for one linear predictor, not for the {study.family} family")
+        raise ConfigError(
+            f"errors = {errors} needs one linear predictor, which the {study.family} family does not have; "
+            "leave out errors"
+        )
 
 
 def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
     """Refuse an algorithm that a study cannot have, before anything is sent."""
     if study.privacy is not None and algorithm != "auto":
-        raise ConfigError("a private study has a fit of its own; leave algorithm out")
+        raise ConfigError("a private study has its own algorithm; leave out algorithm")
     if algorithm == "auto":
         return
     if study.firth and algorithm != "newton":
         raise ConfigError(
-            f"Firth's penalty has an algorithm for it ('auto' or 'newton'), and {algorithm!r} is another; "
-            "leave algorithm out"
+            f"Firth's penalty needs algorithm 'auto' or 'newton', not {algorithm!r}; leave out algorithm"
         )
     chosen = build(algorithm) if isinstance(algorithm, str) else algorithm
     check_for_studies(chosen)
@@ -196,7 +207,7 @@ def _at_values(plan: DesignPlan, problem: Problem, tables: TableSites, algorithm
 
 
 def _known_columns(plan: DesignPlan, ready: dict[str, Ready]) -> None:
-    """A site counts missing values of the study's columns, and of no others."""
+    """Refuse a site that counts missing values of columns that the study does not use."""
     known = {*plan.study.beside, *plan.columns}
     for site, each in ready.items():
         if not {name for name, _ in each.missing} <= known:
@@ -218,14 +229,14 @@ def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Pr
 
 
 def weight_type_of(study: Study) -> WeightType:
-    """What the weights of a study are: the trials of a row belong to one observation."""
+    """The type of the weights of a study; the trials of a row belong to one observation."""
     return "precision" if study.trials is not None else study.weight_type
 
 
 def _checkpoint(
     path: Path | None, study: Study, problem: Problem, algorithm: Algorithm[Any], goal: Goal
 ) -> tuple[Checkpoint | None, Progress | None]:
-    """Where the run is saved, and how far it had come when it was cut off."""
+    """The saver of the run, and its progress if it was interrupted."""
     if path is None:
         return None, None
     data = blake2b(encode((study, replace(problem, sizes={}))), digest_size=16).hexdigest()
@@ -244,7 +255,7 @@ def assemble_model(plan: DesignPlan, fitted: Fitted, counts: dict[str, RowCount]
 
 
 def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
-    """The estimates as the reader knows them: in the units of the table, and of each class."""
+    """The estimates in the units of the table, for each class."""
     A, names = plan.to_original()
     if plan.classes is None or family_of(plan.study.loss).classes in ("two", "ordered"):
         return inference.transformed(A, names)
@@ -255,7 +266,7 @@ def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
 
 
 def _account(result: Result, *others: Traffic) -> Run:
-    """What the fit and the conversations before and after it cost together."""
+    """The total traffic of the fit and of the conversations before and after it."""
     end = result.trace[-1]
     return Run(
         converged=settled(result.converged, result.reason),

@@ -22,19 +22,21 @@ from fedshed.tables.survival import SURVIVAL, checked
 
 
 class FederatedCox(FederatedModel):
-    """Cox regression: hazard ratios that all sites share, and a baseline hazard of each site.
+    """Cox regression with common hazard ratios and a separate baseline hazard for each site.
 
-    As lifelines' `CoxPHFitter(strata=...)` and R's `coxph(... + strata(site))`, with sites as strata.
+    It is equivalent to lifelines' `CoxPHFitter(strata=...)` and R's `coxph(... + strata(site))`, with the
+    sites as strata.
 
     Parameters
     ----------
-    l2 : float or array
-        The ridge on the mean loss, which is minus the log partial likelihood divided by the number of rows.
-    ties : "efron" or "breslow"
-        How events at the same time are counted.
+    l2 : float or array, default 1e-4
+        The ridge penalty on the mean loss, which is minus the log partial likelihood divided by the number of
+        rows.
+    ties : "efron" or "breslow", default "efron"
+        The treatment of events at the same time.
     algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
-        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model, of which
-        `intercept_` is 0: the baseline hazard takes its place.
+        The same as in `FederatedLogisticRegression`, as are the attributes of a fitted model, except
+        that `intercept_` is 0, because the baseline hazard takes its place.
 
     Examples
     --------
@@ -79,11 +81,30 @@ class FederatedCox(FederatedModel):
         self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None,
         strata: Any = None,
     ) -> Self:  # fmt: skip
-        """Fit the model of all rows; `sites` names the site of each row (None: all in one).
+        """Fit the pooled model of all rows.
 
-        y has two columns, time and event (1 or 0), or three: entry, time and event; or it is a structured
-        array with the fields event and time, and perhaps entry; or it has times alone, all of them of events.
-        Rows that differ in `strata` have different baseline hazards, as rows of different sites have.
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        y : array
+            Two columns, time and event (1 or 0), or three columns, entry, time and event. A structured array
+            with the fields event and time, and optionally entry, or an array of times, all of which are
+            events, is also possible.
+        sites : array, optional
+            The site of each row. Default: all rows are at one site.
+        sample_weight : array, optional
+            The weight of each row: how often it counts, or its precision (see `weight_type`).
+        offset : array, optional
+            A number that is added to the linear predictor of each row. Predictions and scores then also need
+            an offset.
+        strata : array, optional
+            Rows with different values have separate baseline hazards, like rows of different sites.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         return super().fit(X, with_strata(y, strata), sites, sample_weight, offset)
 
@@ -98,7 +119,21 @@ class FederatedCox(FederatedModel):
         return loss_named("cox", self.ties), y
 
     def predict(self, X: Any, offset: Any = None) -> Vector:
-        """The hazard of each row as a multiple of the baseline hazard of its site, exp(x'coef + offset)."""
+        """Predict the hazard of each row relative to the baseline hazard of its site, exp(x'coef + offset).
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        array
+            One relative hazard for each row.
+        """
         risk: Vector = np.exp(self._linear(X, offset))
         return risk
 
@@ -106,9 +141,26 @@ class FederatedCox(FederatedModel):
         self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None, sites: Any = None,
         strata: Any = None,
     ) -> float:  # fmt: skip
-        """Harrell's C: of pairs of rows, the share in which the larger hazard has its event first.
+        """Harrell's C: the share of pairs in which the row with the larger hazard has its event first.
 
-        With `sites` or `strata` the pairs are those within them.
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        y : array
+            Times and events, as for `fit`.
+        sample_weight : array, optional
+            The weight of each row.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+        sites, strata : array, optional
+            Only rows with equal values in them are compared.
+
+        Returns
+        -------
+        float
+            The share, from 0 to 1, or NaN if there are no pairs.
         """
         z, records = self._linear(X, offset), with_strata(with_strata(y, strata), sites)
         check_consistent_length(z, records)
@@ -120,7 +172,7 @@ class FederatedCox(FederatedModel):
 
 
 def with_strata(y: Any, strata: Any) -> NDArray[Any]:
-    """Responses as records, those of different strata apart."""
+    """The responses as records, whose strata are combined with the given ones."""
     records = _records(y)
     if strata is None:
         return records
@@ -134,7 +186,7 @@ def with_strata(y: Any, strata: Any) -> NDArray[Any]:
 
 
 def _records(y: Any) -> NDArray[Any]:
-    """Responses in any of the forms that `fit` takes."""
+    """The records of responses in any of the forms that `fit` takes."""
     if y is None:
         raise ValueError("FederatedCox requires y to be passed, but the target y is None")
     given = np.asarray(y)
@@ -150,9 +202,9 @@ def _records(y: Any) -> NDArray[Any]:
         raise DataError("y holds times and events, which must be numbers; unknown label type") from None
     columns = numbers[:, None] if numbers.ndim == 1 else numbers
     if columns.ndim != 2 or columns.shape[1] > 3:
-        raise DataError("y must have a time, or time and event, or entry, time and event in each row")
+        raise DataError("y must have one column (time), two (time, event) or three (entry, time, event)")
     if not np.isfinite(columns).all():
-        raise DataError("y contains NaN or infinity (inf); drop those rows")
+        raise DataError("y contains NaN or infinity (inf); drop these rows")
     entry, time, event = {
         1: (None, columns[:, 0], np.ones(len(columns))), 2: (None, *columns.T), 3: tuple(columns.T)
     }[columns.shape[1]]  # fmt: skip

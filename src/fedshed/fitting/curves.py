@@ -44,11 +44,15 @@ def group_levels(plan: DesignPlan, by: str | None) -> tuple[str, ...]:
     if by is None:
         return (ALL,)
     if by not in plan.levels:
-        raise ConfigError(f"curves by {by!r} need it as a category of the model; name it as one (categories)")
+        raise ConfigError(
+            f"curves by {by!r} need this column as a category of the model; name it in categories"
+        )
     coded = [level for level in plan.levels[by] if f"{by}[{level}]" in plan.names]
     left = [level for level in plan.levels[by] if level not in coded]
     if len(left) != 1:
-        raise ConfigError(f"curves by {by!r} need the category itself as a term of the model; add it")
+        raise ConfigError(
+            f"curves by {by!r} need this category as a separate term of the model; add it to the formula"
+        )
     return (str(left[0]), *map(str, coded))
 
 

@@ -19,13 +19,14 @@ from fedshed.solve.stages import site_estimates
 def own_estimates(
     plan: DesignPlan, problem: Problem, sites: Sites, theta: Vector, patience: int
 ) -> tuple[dict[str, SiteResult], Traffic]:
-    """What each site estimates from its own rows, for one exchange; nothing where the study asks for none."""
+    """Each site's estimate from its own rows, in one exchange, if the study asks for them."""
     study = plan.study
     if not study.site_estimates:
         return {}, Traffic()
     if problem.n != len(plan.coefficients):
         raise ConfigError(
-            f"a meta-analysis is of one linear predictor, and the {study.family} family has more parameters"
+            f"a meta-analysis needs one linear predictor, but the {study.family} family has more parameters; "
+            "leave out site_estimates"
         )
     precise = None if study.weight_type == "auto" else study.weight_type == "precision"
     asked = AskEstimate(theta, family_of(study.loss).dispersed, study.trials is not None or precise)

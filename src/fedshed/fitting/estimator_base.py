@@ -1,4 +1,4 @@
-"""What the estimators share: their parameters, the fit, the summary, and the linear part with its offset."""
+"""The base of the estimators: their parameters, the fit, the summary and the linear predictor."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from fedshed.tables import Federation
 from fedshed.tables.lazy import ArrowRows, arrow_table, is_arrow, is_large
 
 DEFAULT_L2 = 1e-4
-MOST_COEFFICIENTS = 1000  # up to here inference="auto" asks for exact curvature: n^2 / 2 numbers a site
+MOST_COEFFICIENTS = 1000  # inference="auto" asks for exact curvature (n^2 / 2 numbers per site) up to this
 
 
 class FederatedModel(BaseEstimator):  # type: ignore[misc]
-    """What the estimators share: the parameters, the fit, and the linear part."""
+    """The base of the estimators: the parameters, the fit and the linear predictor."""
 
-    firth: bool = False  # of an estimator that does not take it
+    firth: bool = False  # for an estimator without this parameter
     random_intercept: bool = False
 
     def __init__(
@@ -85,10 +85,26 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
-        """Fit the model of all rows; `sites` names the site of each row (None: all in one).
+        """Fit the pooled model of all rows.
 
-        A sample weight is how often its row counts, or how precise it is, as `weight_type` says; an offset is
-        added to the row's linear part, and a model fitted with one needs one to predict and to score.
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        y : array
+            The target of each row.
+        sites : array, optional
+            The site of each row. Default: all rows are at one site.
+        sample_weight : array, optional
+            The weight of each row: how often it counts, or its precision (see `weight_type`).
+        offset : array, optional
+            A number that is added to the linear predictor of each row. Predictions and scores then also need
+            an offset.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         X, y = self._validated(X, y)
         loss, y = self._target(y)
@@ -114,10 +130,35 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self, *, robust: bool = False, level: float = 0.95, exp: bool = False,
         distribution: Distribution = "auto",
     ) -> Summary:  # fmt: skip
-        """Coefficients with errors, measures of fit and the sites; see `fedshed.Model.summary`."""
+        """The coefficients with their standard errors, the measures of fit, and the table of sites.
+
+        Parameters
+        ----------
+        robust : bool, default False
+            Whether standard errors are clustered by site.
+        level : float, default 0.95
+            The level of the confidence intervals.
+        exp : bool, default False
+            Whether to show exponentials of the coefficients, such as odds ratios.
+        distribution : "auto" or "normal", default "auto"
+            The reference distribution: "auto" is Student's t if the dispersion is estimated, otherwise the
+            normal distribution; "normal" is always the normal distribution.
+
+        Returns
+        -------
+        Summary
+            The summary; `print` shows it as text.
+
+        Raises
+        ------
+        ConfigError
+            If the estimator was fitted without inference.
+        """
         check_is_fitted(self)
         if self.inference_ is None:
-            raise ConfigError("fitted without inference; set inference=True and fit again")
+            raise ConfigError(
+                f"this {type(self).__name__} was fitted without inference; set inference=True and fit again"
+            )
         notes = () if self.converged_ else (f"NOT CONVERGED: {self.reason_}",)
         return Summary(
             self.inference_, title=type(self).__name__, robust=robust, level=level, exp=exp,
@@ -125,12 +166,23 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
-        """Write the fitted estimator as JSON (`fedshed.estimators.load` reads it)."""
+        """Write the fitted estimator as JSON; `fedshed.estimators.load` reads it.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing file is replaced.
+
+        Returns
+        -------
+        Path
+            The file that was written.
+        """
         check_is_fitted(self)
         return write_atomically(path, saved.encode(self))
 
     def _fitted(self, federation: Federation, loss: str) -> Fitted:
-        """The run and the inference, as those of any study."""
+        """The run and the inference of the fit."""
         ridge = self._ridge(loss)
         searched = self._searched(loss, ridge)
         check_spread(bool(self.random_intercept), len(federation.sites))
@@ -163,7 +215,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         return fit_searched(at, loss, chosen, goal, **settings)
 
     def _searched(self, loss: str, ridge: float | Vector) -> bool:
-        """Whether the family has a parameter that is to be found; ConfigError where that is not possible."""
+        """Whether the family has a parameter to be estimated; ConfigError if that is not possible."""
         if not self.random_intercept and family_of(loss).parameter is None:
             return False
         study = Study(
@@ -174,7 +226,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         return study.searched
 
     def _ridge(self, loss: str) -> float | Vector:
-        """l2; Firth's penalty takes its place, where there is one; REML has none by default."""
+        """The ridge: l2, or 0 with Firth's penalty and, by default, with REML."""
         default = not np.ndim(self.l2) and self.l2 == DEFAULT_L2
         if not self.firth:
             linear = bool(self.random_intercept) and family_of(loss).quadratic
@@ -182,32 +234,32 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         allowed = self.algorithm in ("auto", "newton") and not self.random_intercept
         if loss not in WITH_FIRTH or not allowed:
             raise ConfigError(
-                "Firth's penalty is for logistic regression of two classes, with algorithm 'auto' or "
-                "'newton' and without a random intercept; leave firth out"
+                "Firth's penalty needs a logistic regression of two classes, algorithm 'auto' or 'newton', "
+                "and no random intercept; leave out firth"
             )
         if np.ndim(self.l2) or float(np.asarray(self.l2)) not in (0.0, DEFAULT_L2):
-            raise ConfigError("give firth or l2, not both: each is a penalty")
+            raise ConfigError("give firth or l2, not both, because each is a penalty")
         if np.any(np.asarray(self.l1) != 0):
-            raise ConfigError("give firth or l1, not both: each is a penalty")
+            raise ConfigError("give firth or l1, not both, because each is a penalty")
         return 0.0
 
     def _about(self) -> tuple[str, ...]:
-        """What is modelled, in words."""
+        """Sentences that say what is modelled."""
         return ()
 
     def _named(self, inference: Inference) -> Inference:
-        """The coefficients as the reader knows them."""
+        """The inference with the names that the reader knows."""
         return inference
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        """X and y as scikit-learn has them; an Arrow table that is not to be copied stays where it is."""
+        """X and y as scikit-learn validates them; a large Arrow table is not copied."""
         if (left := self._left_in_place(X, reset=True)) is not None:
             return left, column_or_1d(np.asarray(y))
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=False)
         return X, y
 
     def _left_in_place(self, X: Any, reset: bool) -> Tall | None:
-        """A large Arrow table without a copy of it, if X is one; its columns are those of the fit."""
+        """X without a copy, if it is a large Arrow table with the columns of the fit; otherwise None."""
         table = arrow_table(type(self).__name__, X) if is_arrow(X) else None
         if table is None or not is_large(table):
             return None
@@ -217,7 +269,9 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         elif names.tolist() != getattr(self, "feature_names_in_", names).tolist() or (
             len(names) != self.n_features_in_
         ):
-            raise ValueError("X must have the columns of the fit, in the same order; select them by name")
+            raise ValueError(
+                "X must have the same columns as in the fit, in the same order; select them by name"
+            )
         return Tall(ArrowRows(type(self).__name__, table))
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
@@ -231,19 +285,19 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self.intercept_: Any = float(theta[n]) if self.fit_intercept else 0.0
 
     def _linear(self, X: Any, offset: Any) -> NDArray[np.float64]:
-        """x'coef + intercept + offset of each row, for each class where there are several."""
+        """x'coef + intercept + offset of each row, for each class if there are several."""
         check_is_fitted(self)
         left = self._left_in_place(X, reset=False)
         if left is None:
             left = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         z = np.asarray(left @ self.coef_.T + self.intercept_)
         if not np.isfinite(z).all():
-            raise ValueError("X has values that are missing or too large; fill them in, or drop those rows")
+            raise ValueError("X has values that are missing or too large; fill them in, or drop these rows")
         shift = self._shift(offset, len(z))
         return z if shift is None else z + shift.reshape(-1, *[1] * (z.ndim - 1))
 
     def _shift(self, offset: Any, rows: int) -> Vector | None:
-        """The offset of each row; a model that was fitted with one must be given one."""
+        """The offset of each row; it is required if the model was fitted with an offset."""
         if offset is None:
             if self.has_offset_:
                 raise ConfigError(
@@ -261,5 +315,5 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
                 f"offset has shape {shift.shape}; give one number per row, shape ({rows},), or a single one"
             )
         if not np.isfinite(shift).all():
-            raise ConfigError("offset must hold finite numbers only; drop or fill the rows where it does not")
+            raise ConfigError("offset must contain finite numbers only; drop the other rows, or fill them in")
         return np.broadcast_to(shift, (rows,))

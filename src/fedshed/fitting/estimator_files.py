@@ -1,4 +1,4 @@
-"""Fitted estimators as JSON, with a schema version: no pickle."""
+"""Fitted estimators as JSON with a schema version, without pickle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA = 2
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A fitted estimator: its parameters, and what `fit` set."""
+    """A fitted estimator: its parameters and its fitted attributes."""
 
     fedshed_estimator: int
     fedshed_version: str
@@ -40,11 +40,11 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
             if np.shape(self.coef) != (1, self.features) or np.shape(self.intercept) != (
                 len(self.classes) - 1,
             ):
-                raise ValueError(f"coef has another shape than that of {self.features} features")
+                raise ValueError(f"the shapes of coef and intercept do not fit {self.features} features")
             return
         lines = () if self.classes is None else (1 if len(self.classes) == 2 else len(self.classes),)
         if np.shape(self.coef) != (*lines, self.features) or np.shape(self.intercept) != lines:
-            raise ValueError(f"coef has another shape than that of {self.features} features")
+            raise ValueError(f"the shapes of coef and intercept do not fit {self.features} features")
 
 
 def encode(estimator: Any) -> bytes:
@@ -70,8 +70,8 @@ def decode(path: str | Path, kinds: Mapping[str, type]) -> Any:
         raise ConfigError(f"{path} is not an estimator that fedshed wrote: {error}") from error
     if file.fedshed_estimator != SCHEMA or file.kind not in kinds:
         raise ConfigError(
-            f"{path} has schema {file.fedshed_estimator} and kind {file.kind!r}; this fedshed {__version__} "
-            f"reads schema {SCHEMA} of {', '.join(kinds)}"
+            f"{path} has schema {file.fedshed_estimator} and kind {file.kind!r}, but fedshed {__version__} "
+            f"reads schema {SCHEMA} of {', '.join(kinds)}; load it with the version that wrote it"
         )
     return _fitted(file, kinds[file.kind](**_arrays(file.parameters)))
 
@@ -89,13 +89,13 @@ def _fitted(file: _File, estimator: Any) -> Any:
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON holds them; an algorithm or a budget that is an object has no place there."""
+    """The parameters for JSON, which cannot contain an algorithm or a budget that is an object."""
     plain = {
         name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in parameters.items()
     }
     for name, value in plain.items():
         if not isinstance(value, bool | int | float | str | list | None):
-            raise ConfigError(f"{name}={value!r} cannot be saved; give a name or a number")
+            raise ConfigError(f"{name}={value!r} cannot be saved; give a name or a number instead")
     return plain
 
 

@@ -1,7 +1,8 @@
 """scikit-learn estimators of the pooled model: `fit(X, y, sites=...)`, one site for each value of `sites`.
 
-All minimise the mean loss plus l2 |coef|^2 / 2 + l1 |coef|_1; the intercept is not penalised.  With W the sum
-of the sample weights (the number of rows without them) that is scikit-learn's
+All of them minimise the mean loss plus l2 |coef|^2 / 2 + l1 |coef|_1; the intercept is not penalised. Let W
+be the sum of the sample weights, or the number of rows if there are no weights. The equivalent estimators of
+scikit-learn are
 
     LogisticRegression(C = 1 / (l2 W))    Ridge(alpha = l2 W)
     PoissonRegressor(alpha = l2)          GammaRegressor(alpha = l2)
@@ -15,24 +16,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score, r2_score
 from sklearn.utils.validation import column_or_1d
 
-from fedshed._utils.errors import ConfigError
 from fedshed.fitting import estimator_files as saved
 from fedshed.fitting.cox_estimator import FederatedCox
 from fedshed.fitting.estimator_base import FederatedModel
+from fedshed.fitting.logistic_estimator import FederatedLogisticRegression
 from fedshed.fitting.regressor import FederatedRegressor
-from fedshed.inference import Inference, per_class
-from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.objectives import contrasts, family_of
+from fedshed.linalg.arrays import Vector
 
 
 class _FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
-    """A model of numbers."""
+    """A model whose target is a number."""
 
     _loss: str
 
@@ -40,27 +37,47 @@ class _FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
         return self._loss, column_or_1d(y, dtype=np.float64)
 
     def predict(self, X: Any, offset: Any = None) -> Vector:
-        """The mean of each row."""
+        """Predict the mean of each row."""
         raise NotImplementedError
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """R^2, the share of the sum of squares explained."""
+        """R^2, the share of the sum of squares that the model explains.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        y : array
+            The target of each row.
+        sample_weight : array, optional
+            The weight of each row.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        float
+            R^2, at most 1.
+        """
         return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
 class FederatedLinearRegression(_FederatedRegressor):
-    """Linear regression: minimises mean (x'coef + intercept - y)^2 / 2 + l2 |coef|^2 / 2.
+    """Linear regression, as a scikit-learn estimator.
 
-    As scikit-learn's Ridge(alpha = l2 W); with l2 = 0 LinearRegression.
+    It minimises mean (x'coef + intercept - y)^2 / 2 + l2 |coef|^2 / 2, as scikit-learn's Ridge(alpha = l2 W)
+    does, where W is the sum of the sample weights; l2 = 0 gives LinearRegression.
 
     Parameters
     ----------
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
-        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
-    random_intercept : bool
-        A random intercept per site, estimated by REML (docs/random.md); the default l2 then counts as 0.
-    firth : bool
-        Refused: Firth's penalty is for two classes.
+        The same as in `FederatedLogisticRegression`, as are the attributes of a fitted model.
+    random_intercept : bool, default False
+        Whether each site has a random intercept, whose variance is estimated by REML (docs/random.md). The
+        default l2 then counts as 0.
+    firth : bool, default False
+        Must be False, because Firth's penalty needs two classes.
 
     Examples
     --------
@@ -77,7 +94,21 @@ class FederatedLinearRegression(_FederatedRegressor):
     _loss = "least-squares"
 
     def predict(self, X: Any, offset: Any = None) -> Vector:
-        """x'coef + intercept + offset."""
+        """Predict the mean of each row, x'coef + intercept + offset.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        array
+            One mean for each row.
+        """
         return self._linear(X, offset)
 
 
@@ -92,12 +123,44 @@ class _LogLinear(_FederatedRegressor):
         return tags
 
     def predict(self, X: Any, offset: Any = None) -> Vector:
-        """The mean, exp(x'coef + intercept + offset)."""
+        """Predict the mean of each row, exp(x'coef + intercept + offset).
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        array
+            One mean for each row.
+        """
         mean: Vector = np.exp(self._linear(X, offset))
         return mean
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """D^2, the share of the deviance explained."""
+        """D^2, the share of the deviance that the model explains.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        y : array
+            The target of each row.
+        sample_weight : array, optional
+            The weight of each row.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        float
+            D^2, at most 1.
+        """
         mean = self.predict(X, offset)
         return float(d2_tweedie_score(y, mean, sample_weight=sample_weight, power=self._power))
 
@@ -105,16 +168,16 @@ class _LogLinear(_FederatedRegressor):
 class FederatedPoissonRegressor(_LogLinear):
     """Poisson regression with a logarithmic link, as scikit-learn's PoissonRegressor(alpha = l2).
 
-    Exposure: give counts with offset = log(exposure), or rates with sample_weight = exposure.
+    If rows have an exposure, give counts with offset = log(exposure), or rates with sample_weight = exposure.
 
     Parameters
     ----------
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
-        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
-    random_intercept : bool
-        A random intercept per site (docs/random.md).
-    firth : bool
-        Refused: Firth's penalty is for two classes.
+        The same as in `FederatedLogisticRegression`, as are the attributes of a fitted model.
+    random_intercept : bool, default False
+        Whether each site has a random intercept (docs/random.md).
+    firth : bool, default False
+        Must be False, because Firth's penalty needs two classes.
 
     Examples
     --------
@@ -137,9 +200,9 @@ class FederatedGammaRegressor(_LogLinear):
     Parameters
     ----------
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
-        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
-    random_intercept, firth : bool
-        Refused for this family.
+        The same as in `FederatedLogisticRegression`, as are the attributes of a fitted model.
+    random_intercept, firth : bool, default False
+        Must be False for this family.
 
     Examples
     --------
@@ -156,124 +219,6 @@ class FederatedGammaRegressor(_LogLinear):
     _loss, _power = "gamma", 2
 
 
-class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ignore[misc]
-    """Logistic regression, multinomial for more than two classes, as LogisticRegression(C = 1 / (l2 W)).
-
-    The coefficients of several classes sum to 0 over the classes, the intercepts too.
-
-    Parameters
-    ----------
-    l2 : float or array
-        The ridge on the mean loss; the intercept is not penalised.
-    fit_intercept : bool
-        Whether to fit an intercept.
-    algorithm, budget, tol, seed
-        As in `fedshed.optimize`; "auto" takes what needs least time, as all rows are in this process.
-    max_iter : int
-        Stop after this many iterations.
-    inference : bool or "auto"
-        Whether to compute standard errors, which cost n^2 / 2 numbers per site; "auto": up to 1,000
-        coefficients.
-    weight_type : "auto", "frequency" or "precision"
-        What sample weights are: how often a row counts, or how precise it is (its variance is divided by the
-        weight, as in R's `glm(weights=)` and statsmodels' `var_weights`), which leaves it one observation.
-        The estimates are the same; degrees of freedom, dispersion and errors are not. "auto": precisions if
-        some are no whole numbers, else frequencies.
-    protected : bool
-        Fit by masked sums that every site verifies (docs/protected.md), simulated in this process: the same
-        model from three sites or more, with algorithms that need no more than sums.
-    l1 : float or array
-        The absolute penalty on the mean loss, l1 |coef| (lasso; with l2 the elastic net, docs/selection.md);
-        the intercept is not penalised, and there are no standard errors.
-    random_intercept : bool
-        Whether the intercepts of the sites come from a normal distribution, whose standard deviation is
-        estimated (docs/random.md); for linear, logistic, binomial and Poisson models.
-    firth : bool
-        Firth's penalised likelihood for two classes in place of the ridge (docs/firth.md): the estimates are
-        finite where the classes are separated. The default l2 then counts as 0; another is refused.
-
-    Attributes
-    ----------
-    coef_, intercept_
-        The estimates.
-    result_ : Result
-        The run, with its trace.
-    converged_ : bool
-        Whether they are those of the pooled rows; `reason_` says why the run ended.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import fedshed
-    >>> rng = np.random.default_rng(0)
-    >>> X, sites = rng.normal(size=(60, 2)), np.repeat(["north", "south", "west"], 20)
-    >>> y = np.where(X @ [1.0, -1.0] + rng.logistic(size=60) > 0, "ill", "well")
-    >>> model = fedshed.FederatedLogisticRegression(l2=1e-3).fit(X, y, sites=sites)
-    >>> model.classes_.tolist(), model.predict_proba(X).shape
-    (['ill', 'well'], (60, 2))
-    """
-
-    _link = "logistic"  # the loss of two classes
-
-    def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ConfigError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs two")
-        return ("logistic" if len(self.classes_) == 2 else "multinomial"), codes
-
-    def _keep(self, theta: Vector) -> None:
-        n, K = self.n_features_in_, len(self.classes_)
-        Theta: Matrix = theta[None, :] if K == 2 else contrasts(K) @ theta.reshape(K - 1, -1)
-        self.coef_ = Theta[:, :n]
-        self.intercept_ = Theta[:, n] if self.fit_intercept else np.zeros(len(Theta))
-
-    def _about(self) -> tuple[str, ...]:
-        if len(self.classes_) > 2:
-            return ()
-        return (f"Modelled: the probability that y is {self.classes_[1]}, not {self.classes_[0]}",)
-
-    def _named(self, inference: Inference) -> Inference:
-        if len(self.classes_) == 2:
-            return inference
-        width = len(inference.names) // (len(self.classes_) - 1)
-        columns = [name.partition(" [contrast")[0] for name in inference.names[:width]]
-        return per_class(inference, self.classes_.tolist(), columns)
-
-    def _shift(self, offset: Any, rows: int) -> Vector | None:
-        if offset is not None and len(self.classes_) > 2:
-            raise ConfigError("several classes have no offset: one number would shift every class alike")
-        return super()._shift(offset, rows)
-
-    def decision_function(self, X: Any, offset: Any = None) -> NDArray[np.float64]:
-        """The log odds of the second class, or the linear part of each of several."""
-        z = self._linear(X, offset)
-        return z[:, 0] if len(self.classes_) == 2 else z
-
-    def predict_proba(self, X: Any, offset: Any = None) -> Matrix:
-        """The probability of each class."""
-        z = self.decision_function(X, offset)
-        if z.ndim == 1:
-            return family_of(self._link).of_two(z)
-        p: Matrix = softmax(z, axis=1)
-        return p
-
-    def predict_log_proba(self, X: Any, offset: Any = None) -> Matrix:
-        """The logarithms of `predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X, offset))
-
-    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
-        """The most probable class."""
-        z = self.decision_function(X, offset)
-        most = (z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
-        return np.asarray(self.classes_[most])
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """The share of rows whose class is predicted."""
-        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
-
-
 KINDS = (
     FederatedCox,
     FederatedGammaRegressor,
@@ -285,7 +230,35 @@ KINDS = (
 
 
 def load(path: str | Path) -> Any:
-    """An estimator that was saved, ready to predict and to print its summary."""
-    from fedshed.fitting.classifier import FederatedClassifier  # which is one of these with a family
+    """Load an estimator that was saved; it can predict and print its summary.
+
+    Parameters
+    ----------
+    path : path
+        The file that the method `save` of an estimator wrote.
+
+    Returns
+    -------
+    estimator
+        The fitted estimator, without the trace of its run.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read or is not an estimator that fedshed wrote.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import fedshed
+    >>> model = fedshed.FederatedLinearRegression(l2=0.0).fit([[0.0], [1.0], [3.0]], [1.0, 3.0, 7.0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = fedshed.estimators.load(model.save(pathlib.Path(folder) / "model.json"))
+    >>> again.predict([[2.0]]).round(6).tolist()
+    [5.0]
+    """
+    from fedshed.fitting.classifier import (
+        FederatedClassifier,
+    )  # imported here because it is a subclass of one of these
 
     return saved.decode(path, {kind.__name__: kind for kind in (*KINDS, FederatedClassifier)})

@@ -1,4 +1,4 @@
-"""`evaluate`: how good a model is on tables of its own or of others, which stay at their sites."""
+"""`evaluate` and `leave_one_site_out`: how well a model predicts tables that stay at their sites."""
 
 from __future__ import annotations
 
@@ -30,30 +30,34 @@ from fedshed.solve.stages import evaluate as ask
 def evaluate(
     model: Model, tables: Mapping[str, Any], *, threshold: float = 0.5, bins: int = EXACT, least: int = 1
 ) -> Evaluation:
-    """How well a model predicts the rows of each table, by site and pooled.
+    """Evaluate how well a model predicts the rows of each table, by site and pooled.
 
     Parameters
     ----------
     model : Model
-        What `fedshed.fit` returned, or `Model.load` read.
+        A model from `fedshed.fit` or `Model.load`.
     tables : mapping
-        The table of each site, with the columns of the model and its target; rows are used as the model's
-        study says, all of them.
-    threshold : float
-        The probability above which a row counts as predicted to be of the modelled class.
-    bins : int
-        0 compares scores of different sites exactly. Otherwise sites count their rows in this many bins of
-        scores, as they do in a deployed study, and AUC, ROC curve and confusion matrix have a bound.
-    least : int
-        With bins: rows that each cell must have, as the policy of a site demands it; smaller ones are merged.
+        The table of each site, with the columns of the model and its target. All rows are used; missing
+        values are treated as in the study of the model.
+    threshold : float, default 0.5
+        The probability above which the modelled class is predicted for a row.
+    bins : int, default 0
+        With 0, the scores of different sites are compared exactly. With a larger number, sites count their
+        rows in this many bins of scores, as in a deployed study; the AUC, the ROC curve and the confusion
+        matrix then have an error bound.
+    least : int, default 1
+        The smallest number of rows in a cell, as the policy of a site may demand; smaller cells are merged.
+        It applies only with bins.
 
     Returns
     -------
     Evaluation
-        With `summary()`, `to_csv()`, `plot()` and the measures as plain data.
+        The measures as plain data, with `summary()`, `to_csv()` and `plot()`.
 
     Raises
     ------
+    ConfigError
+        If the family has no evaluation of this kind, or an option has an impossible value.
     DataError
         If a table lacks a column or has a level or a class that the model does not know.
 
@@ -79,13 +83,13 @@ def evaluate(
 
 
 def on_original_scale(plan: DesignPlan) -> DesignPlan:
-    """A plan whose rows are in the units of the tables, all of them used."""
+    """The plan without scaling and holdout: rows in the units of the tables, all of them used."""
     study = replace(plan.study, holdout=None)
     return replace(plan, study=study, centres=None, scales=None)
 
 
 def theta_of(model: Model) -> Vector:
-    """The coefficients as an objective on the original scale has them: of classes, their contrasts."""
+    """The parameters of an objective on the original scale: for several classes, contrasts."""
     coef, classes = model.inference.coef, len(model.plan.classes or ())
     if family_of(model.plan.study.loss).classes != "many":
         return coef
@@ -94,23 +98,24 @@ def theta_of(model: Model) -> Vector:
 
 def _check(plan: DesignPlan, tables: Mapping[str, Any], threshold: float, bins: int, least: int) -> None:
     if not tables:
-        raise ConfigError("evaluate needs at least one table")
+        raise ConfigError("evaluate needs at least one table; give the table of each site")
     if plan.study.family in NOT_EVALUATED:
         raise ConfigError(
-            f"the {plan.study.family} family has no evaluation of this kind; its summary has concordance"
+            f"the {plan.study.family} family has no such evaluation; its summary shows the concordance"
         )
     if not 0 < threshold < 1:
-        raise ConfigError(f"threshold is a probability between 0 and 1, not {threshold!r}")
+        raise ConfigError(f"threshold must be a probability between 0 and 1, not {threshold!r}")
     if not (bins == 0 or 2 <= bins <= MOST_BINS) or least < 1 or (bins == 0 and least > 1):
         raise ConfigError(
-            f"bins must be 0 (all scores may leave) or from 2 to {MOST_BINS}, and least is for bins above 0"
+            f"bins must be 0 (all scores may leave a site) or from 2 to {MOST_BINS}; least must be 1 if bins "
+            "is 0, and otherwise at least 1"
         )
 
 
 def _told(
     model: Model, plan: DesignPlan, tables: Mapping[str, Any], bins: int, cut: float, least: int
 ) -> tuple[Told, int]:
-    """What the sites say."""
+    """The answers of the sites, and the number of exchanges."""
     objectives = {str(site): _objective(plan, str(site), tables[site], least) for site in tables}
     objectives = {site: objectives[site] for site in sorted(objectives)}
     theta = theta_of(model)
@@ -129,14 +134,14 @@ def _objective(plan: DesignPlan, site: str, table: Any, least: int) -> LinearMod
 
 
 class LeaveOneSiteOut(Struct, frozen=True):
-    """Each site predicted by a model of all others.
+    """The evaluation of each site by a model that was fitted to all other sites.
 
     Attributes
     ----------
     evaluation : Evaluation
-        The measures of each site by the model that has not seen it, and pooled.
+        The measures of each site, by the model that was fitted without it, and pooled.
     models : dict
-        The model without each site.
+        For each site, the model that was fitted without it.
 
     Examples
     --------
@@ -157,18 +162,18 @@ class LeaveOneSiteOut(Struct, frozen=True):
 def leave_one_site_out(
     tables: Mapping[str, Any], study: Study, *, threshold: float = 0.5, **options: Any
 ) -> LeaveOneSiteOut:
-    """Fit without each site in turn, and predict its rows by the model of the others.
+    """Fit the model without each site in turn, and evaluate it on the rows of that site.
 
     Parameters
     ----------
     tables : mapping
-        The table of each site; at least three.
+        The table of each site; at least three sites.
     study : Study
-        Which model of which columns, without `holdout`.
-    threshold : float
-        As in `fedshed.evaluate`.
+        The model and its columns, without `holdout`, `protected` and `privacy`.
+    threshold : float, default 0.5
+        The probability above which the modelled class is predicted for a row.
     options
-        Passed on to `fedshed.fit`, such as `algorithm` or `over`.
+        Options for `fedshed.fit`, such as `algorithm` or `over`.
 
     Returns
     -------
@@ -178,7 +183,7 @@ def leave_one_site_out(
     Raises
     ------
     ConfigError
-        With fewer than three sites, or where a model without one site did not converge.
+        If there are fewer than three sites, or a model without one of the sites did not converge.
 
     Examples
     --------
@@ -209,7 +214,7 @@ def leave_one_site_out(
 
 
 def _joined(said: Mapping[str, Told]) -> Told:
-    """What the sites said, each of its own model; there is no one line that recalibrates all models."""
+    """The answers of all sites, each for its own model; no single line recalibrates all models."""
     sums = {site: told.sums[site] for site, told in said.items()}
     tables = {site: told.tables[site] for site, told in said.items()}
     return Told(sums, tables, next(iter(said.values())).grid, EXACT, None)
@@ -223,9 +228,9 @@ def _converged(left: str, model: Model) -> Model:
 
 def _check_left_out(tables: Mapping[str, Any], study: Study) -> None:
     if len(tables) < 3:
-        raise ConfigError(f"leaving one site out needs at least three sites, not {len(tables)}")
+        raise ConfigError(f"leave_one_site_out needs at least three sites, not {len(tables)}")
     if study.holdout is not None or study.protected or study.privacy is not None:
         raise ConfigError(
-            "leaving one site out refits without each site: it is for tables in this process or in "
-            "processes, in a study without holdout, protected or privacy"
+            "leave_one_site_out fits the model again without each site; leave holdout, protected and privacy "
+            "out of the study"
         )

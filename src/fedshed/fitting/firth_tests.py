@@ -1,4 +1,4 @@
-"""Tests by Firth's penalised likelihood: each term held at 0, under the penalty of all coefficients."""
+"""Tests by Firth's penalised likelihood, with each term held at 0 under the penalty of the whole model."""
 
 from __future__ import annotations
 
@@ -29,30 +29,32 @@ from fedshed.solve.stages import fit_stage
 def firth_tests(
     tables: Mapping[str, Any], study: Study, *, tol: float = 1e-9, max_iterations: int = 500
 ) -> Tests:
-    """The penalised likelihood-ratio test of each term, as `logistf` reports it; a fit for each.
+    """Penalised likelihood-ratio tests of all terms, as R's `logistf` reports them; one fit per term.
 
-    The statistic is 2 (log L* - log L*_0), L* being the penalised likelihood and L*_0 its maximum where the
-    coefficients of the term are 0.  The penalty is that of all coefficients in both (Heinze and Schemper
-    2002, Statist. Med. 21, 2409).  Where data are separated, prefer it to Wald's test.
+    The statistic is 2 (log L* - log L*_0), where L* is the maximum of the penalised likelihood, and L*_0 its
+    maximum with the coefficients of the term held at 0. Both have the penalty of the whole model (Heinze and
+    Schemper 2002, Statist. Med. 21, 2409). Prefer this test to Wald's test if the data are separated.
 
     Parameters
     ----------
     tables : mapping
-        The table of each site, as in `fit`; all in this process.
+        The table of each site, as in `fedshed.fit`; all sites are in this process.
     study : Study
-        With `firth=True`.
-    tol, max_iterations
-        As in `fit`.
+        The model and its columns, with `firth=True`.
+    tol : float, default 1e-9
+        Each fit stops when the norm of the gradient is below this number.
+    max_iterations : int, default 500
+        The largest number of iterations of each fit.
 
     Returns
     -------
     Tests
-        One test for each term, against chi2.
+        One chi2 test for each term.
 
     Raises
     ------
     ConfigError
-        If the study has no Firth penalty, or a fit has not converged.
+        If the study does not have Firth's penalty or is protected, or a fit did not converge.
 
     Examples
     --------
@@ -64,7 +66,9 @@ def firth_tests(
     0.041
     """
     if not study.firth or study.protected:
-        raise ConfigError("firth_tests is for a study with firth = true that is not protected; use fit")
+        raise ConfigError(
+            "firth_tests needs a study with firth = true and without protected; set firth, or use fedshed.fit"
+        )
     goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
     sites = LocalTables(tables)
     with one_thread():
@@ -85,12 +89,12 @@ def firth_tests(
 
 
 def _fitted(problem: Problem, sites: Sites, goal: Goal, start: Vector, fixed: tuple[int, ...]) -> Result:
-    """The maximum of the penalised likelihood with some coefficients where they start."""
+    """The maximum of the penalised likelihood with the fixed coefficients held at their start."""
     algorithm = Firth(fixed=fixed)
     with sites.open(fit_stage(algorithm)) as transport:
         progress = Progress(algorithm.start(problem, start), Traffic(), rows=[])
         result = run(algorithm, problem, transport, progress, goal)
     if not settled(result.converged, result.reason):
         held = f" without {problem.columns[fixed[0]]!r}" if fixed else ""
-        raise ConfigError(f"Firth's fit{held} has not converged: {result.reason}; allow more iterations")
+        raise ConfigError(f"Firth's fit{held} did not converge: {result.reason}; increase max_iterations")
     return result

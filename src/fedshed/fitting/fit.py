@@ -1,4 +1,4 @@
-"""`fit`: from a table at each site to the pooled model with its standard errors."""
+"""`fit`: the pooled model of the tables of all sites, with its standard errors."""
 
 from __future__ import annotations
 
@@ -43,44 +43,56 @@ def fit(
     network: Network | None = None,
     watch: Watch | None = None,
 ) -> Model:
-    """The model of all rows of all tables, one for each site, which stay where they are.
+    """Fit the pooled model of the tables of all sites; each table stays at its site.
 
     Parameters
     ----------
     tables : mapping
         The table of each site: a pandas or polars frame, an Arrow table, or a dict of arrays.
     study : Study
-        Which model of which columns. With `protected=True` the sites are simulated here with real masks, each
-        replays the study, and only sums over all of them are used; it needs lists of levels and classes.
-    algorithm, budget, tol, max_iterations, seed
-        As in `fedshed.optimize`; with all sites in this process "auto" takes what needs least time.
+        The model and its columns. With `protected=True` the protected study is simulated in this process with
+        real masks: every site verifies the requests, and only sums over all sites are used. The study must
+        then list levels and classes.
+    algorithm : str or Algorithm, default "auto"
+        The algorithm, as in `fedshed.optimize`. If all sites are in this process, "auto" chooses the one that
+        needs the least time.
+    budget : int, str or channel, optional
+        Eigenpairs per round, as in `fedshed.optimize`.
+    tol : float, default 1e-9
+        The fit stops when the norm of the gradient is below this number.
+    max_iterations : int, default 500
+        The largest number of iterations.
+    seed : int, default 0
+        The seed of an algorithm that draws random numbers.
     errors : "HC0", "HC1", "HC2", "HC3" or "cluster", optional
-        Robust errors by rows, or by the study's column `cluster` within the sites, for one more exchange;
-        `summary(robust="HC3")` shows them. HC2 and HC3 send the inverse information to the sites, for the
-        leverages. Errors clustered by site come without asking.
+        Robust standard errors by rows, or by the study's column `cluster` within the sites. They take one
+        more exchange, and `summary(robust="HC3")` shows them. HC2 and HC3 send the inverse information to the
+        sites, which need it for the leverages. Errors clustered by site are always computed.
     groups : sequence of Group, optional
-        Groups of sites that are one agent each to the Master, which then sees only their sums
-        (docs/scale.md). In the preparation every site is asked. `model.run.hops` has the bytes within groups.
-    over : optional
-        Where the sites run: by default all in this process; `ProcessSites()` starts a process for each; or
-        what makes a transport from the sites, such as `fedshed.exchange.Stateless`.
-    transport : optional
+        Groups of sites. The Master treats each group as one agent and sees only its sums (docs/scale.md); in
+        the preparation it asks every site. `model.run.hops` has the bytes within groups.
+    over : ProcessSites or callable, optional
+        Where the sites run. Default: all in this process. `ProcessSites()` starts a process for each site; a
+        callable makes a transport from the sites, such as `fedshed.exchange.Stateless`.
+    transport : callable, optional
         The former name of `over`.
     network : Network, optional
-        Latency and rate that "auto" reckons with, as in `fedshed.optimize`; not for protected studies.
+        The latency and rate that "auto" assumes, as in `fedshed.optimize`; not for protected studies.
     watch : callable, optional
-        Called with the progress after every round; a `RunLog` writes it down.
+        Called with the progress after every round, such as a `RunLog`, which writes it to a file.
 
     Returns
     -------
     Model
-        With `summary()`, `predict(table)`, `save(path)`.
+        The fitted model, with `summary()`, `predict(table)` and `save(path)`.
 
     Raises
     ------
+    ConfigError
+        If options contradict each other or the study.
     DataError
-        Before any gradient is computed, if the tables do not fit together or the study; it names the site and
-        the column.
+        If the tables do not agree with each other or with the study; the message names the site and the
+        column. It is raised before any gradient is computed.
     SingularError
         If columns are collinear over all sites and not penalised.
 
@@ -94,18 +106,22 @@ def fit(
     (True, 1.41)
     """
     if transport is not None:
-        warnings.warn("transport= of fit is now called over=", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "the parameter transport of fit is now called over; use over=", DeprecationWarning, stacklevel=2
+        )
         over = transport if over is None else over
     if study.grid:
         raise ConfigError(
-            "grid is for deployed studies; here fedshed.survival gives the curves: leave it out"
+            "grid applies to deployed studies only; leave it out, and use fedshed.survival for the curves"
         )
     goal = checks.goal(tol, max_iterations, None, None, 1, 20, len(tables) or 1)
     if groups:
         check_grouped(study, over)
     if study.protected:
         if over is not None or budget is not None:
-            raise ConfigError("a protected study has no budget, and runs in this process; leave out both")
+            raise ConfigError(
+                "a protected study has no budget and runs in this process; leave out budget and over"
+            )
         return fit_protected(tables, study, goal, algorithm=algorithm, errors=errors, watch=watch).model
     with where_tables_are(tables, over, groups) as sites:
         done = conduct(
@@ -118,11 +134,13 @@ def fit(
 def where_tables_are(
     tables: Mapping[str, Any], over: Connect | ProcessSites | None, groups: Sequence[Group] = ()
 ) -> AbstractContextManager[TableSites]:
-    """The sites of tables: in this process, in processes of their own, or over a transport."""
+    """The sites of tables: in this process, in separate processes, or over a transport."""
     if isinstance(over, ProcessSites):
         return over.start(tables)
     if not callable(over or InProcess) or over in (ProcessSites, ProcessGroup, Processes):
-        raise ConfigError("over is ProcessSites(), or what makes a transport from sites, such as Stateless")
+        raise ConfigError(
+            "over must be ProcessSites() or a callable that makes a transport from sites, such as Stateless"
+        )
     if groups:
         return nullcontext(GroupedTables(tables, groups, over or InProcess))
     return nullcontext(LocalTables(tables, over or InProcess))

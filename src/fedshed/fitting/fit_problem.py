@@ -1,4 +1,4 @@
-"""`fit_problem`: a run to its end, what is inferred there, and whether that end is the one optimum."""
+"""`fit_problem`: a run, the inference at its end, and the check that the end is the only optimum."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from fedshed.solve.run import Result, Watch, conclude, run
 from fedshed.solve.separation import along, flat_part, separated, separating
 from fedshed.solve.stages import decreases_without_bound, fit_stage, inspect, null_start
 
-NEAR = 5e-7  # standard errors from the optimum: nearer is as good as there
+NEAR = 5e-7  # standard errors from the optimum; a smaller distance does not matter
 NEWTON_REACH = 0.5  # standard errors within which a Newton step without a search can be trusted
 MOST_STEPS = 5
 DOUBTFUL = 0.05  # of a standard error: smaller estimates are rare, but for separated data
-UNEVEN = 1e3  # between the curvatures' roots of two columns, by which a run can fail
+UNEVEN = 1e3  # ratio of the roots of two columns' curvatures at which a run can fail
 
 
 class Fitted(Struct, frozen=True):
@@ -69,6 +69,7 @@ def fit_problem(
             evidence = gather(sites, problem, result.theta, goal.patience) if inference else None
             _same_answers(result, evidence)
             found = infer_from(problem, result.theta, evidence, weight_type) if evidence else None
+            result = _with_estimate(result, found)
             if found and firth:
                 found = replace(found, firth=True, certificate=result.certificate)
             if evidence and found and settled(result.converged, result.reason) and not firth:
@@ -108,7 +109,17 @@ def _same_answers(result: Result, evidence: Evidence | None) -> None:
     """Refuse a site whose statistics at the estimate are not those of its last answer in the fit."""
     for site, said in evidence.sites.items() if evidence else ():
         if site in result.answers and (why := contradiction(result.theta, *result.answers[site], said)):
-            raise ProtocolError(f"site {site!r} is not believed: {why}; check its table and its software")
+            raise ProtocolError(
+                f"the answer of site {site!r} is not plausible: {why}; check its table and its software"
+            )
+
+
+def _with_estimate(result: Result, found: Inference | None) -> Result:
+    """The result with an estimate of the gap at its end, which the exact Hessian there gives."""
+    if found is None or found.certificate is None or result.certificate.estimate is not None:
+        return result
+    certificate = replace(result.certificate, estimate=found.certificate.estimate)
+    return replace(result, certificate=certificate)
 
 
 def start_and_run(
@@ -155,7 +166,7 @@ def _checked(
     problem: Problem, result: Result, evidence: Evidence | None, inference: Inference | None, sites: Sites,
     goal: Goal,
 ) -> tuple[Result, Traffic]:  # fmt: skip
-    """Whether a run ended at the one optimum, as exact curvature shows; without a ridge there may be none."""
+    """The result, marked as not converged if exact curvature shows that it is not the only optimum."""
     spent, why = evidence.traffic if evidence else Traffic(), None
     names = _separating(problem, result, sites)
     ended = settled(result.converged, result.reason)
@@ -182,7 +193,7 @@ def _checked(
 def _penalised(
     result: Result, evidence: Evidence | None, inference: Inference | None
 ) -> tuple[Result, Traffic]:
-    """Firth's estimates are finite, so a run that has ended need only be near enough."""
+    """The result of a fit with Firth's penalty; its optimum is finite, so only the distance is checked."""
     spent = evidence.traffic if evidence else Traffic()
     why = inference.shortfall if inference and result.converged else None
     return (replace(result, converged=False, reason=why) if why else result), spent
@@ -194,8 +205,8 @@ def _separated(
 ) -> tuple[tuple[str, ...], Traffic]:  # fmt: skip
     """The coefficients along which the data are separated, as slopes along the Newton step show.
 
-    Where an estimate is tiny beside its error, as it is in that case (Hauck and Donner 1977), they are looked
-    at along the flat part of the step too, for one more inspection, at theta = 0.
+    If an estimate is tiny compared with its error, as it is for separated data (Hauck and Donner 1977), the
+    slopes along the flat part of the step are checked too, by one more inspection at theta = 0.
     """
     patience, theta = goal.patience, result.theta
     found, spent = decreases_without_bound(sites, problem, theta, step, H, spent, patience)
@@ -211,21 +222,21 @@ def _separated(
 
 
 def _separating(problem: Problem, result: Result, sites: Sites) -> tuple[str, ...]:
-    """The coefficients along which the data are separated, as a linear program of rows at hand decides."""
+    """The coefficients along which the data are separated, by a linear program on local rows."""
     if problem.penalised.all() or not isinstance(sites, LocalSites):
         return ()
     return separating(sites.objectives, problem, result.theta)
 
 
 def _hint(problem: Problem, result: Result, evidence: Evidence) -> str:
-    """What may help a run that did not end: units that differ by much, or data without an optimum."""
+    """Advice for a run that did not converge: units that differ too much, or data without an optimum."""
     H, _ = newton_step(problem, result.theta, evidence.sites)
     if far := off_centre(H, problem.columns):
         return far
     sizes = np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     if sizes.max() > UNEVEN * sizes.min():
         small, large = (problem.columns[j] for j in (int(sizes.argmin()), int(sizes.argmax())))
-        return f"the units of {small} and {large} differ too much: standardise, or use algorithm = newton"
+        return f"the units of {small} and {large} differ too much; standardise, or use algorithm = newton"
     separable = family_of(problem.loss).objective.can_recede and not problem.penalised.all()
     more = ", or set l2 > 0 if the data are separated" if separable else ""
     return f"allow more iterations, or use algorithm = newton{more}"

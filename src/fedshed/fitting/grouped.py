@@ -1,4 +1,4 @@
-"""Tables of this process whose sites are seen in groups: what a study can then have, and what it says."""
+"""Tables in this process whose sites answer in groups, and what a study with groups cannot have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedshed.preparation import DesignPlan, Study
 
 
 class GroupedTables(LocalTables):
-    """Tables in this process; in the preparation every site is asked, and then the groups."""
+    """Tables in this process; the Master asks every site in the preparation, and the groups in the fit."""
 
     def __init__(
         self, tables: Mapping[str, Any], groups: Sequence[Group], connect: Connect = InProcess
@@ -33,7 +33,7 @@ class GroupedTables(LocalTables):
         return GroupedSites(objectives, self.groups, self._connect, self._hops)
 
     def told_of(self, model: Model) -> Model:
-        """The model with the bytes within groups, and a note on what is known of groups only."""
+        """The model with the bytes within groups and a note on what is only known by group."""
         model.run = replace(model.run, hops=traffic_of(self.groups, self._hops))
         named = [f"{group.name} ({_count(len(group.sites))})" for group in self.groups[:MOST_NAMES]]
         more = f" and {len(self.groups) - MOST_NAMES} more" if len(self.groups) > MOST_NAMES else ""
@@ -56,17 +56,17 @@ def _count(sites: int) -> str:
 def check_grouped(study: Study, over: Any) -> None:
     """Refuse what a study with groups cannot have, before anything is sent."""
     if study.protected:
-        raise ConfigError("a protected study adds up over all sites already; leave groups out")
+        raise ConfigError("a protected study already sums over all sites; leave out groups")
     if study.holdout is not None:
         raise ConfigError(
-            "rows held out are evaluated site by site, which groups hide; leave out groups or holdout"
+            "rows that are held out are evaluated by site, which groups hide; leave out groups or holdout"
         )
     if study.site_estimates:
-        raise ConfigError("the estimates of single sites do not add up; leave out groups or site_estimates")
+        raise ConfigError("groups hide the estimates of single sites; leave out groups or site_estimates")
     if study.random_intercept:
         raise ConfigError(
-            "a random intercept of each site needs the answer of each site; leave out groups or "
+            "a random intercept needs the answer of each site, which groups hide; leave out groups or "
             "random_intercept"
         )
     if isinstance(over, ProcessSites):
-        raise ConfigError("groups are for sites of this process; leave out groups or over=ProcessSites()")
+        raise ConfigError("groups need sites in this process; leave out groups or over=ProcessSites()")

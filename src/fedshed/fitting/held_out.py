@@ -37,9 +37,9 @@ def cut_of(family: Family, threshold: float) -> float:
 def evaluate_held(
     plan: DesignPlan, problem: Problem, sites: Sites, result: Result, tables: TableSites, patience: int
 ) -> tuple[Evaluation | None, Traffic]:
-    """Measures on the rows held out, and what they cost; none where the fit did not converge.
+    """The evaluation on the rows held out, and its traffic; None if the fit did not converge.
 
-    A site that refuses ends the evaluation, with its reason as a note, and not the study.
+    If a site refuses, the evaluation ends with its reason as a note, and the study continues.
     """
     study = plan.study
     if study.holdout is None or not settled(result.converged, result.reason):

@@ -1,4 +1,4 @@
-"""A host: a site's end of a study.  It opens the stages it is told of, each on its own rows."""
+"""A host: the end of a study at a site, which opens the requested stages on its own rows."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Answering(Protocol):
 
 
 class Built(Struct, frozen=True):
-    """What a site made of its table for a fit: all parts of the stage share it."""
+    """The rows of a site for a fit, which all parts of the stage share."""
 
     objective: LinearModel
     facts: DesignFacts
@@ -101,7 +101,7 @@ class Host:
         raise NotImplementedError
 
     def gate(self, run: bytes, stage: Stage, rows: int) -> Gate | None:
-        """What decides what leaves the site; None: all that is asked for."""
+        """The gate that decides what leaves the site; None if every request is answered."""
         return None
 
     def key(self) -> bytes:
@@ -110,11 +110,11 @@ class Host:
 
     def identity(self) -> bytes:
         """The private key with which the site signs in protected studies."""
-        raise ProtocolError("this site has no key for protected studies; let it join (fedshed site join)")
+        raise ProtocolError("this site has no key for protected studies; run `fedshed site join` to make one")
 
     def store(self, run: bytes) -> Store:
-        """What a protected study must not forget, whatever happens to the process."""
-        raise ProtocolError("this site cannot keep what a protected study must not forget")
+        """The permanent store of a protected study, which survives the process."""
+        raise ProtocolError("this site has no permanent store, which a protected study needs")
 
     def witness(self, run: bytes) -> Witness | None:
         """A second record of how far a protected study has come."""
@@ -136,7 +136,7 @@ class Host:
         return encode(self.answer(opened_envelope(data)))
 
     def forget(self) -> None:
-        """Lose all that is in memory, as a restarted process would."""
+        """Clear all memory, as after a restart of the process."""
         for key in list(self._stages):
             self._drop(key)
 
@@ -217,8 +217,8 @@ class Host:
     def _protected(self, envelope: Envelope, stage: Protect) -> ProtectedSite:
         """The site in a protected study, in which it computes itself what must be asked."""
         same_protocol("the Master", stage.protocol)
-        if envelope.part != 0:  # or the parts would be several sites that answer for the same rows
-            raise ProtocolError("a protected study has one part only")
+        if envelope.part != 0:  # otherwise several parts would answer for the same rows
+            raise ProtocolError("a protected study has only one part")
         terms = stage.terms
         frame = self.frame(envelope.run, text_columns(terms.study))
         preparer = Preparer(self.name, frame, terms.study, key=self.key())
@@ -275,7 +275,7 @@ class Host:
             try:
                 site.load(saved)
             except CodecError:
-                log.warning("the cache of study %s is damaged and left aside", envelope.study.hex())
+                log.warning("the cache of study %s is damaged and is not used", envelope.study.hex())
         return site
 
 
@@ -285,10 +285,10 @@ def opened_envelope(data: bytes) -> Envelope:
     try:
         envelope = _ENVELOPE.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"{len(data)} bytes are no envelope: {error}") from error
+        raise ProtocolError(f"a message of {len(data)} bytes is not an envelope: {error}") from error
     if len(envelope.key) != STUDY + RUN + STAGE:
         raise VersionError(
-            "the envelope is of another version of the protocol; "
+            "the envelope has another version of the protocol; "
             "install the same version of fedshed at both ends"
         )
     return envelope
@@ -297,21 +297,23 @@ def opened_envelope(data: bytes) -> Envelope:
 def _stage(opening: bytes, envelope: Envelope) -> Stage:
     """The stage that came along, if it and its terms are those that the envelope names."""
     if digest(opening) != envelope.stage:
-        raise ProtocolError("the stage that came along is not the one the envelope names")
+        raise ProtocolError("the stage in the message is not the one that the envelope names")
     check_items(opening)
     try:
         stage = _STAGE.decode(opening)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"an unknown stage ({error}); do both ends run the same fedshed?") from error
+        raise ProtocolError(
+            f"the stage is unknown ({error}); install the same version of fedshed at both ends"
+        ) from error
     if stage.terms is not None and stage.terms.digest != envelope.study:
-        raise ProtocolError("the terms that came along are not those of the study that the envelope names")
+        raise ProtocolError("the terms in the message are not those of the study that the envelope names")
     if stage.terms is not None and stage.terms.study.protected is not isinstance(stage, Protect):
-        raise ProtocolError("a protected study is played with masks, and no other is")
+        raise ProtocolError("masks must be used in a protected study, and only there")
     return stage
 
 
 def design_facts(plan: DesignPlan, table: Table, design: Design) -> DesignFacts:
-    """What a site's record says of a plan and its design, of which columns that do not vary tell nothing."""
+    """The facts of a plan and its design for the site's record, without columns that do not vary."""
     family = family_of(plan.study.loss)
     classes = len(plan.classes or ()) - 1 if family.classes in ("many", "ordered") else 0
     constant = set(scaling.constant(table))

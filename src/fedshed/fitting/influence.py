@@ -13,22 +13,29 @@ from fedshed.preparation import Study
 
 
 def influence(tables: Mapping[str, Any], study: Study, **options: Any) -> Influence:
-    """How much the estimate rests on each site: the model is fitted again without it.
+    """The influence of each site on the estimate, by fitting the model again without the site.
 
-    `Model.influence` estimates the same from what was exchanged already, in one Newton step; this is exact,
-    and takes a fit for each site.  A level that only one site has leaves the model with that site.
+    The result is exact and takes one fit per site; `Model.influence` approximates it by one Newton step,
+    without further exchanges. If only one site has a level, the model without that site lacks the level.
 
     Parameters
     ----------
-    tables, study
-        As in `fedshed.fit`; two sites at least.
+    tables : mapping
+        The table of each site, as in `fedshed.fit`; at least two sites.
+    study : Study
+        The model and its columns, not protected.
     options
-        As `fedshed.fit` takes them.
+        Options for `fedshed.fit`, such as `algorithm` or `over`.
 
     Returns
     -------
     Influence
-        With the changes by site, `largest()` and `to_csv()`.
+        The changes by site, with `largest()` and `to_csv()`.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer than two sites, or the study is protected.
 
     Examples
     --------
@@ -41,11 +48,11 @@ def influence(tables: Mapping[str, Any], study: Study, **options: Any) -> Influe
     'south'
     """
     if len(tables) < 2:
-        raise ConfigError("the influence of a site needs others beside it; give tables of two sites or more")
+        raise ConfigError("the influence of a site needs at least two sites; give the tables of more sites")
     if study.protected:
         raise ConfigError(
-            "a protected study hides what a single site adds, which fits without it would show; leave out "
-            "protected"
+            "a protected study hides the contribution of a single site, which fits without it would reveal; "
+            "leave out protected"
         )
     whole = fit(tables, study, **options)
     changes, without = {}, {}
@@ -60,11 +67,11 @@ def influence(tables: Mapping[str, Any], study: Study, **options: Any) -> Influe
 
 
 def _change(whole: Model, part: Model) -> tuple[float, ...]:
-    """The estimate of all sites less that of some; an error where that is of other coefficients, or none."""
+    """The change of the estimate; ConfigError if the part has other coefficients or did not converge."""
     if part.inference.names != whole.inference.names:
         lost = next(name for name in whole.inference.names if name not in part.inference.names)
-        raise ConfigError(f"the coefficient {lost!r} cannot be estimated without it")
+        raise ConfigError(f"the coefficient {lost!r} cannot be estimated without this site")
     if not part.converged:
-        raise ConfigError(f"the fit without it did not converge ({part.run.reason})")
+        raise ConfigError(f"the fit without this site did not converge ({part.run.reason})")
     pairs = zip(whole.inference.coefficients, part.inference.coefficients, strict=True)
     return tuple(all_sites - others for all_sites, others in pairs)

@@ -1,4 +1,4 @@
-"""`meta_analysis`: each site's own estimate, and what they make together."""
+"""`meta_analysis`: a meta-analysis of the sites' own estimates."""
 
 from __future__ import annotations
 
@@ -13,22 +13,31 @@ from fedshed.preparation import Study
 
 
 def meta_analysis(tables: Mapping[str, Any], study: Study, **options: Any) -> MetaAnalysis:
-    """The sites' own estimates combined in two stages, beside the estimate of all rows.
+    """Two-stage meta-analysis: combine the sites' own estimates, and compare them with the pooled estimate.
 
-    Each site fits the model to its own rows and sends its coefficients and their covariance, nothing else.
-    Sites that have too few rows, separated rows or collinear columns are left out by name.
+    For the meta-analysis, each site fits the model to its own rows and sends only its coefficients and their
+    covariance. Sites with too few rows, separated classes or collinear columns are left out, and the result
+    names them.
 
     Parameters
     ----------
-    tables, study
-        As in `fedshed.fit`, without a penalty; protected studies hide what a meta-analysis needs.
+    tables : mapping
+        The table of each site, as in `fedshed.fit`.
+    study : Study
+        The model and its columns, without a penalty and not protected, because a protected study hides the
+        estimates of single sites.
     options
-        As `fedshed.fit` takes them.
+        Options for `fedshed.fit`, such as `algorithm` or `over`.
 
     Returns
     -------
     MetaAnalysis
-        With `combined(coefficient, method)`, `to_text()`, `to_csv()` and `plot()`.
+        The estimates, with `combined(coefficient, method)`, `to_text()`, `to_csv()` and `plot()`.
+
+    Raises
+    ------
+    ConfigError
+        If the study is penalised or protected, or its family has no meta-analysis.
 
     Examples
     --------
@@ -38,6 +47,6 @@ def meta_analysis(tables: Mapping[str, Any], study: Study, **options: Any) -> Me
     >>> study = fedshed.Study(family="linear", target="y")
     >>> found = fedshed.meta_analysis({"north": north, "south": south, "east": {"x": [1], "y": [2]}}, study)
     >>> found.sites, found.left_out
-    (('north', 'south'), {'east': 'it has too few rows for so many coefficients'})
+    (('north', 'south'), {'east': 'it has too few rows for the number of coefficients'})
     """
     return fit(tables, replace(study, site_estimates=True), **options).meta()

@@ -1,4 +1,4 @@
-"""Models of the same rows that differ in their terms: the likelihood-ratio test, and each term left out."""
+"""Likelihood-ratio tests of nested models, and of each term of a model."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ from fedshed.preparation.filling import indicator
 
 
 def likelihood_ratio(small: Model, large: Model) -> Test:
-    """Whether a larger model explains more than a smaller one that is nested in it.
+    """Test whether a larger model fits better than a smaller model that is nested in it.
 
-    2 (log L_large - log L_small) against chi2; where the dispersion is estimated, the F test of the
-    difference of deviances, (D_small - D_large) / (df phi), phi being that of the larger model.
+    The statistic is 2 (log L_large - log L_small), which is compared with chi2. If the dispersion is
+    estimated, it is the F statistic (D_small - D_large) / (df phi), where D is the deviance and phi the
+    dispersion of the larger model.
 
     Parameters
     ----------
     small, large : Model
-        Two fits to the same rows of the same sites, all terms of the small one being in the large one.
+        Two models that were fitted to the same rows of the same sites; the large model must have all terms
+        of the small one.
 
     Returns
     -------
     Test
-        With `statistic`, `df` and `p_value`.
+        The test, with `statistic`, `df` and `p_value`.
 
     Raises
     ------
     ConfigError
-        If the models are not nested, are penalised, have not converged, or are of different rows.
+        If the models are not nested, are penalised, did not converge, or were fitted to different rows.
 
     Examples
     --------
@@ -52,16 +54,21 @@ def likelihood_ratio(small: Model, large: Model) -> Test:
     _comparable(small, large)
     a, b = small.inference, large.inference
     df = b.parameters - a.parameters
-    if b.nuisance is not None and b.nuisance.found:  # each model has its own: deviances do not compare
+    if (
+        b.nuisance is not None and b.nuisance.found
+    ):  # each model has its own, so that deviances are not comparable
         return judged(f"{large.plan.study.target}: {df:g} more coefficients", _gain(a, b), df, inf)
     phi = b.dispersion if family_of(b.loss).dispersed else 1.0
     if not phi:
-        raise ConfigError("the larger model leaves nothing to estimate the dispersion from")
+        raise ConfigError(
+            "the larger model leaves no residual variation to estimate the dispersion; leave out terms"
+        )
     if a.deviance is None or b.deviance is None:
-        raise ConfigError("a private model has no deviance, so models cannot be compared by it")
+        raise ConfigError("a private model has no deviance, so that a likelihood-ratio test is not possible")
     if a.deviance < b.deviance * (1 - 1e-9):
         raise ConfigError(
-            "the smaller model fits better than the larger one: their predictors are not the same"
+            "the smaller model fits better than the larger one, so that they are not nested; predictors of "
+            "the same name must have the same values in both"
         )
     name = f"{large.plan.study.target}: {df:g} more coefficients"
     return judged(name, max(a.deviance - b.deviance, 0.0) / phi, df, b.freedom())
@@ -71,8 +78,8 @@ def _gain(a: Inference, b: Inference) -> float:
     """Twice the difference of log-likelihoods."""
     if a.log_likelihood is None or b.log_likelihood is None or family_of(b.loss).quadratic:
         raise ConfigError(
-            "models with a random intercept, fitted by restricted likelihood (REML), have likelihoods "
-            "of different contrasts; compare their coefficients by Wald's test"
+            "restricted likelihoods (REML) of linear models with a random intercept are not comparable if "
+            "the terms differ; use Wald tests instead (Model.anova)"
         )
     return max(2 * (b.log_likelihood - a.log_likelihood), 0.0)
 
@@ -80,24 +87,33 @@ def _gain(a: Inference, b: Inference) -> float:
 def _comparable(small: Model, large: Model) -> None:
     a, b = small.inference, large.inference
     if small.plan.study.loss != large.plan.study.loss or small.plan.study.target != large.plan.study.target:
-        raise ConfigError("the models are of different families or targets; compare like with like")
+        raise ConfigError(
+            "the models have different families or targets; fit both with the same family and target"
+        )
     if not set(a.names) < set(b.names):
         extra = sorted(set(a.names) - set(b.names))
-        why = f"{extra[0]!r} is in the smaller model only" if extra else "they have the same coefficients"
-        raise ConfigError(f"the models are not nested: {why}")
+        why = f"{extra[0]!r} is only in the smaller model" if extra else "they have the same coefficients"
+        raise ConfigError(
+            f"the models are not nested: {why}; all terms of the smaller model must be in the larger one"
+        )
     if a.firth or b.firth:
         raise ConfigError(
-            "two Firth fits have different penalties, so their likelihoods do not compare; use "
+            "two fits with Firth's penalty have different penalties, so that their likelihoods are not "
+            "comparable; use "
             "fedshed.firth_tests, which keeps the penalty of the larger model"
         )
     if any((*a.l2, *b.l2, *a.l1, *b.l1)):
         raise ConfigError("a likelihood-ratio test needs fits without a penalty; set l2 = 0 and l1 = 0")
     if not small.converged or not large.converged:
-        raise ConfigError("a likelihood-ratio test needs fits that have converged")
+        raise ConfigError(
+            "a likelihood-ratio test needs models that converged; increase max_iterations, or see run.reason"
+        )
     for site in sorted({*small.rows, *large.rows}):
         one, other = small.rows.get(site), large.rows.get(site)
         if one is None or other is None:
-            raise ConfigError(f"site {site!r} takes part in one of the models only")
+            raise ConfigError(
+                f"site {site!r} takes part in only one of the models; fit both to the same sites"
+            )
         if (one.used, one.digest) != (other.used, other.digest):
             raise ConfigError(
                 f"site {site!r} used different rows in the two models ({one.used:,} and {other.used:,}), most"
@@ -106,21 +122,28 @@ def _comparable(small: Model, large: Model) -> None:
 
 
 def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
-    """The likelihood-ratio test of each term: the model against the one without it.
+    """Likelihood-ratio tests of all terms, each against the model without that term.
 
-    A term that is part of an interaction is not left out, as in R's `drop1`.
+    As in R's `drop1`, a term that is part of an interaction is not tested.
 
     Parameters
     ----------
-    tables, study
-        As in `fedshed.fit`, without a penalty.
+    tables : mapping
+        The table of each site, as in `fedshed.fit`.
+    study : Study
+        The model and its columns, without a penalty.
     options
-        As `fedshed.fit` takes them.
+        Options for `fedshed.fit`, such as `algorithm` or `over`.
 
     Returns
     -------
     Tests
-        One for each term.
+        One test for each term.
+
+    Raises
+    ------
+    ConfigError
+        If rows with missing values were dropped, or the models cannot be compared (see `likelihood_ratio`).
 
     Examples
     --------
@@ -133,8 +156,8 @@ def drop_one(tables: Mapping[str, Any], study: Study, **options: Any) -> Tests:
     whole = fit(tables, study, **options)
     if any(count.dropped and count.missing.keys() - {study.weight} for count in whole.rows.values()):
         raise ConfigError(
-            "rows with missing values were dropped, and without a term others would be; leave these rows out "
-            "of the tables first"
+            "rows with missing values were dropped, and models without a term would drop other rows; remove "
+            "rows with missing values from the tables first"
         )
     marks = set(map(indicator, whole.plan.columns)) if study.fills_in else set[str]()
     terms = [t for t in dict.fromkeys(whole.plan.terms) if t not in marks and not _part_of_another(t, whole)]

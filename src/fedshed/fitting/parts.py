@@ -1,4 +1,4 @@
-"""The parts of a play: what a site answers in each of them, and which of them its study has."""
+"""The parts of a study: what a site answers in each of them, and which of them its study has."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def algorithm_of(stage: Play, n: int) -> Algorithm[Any]:
 
 
 def part_of(number: int, stage: Play, n: int, names: tuple[str, ...] = ()) -> Part:
-    """What is played in a part: the study's own algorithm in the fit, what both ends know in the others.
+    """The stage of a part: the study's algorithm in the fit, a stage that both ends know in the others.
 
-    `names` are those of the columns of the design, which the plan does not bring along.
+    `names` are the columns of the design, which the plan does not contain.
     """
     if number == FIT:
         return fit_stage(algorithm_of(stage, n))
@@ -49,7 +49,9 @@ def part_of(number: int, stage: Play, n: int, names: tuple[str, ...] = ()) -> Pa
         groups = group_columns(replace(stage.plan, names=names), stage.terms.study.by)
         return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid, groups=groups))
     if number not in BESIDE_THE_FIT:
-        raise ProtocolError(f"no part of a stage is numbered {number}; do both ends run the same fedshed?")
+        raise ProtocolError(
+            f"no part of a study has the number {number}; run the same version of fedshed at both ends"
+        )
     return BESIDE_THE_FIT[number]
 
 
@@ -58,15 +60,15 @@ def _undeclared(stage: Play) -> dict[int, str]:
     study, terms = stage.plan.study, stage.terms
     absent = (
         (SCATTER, terms is not None and terms.errors is None,
-         "the study that was approved asks for no errors by rows"),
+         "the approved study does not ask for standard errors by rows (errors)"),
         (CURVES, terms is not None and not terms.study.grid,
-         "the study that was approved asks for no survival curves"),
+         "the approved study does not ask for survival curves (grid)"),
         (EVALUATION, study.holdout is None,
-         "the study holds no rows out, so there is nothing to evaluate"),
+         "the study does not hold out rows (holdout), so there is nothing to evaluate"),
         (SCORES, not study.protected,
-         "sites compare their scores themselves in a protected study only"),
+         "sites compare their scores themselves only in a protected study"),
         (PROFILE, not study.searched,
-         "the study has no parameter that is searched for"),
+         "the study has no parameter that must be estimated"),
         (ESTIMATES, not study.site_estimates,
          "the study does not ask for each site's own estimate (site_estimates)"),
         (SURVIVAL, not family_of(study.loss).survival,

@@ -1,10 +1,10 @@
-"""`path` and `select`: the elastic net over a path of penalties, of which cross-validation chooses one."""
+"""`path` and `select`: the elastic net over a path of penalties, and the choice by cross-validation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -27,12 +27,9 @@ from fedshed.solve.folds import MOST_FOLDS
 from fedshed.solve.path import PathSettings, Walked
 from fedshed.solve.stages import walk_path
 
-if TYPE_CHECKING:
-    pass
-
 MOST_VALUES = 1000
 PATIENCE = 20
-DEFAULT = 0.0  # a ratio that the number of rows decides
+DEFAULT = 0.0  # the ratio then depends on the number of rows
 
 
 def path(
@@ -49,43 +46,50 @@ def path(
     tol: float = 1e-6,
     over: Connect | ProcessSites | None = None,
 ) -> Path:
-    """The elastic net at each of many penalties, cross-validated in as many exchanges as one path takes.
+    """Fit the elastic net at many penalties, and cross-validate it.
 
-    It minimises the mean loss + penalty * (l1_ratio |coef|_1 + (1 - l1_ratio) |coef|^2 / 2), as R's glmnet.
+    At each penalty it minimises the mean loss + penalty * (l1_ratio |coef|_1 + (1 - l1_ratio) |coef|^2 / 2),
+    as R's glmnet does. Cross-validation takes no more exchanges than the path alone.
 
     Parameters
     ----------
-    tables, over
-        As in `fedshed.fit`.
+    tables : mapping
+        The table of each site, as in `fedshed.fit`.
     study : Study
-        Which model of which columns; standardise columns of different units (`standardize=True`). Numbers by
-        name in `l1` multiply the penalty of these columns, and leave the others free.
-    values, ratio : int, float
-        How many penalties, from the smallest at which all coefficients are 0 down to `ratio` times that.
-        Default ratio: 1e-4, or 1e-2 with fewer rows than columns.
-    l1_ratio : float
-        1 is the lasso; smaller values keep columns that are correlated together.
-    penalties : tuple of float
+        The model and its columns. If the columns have different units, set `standardize=True`. If `l1` is a
+        dict, its numbers multiply the penalty of the named columns, and all others are not penalised.
+    values : int, default 100
+        The number of penalties. The largest is the smallest penalty at which all coefficients are 0.
+    ratio : float, optional
+        The smallest penalty divided by the largest. Default: 1e-4 if there are more rows than coefficients,
+        otherwise 1e-2.
+    l1_ratio : float, default 1.0
+        The share of the absolute penalty: 1 is the lasso; smaller values keep correlated columns together.
+    penalties : tuple of float, default ()
         The penalties themselves, in place of `values` and `ratio`.
-    folds : int
-        Folds of cross-validation, which each site draws from (seed, its name), clusters undivided; 0: none.
-    seed : int
-        Of the folds.
-    rule : "min" or "1se"
-        Which penalty is chosen: that of the smallest deviance of rows left out, or the largest within one
-        standard error of it.
-    tol : float
-        The norm of the subgradient at which each fit ends.
+    folds : int, default 10
+        The number of folds of cross-validation, or 0 for none. Each site draws them from the seed and its
+        name; rows of the same cluster stay in the same fold.
+    seed : int, default 0
+        The seed of the folds.
+    rule : "min" or "1se", default "min"
+        The choice of the penalty: the one with the smallest cross-validated deviance, or the largest one
+        within one standard error of it.
+    tol : float, default 1e-6
+        Each fit ends when the norm of the subgradient is below this number.
+    over : ProcessSites or callable, optional
+        Where the sites run, as in `fedshed.fit`.
 
     Returns
     -------
     Path
-        With `chosen`, `selected`, `to_csv()` and `plot()`.
+        The fits, with `chosen`, `selected`, `to_csv()` and `plot()`.
 
     Raises
     ------
     ConfigError
-        For studies of several classes, of survival times, protected or private ones, which have no path.
+        If the study has several classes, survival times or a random intercept, or is protected or private,
+        because such studies have no path; or if an option has an impossible value.
 
     Examples
     --------
@@ -103,14 +107,14 @@ def path(
 
 
 def conduct_path(study: Study, sites: TableSites, settings: PathSettings, rule: Rule = "min") -> Path:
-    """The path over sites wherever they are; the factors of the settings follow from the study."""
+    """The path over sites, wherever they are; the study determines the factors of the settings."""
     with sites.prepare() as transport:
         stateless = transport.stateless
         plan, ready, agreed = negotiate(study, transport, sites.names, PATIENCE)
     problem = replace(problem_of(plan, ready, stateless), l1=_factors(plan))
     rows = sum(each.rows for each in ready.values())
     if settings.folds > rows:
-        raise ConfigError(f"{rows} rows cannot be split into {settings.folds} folds; take fewer")
+        raise ConfigError(f"{rows} rows cannot be split into {settings.folds} folds; choose fewer folds")
     if settings.ratio == DEFAULT:
         settings = replace(settings, ratio=1e-4 if rows > problem.n else 1e-2)
     settings = replace(settings, factors=problem.l1)
@@ -123,12 +127,12 @@ def select(
     tables: Mapping[str, Any], study: Study, *, rule: Rule = "min",
     over: Connect | ProcessSites | None = None, **settings: Any,
 ) -> Path:  # fmt: skip
-    """The path, and the model of all rows at the penalty that cross-validation chooses.
+    """Fit a path of penalties, and the model of all rows at the penalty that cross-validation chooses.
 
     Parameters
     ----------
     tables, study, rule, over
-        As in `fedshed.path`.
+        The same as in `fedshed.path`.
     settings
         The other parameters of `fedshed.path`, by name: `values`, `ratio`, `l1_ratio`, `penalties`, `folds`,
         `seed` and `tol`.
@@ -136,7 +140,12 @@ def select(
     Returns
     -------
     Path
-        With `model`, the fit at `chosen`.
+        The path, whose attribute `model` is the fit at the penalty `chosen`.
+
+    Raises
+    ------
+    ConfigError
+        As in `fedshed.path`, and if `folds` is 0, because nothing is then chosen.
 
     Examples
     --------
@@ -165,29 +174,33 @@ def _at(study: Study, step: Step) -> Study:
 
 
 def _check(study: Study, settings: PathSettings, rule: str) -> None:
-    """Refuse a path that there cannot be, before anything is sent."""
+    """Refuse a study or settings that cannot have a path, before anything is sent."""
     family = family_of(study.loss)
     if family.classes in ("many", "ordered") or family.survival or not hasattr(family.objective, "without"):
         raise ConfigError(
-            "a path is for one linear predictor with an intercept and rows with a loss each, not for the "
-            f"{study.family} family; fit at penalties of your own choice (l1, --l1)"
+            "a path needs one linear predictor with an intercept and a separate loss for each row, which "
+            f"the {study.family} family does not have; fit it at penalties that you choose (l1, --l1)"
         )
     if study.random_intercept:
-        raise ConfigError("a path has no random intercept, whose tau is searched for; leave it out")
+        raise ConfigError(
+            "a path cannot have a random intercept, whose tau must be estimated; leave out random_intercept"
+        )
     if study.searched and family.parameter is not None:
         raise ConfigError(
-            f"a path is at one value of {family.parameter.name}; give it, as in '{study.family}(0.8)', for "
-            "example the value that a fit without a penalty finds"
+            f"a path needs one value of {family.parameter.name}; give it, as in '{study.family}(0.8)', for "
+            "example the estimate of a fit without a penalty"
         )
     if study.protected or study.privacy is not None:
         raise ConfigError(
-            "a path asks about hundreds of points, which masked sums and noise do not allow; find the "
-            "penalty on tables that may be used openly, and give it to the protected study (l1, l2)"
+            "a path needs answers at hundreds of points, which protected and private studies do not allow; "
+            "choose the penalty on tables that may be used openly, and give it to the study (l1, l2)"
         )
     if isinstance(study.l2, dict) or study.l2:
-        raise ConfigError("a path sets l2 itself; leave l2 out of the study, and give l1_ratio")
+        raise ConfigError("a path sets l2 itself; leave l2 out of the study, and use l1_ratio")
     if study.l1 and not isinstance(study.l1, dict):
-        raise ConfigError("a path sets l1 itself; leave l1 out of the study, or give factors by name")
+        raise ConfigError(
+            "a path sets l1 itself; leave l1 out of the study, or give a dict of factors by name"
+        )
     if rule not in ("min", "1se"):
         raise ConfigError(f'rule must be "min" or "1se", not {rule!r}')
     _check_numbers(settings)
@@ -196,7 +209,7 @@ def _check(study: Study, settings: PathSettings, rule: str) -> None:
 def _check_numbers(it: PathSettings) -> None:
     possible = {
         f"values must be from 2 to {MOST_VALUES}": 2 <= it.values <= MOST_VALUES,
-        "ratio must lie between 0 and 1": it.ratio == DEFAULT or 0 < it.ratio < 1,
+        "ratio must be between 0 and 1": it.ratio == DEFAULT or 0 < it.ratio < 1,
         "l1_ratio must be above 0 and at most 1": 0 < it.l1_ratio <= 1,
         "penalties must be positive numbers": all(isfinite(size) and size > 0 for size in it.penalties),
         f"folds must be 0, or from 2 to {MOST_FOLDS}": it.folds != 1 and 0 <= it.folds <= MOST_FOLDS,
@@ -209,27 +222,29 @@ def _check_numbers(it: PathSettings) -> None:
 
 
 def _together(*parts: Traffic) -> Traffic:
-    """What the conversations took together, the preparation included."""
+    """The total traffic of the conversations, including the preparation."""
     return Traffic(**{name: sum(getattr(one, name) for one in parts) for name in Traffic.__struct_fields__})
 
 
 def _factors(plan: DesignPlan) -> Vector:
-    """What multiplies the penalty of each coefficient: 1, the intercept 0, or as the study's l1 says."""
+    """The factor of each coefficient's penalty: as in the study's l1, or 1, and 0 for the intercept."""
     if isinstance(plan.study.l1, dict):
         given = plan.l1()
         if given is None:
-            raise ConfigError("l1 names no column with a number above 0; there is nothing to penalise")
+            raise ConfigError(
+                "l1 gives no column a factor above 0, so that nothing is penalised; give at least one"
+            )
         return given
     factors = np.append(np.ones(len(plan.names)), np.zeros(int(plan.intercept)))
     if not factors.any():
-        raise ConfigError("the study has no column to select from; name columns")
+        raise ConfigError("the study has no column to select from; name at least one in columns or formula")
     return factors
 
 
 def _assembled(
     plan: DesignPlan, walked: Walked, settings: PathSettings, traffic: Traffic, rule: Rule, rows: int
 ) -> Path:
-    """The path as its reader knows it, on the scale of the tables."""
+    """The path with coefficients on the scale of the tables."""
     A, names = plan.to_original()
     scaled = np.array([place.theta for place in walked.tracks[0]])
     means, errors = _validated(walked)
@@ -247,7 +262,7 @@ def _assembled(
 
 
 def _validated(walked: Walked) -> tuple[Vector, Vector] | tuple[None, None]:
-    """The mean deviance of a row left out at each penalty, and its standard error over the folds.
+    """The cross-validated deviance per row at each penalty, and its standard error over the folds.
 
     As R's cv.glmnet: with w_k the weight of fold k, the error is the root of sum_k w_k (d_k - d)^2 / (K - 1).
     """

@@ -28,9 +28,9 @@ COLUMNS = ("penalty", "l1", "l2", "nonzero", "deviance_explained", "cv_mean", "c
 
 
 class Step(Struct, frozen=True):
-    """One penalty of a path: its size, how many coefficients are not 0, and how well it predicts.
+    """One penalty of a path, the number of coefficients that are not 0, and the deviance.
 
-    `cv_mean` is the mean deviance of a row that the fit had not seen, and `cv_error` its standard error.
+    `cv_mean` is the mean deviance of rows that were left out of the fit, and `cv_error` its standard error.
     """
 
     penalty: float
@@ -43,24 +43,27 @@ class Step(Struct, frozen=True):
 
 
 class Path:
-    """The coefficients at each penalty, the largest first, and which one cross-validation chooses.
+    """The fits along a path of penalties, the largest first, and the choice of cross-validation.
 
     Attributes
     ----------
     steps : tuple of Step
         One for each penalty; `to_rows()`, `to_csv()` and `to_pandas()` give them as a table.
-    names, coefficients
-        The coefficients at each penalty, a row each, on the scale of the tables; those of `scaled` are on the
-        scale of the fit, on which they can be compared.
+    names : tuple of str
+        The names of the coefficients.
+    coefficients : array
+        The coefficients on the scale of the tables, one row for each penalty.
+    scaled : array
+        The coefficients on the scale of the fit, on which they can be compared with each other.
     minimum, one_se : int or None
-        The step of the smallest cross-validated deviance, and of the largest penalty within one standard
-        error of it.
+        The index of the step with the smallest cross-validated deviance, and of the step with the largest
+        penalty within one standard error of it; None without folds.
     chosen : Step
-        The one that `rule` names.
+        The step that `rule` chooses.
     model : Model or None
-        The fit at the chosen penalty, if there is one (`fedshed.select`).
+        The fit at the chosen penalty, if `fedshed.select` made it.
     traffic : Traffic
-        What the path took: exchanges, bytes up and down.
+        The exchanges and the bytes up and down.
 
     Examples
     --------
@@ -88,13 +91,13 @@ class Path:
 
     @property
     def minimum(self) -> int | None:
-        """The step of the smallest cross-validated deviance; of several, the largest penalty."""
+        """The index of the step with the smallest cross-validated deviance; the largest penalty if tied."""
         means = [step.cv_mean for step in self.steps]
         return None if means[0] is None else int(np.argmin(np.array(means, dtype=float)))
 
     @property
     def one_se(self) -> int | None:
-        """The step of the largest penalty whose deviance is within one standard error of the smallest."""
+        """The index of the largest penalty whose deviance is within one standard error of the smallest."""
         if self.minimum is None:
             return None
         best = self.steps[self.minimum]
@@ -103,10 +106,10 @@ class Path:
 
     @property
     def choice(self) -> int:
-        """The number of the chosen step."""
+        """The index of the chosen step."""
         chosen = self.minimum if self.rule == "min" else self.one_se
         if chosen is None:
-            raise ConfigError("a path without folds chooses nothing; set folds to 5 or 10")
+            raise ConfigError("a path without folds has no chosen penalty; set folds, for example to 5 or 10")
         return chosen
 
     @property
@@ -116,7 +119,7 @@ class Path:
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The penalised coefficients that are not 0 at the chosen step, and the others but the intercept."""
+        """The coefficients that are not 0 at the chosen step, without the intercept."""
         pairs = zip(self.names, self.coefficients[self.choice], strict=True)
         return tuple(name for name, value in pairs if value != 0 and name != "intercept")
 
@@ -129,7 +132,7 @@ class Path:
         ]
 
     def to_csv(self) -> str:
-        """The table as CSV; what was not computed is empty."""
+        """The table as CSV; values that were not computed are empty."""
         file = io.StringIO()
         writer = csv.DictWriter(file, (*COLUMNS, *self.names), lineterminator="\n")
         writer.writeheader()
@@ -143,7 +146,7 @@ class Path:
         return pd.DataFrame(self.to_rows())
 
     def plot(self) -> Figure:
-        """The coefficients over the penalty, and the cross-validated deviance with both choices."""
+        """Plot the coefficients against the penalty, and the cross-validated deviance with both choices."""
         from fedshed.fitting.path_plot import draw
 
         return draw(self)

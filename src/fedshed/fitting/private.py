@@ -30,7 +30,7 @@ REASON = "a private fit has a fixed number of steps"
 def conduct_private(
     plan: DesignPlan, problem: Problem, tables: TableSites, counts: dict[str, RowCount], agreed: Traffic
 ) -> Conducted:
-    """The private model; nothing is spent where it would be noise."""
+    """The private model; no privacy budget is spent if noise would dominate it."""
     private = private_plan(plan, problem, tables)
     fit = PrivateFit(plan=private)
     assert isinstance(tables, AllTables)
@@ -44,10 +44,12 @@ def conduct_private(
 
 
 def private_plan(plan: DesignPlan, problem: Problem, tables: TableSites) -> PrivatePlan:
-    """What is released with how much noise, from public numbers; ConfigError where it would be noise."""
+    """The plan of releases and their noise, from public numbers; ConfigError if noise would dominate."""
     privacy = plan.study.privacy
     if privacy is None or not isinstance(tables, AllTables):
-        raise ConfigError("privacy is for protected studies, in which only sums leave; add protected = true")
+        raise ConfigError(
+            "privacy needs a protected study, in which only sums leave the sites; set protected = true"
+        )
     (size,) = problem.sizes.values()
     found = PrivatePlan(
         rows=size.rows, columns=problem.n - plan.intercept, sites=tables.sites, privacy=privacy,
@@ -64,7 +66,7 @@ def private_plan(plan: DesignPlan, problem: Problem, tables: TableSites) -> Priv
 def _model(
     plan: DesignPlan, problem: Problem, found: PrivateResult, counts: dict[str, RowCount], spent: Traffic
 ) -> Model:
-    """The estimates with errors that count the noise; no measure of fit, for none was released."""
+    """The estimates with errors that include the noise; measures of fit are not released."""
     privacy, n = found.plan.privacy, problem.n
     inference = Inference(
         loss=problem.loss, names=problem.columns, coefficients=numbers(found.theta),

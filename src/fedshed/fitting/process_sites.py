@@ -21,14 +21,19 @@ from fedshed.tables.frozen import arrow_table, freeze_to, thaw
 
 
 class ProcessSites(Struct, frozen=True):
-    """Starts a process for each site on this machine: `fit(tables, study, over=ProcessSites())`.
+    """Runs each site in a separate process on this machine: `fit(tables, study, over=ProcessSites())`.
 
     Parameters
     ----------
-    deadline : float
-        Seconds that a site may take for an answer; one that comes later is not used.
-    start_within : float
-        Seconds in which all processes must have started.
+    deadline : float, default 10.0
+        The number of seconds that a site may take for an answer; later answers are not used.
+    start_within : float, default 60.0
+        The number of seconds within which all processes must have started.
+
+    Raises
+    ------
+    ConfigError
+        If a number of seconds is not above 0.
 
     Examples
     --------
@@ -42,13 +47,13 @@ class ProcessSites(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not (self.deadline > 0 and self.start_within > 0):
-            raise ConfigError(f"deadline and start_within are seconds above 0, not {self}")
+            raise ConfigError(f"deadline and start_within must be numbers of seconds above 0, not {self}")
 
     @contextmanager
     def start(self, tables: Mapping[str, Any]) -> Iterator[HostedTables]:
-        """The sites with their tables; their processes end with the block."""
+        """The sites with their tables; the processes end with the block."""
         if not tables:
-            raise DataError("a study needs at least one site; give a table for each")
+            raise DataError("a study needs at least one site; give the table of each site")
         arrow = {str(site): arrow_table(str(site), table) for site, table in tables.items()}
 
         def write(name: str, folder: Path) -> None:
@@ -61,7 +66,7 @@ class ProcessSites(Struct, frozen=True):
 
 
 class TableHost(Host):
-    """A host of one table, which lets out all that is asked for: it is this machine's own."""
+    """A host of one table on this machine, which answers every request without a policy."""
 
     def __init__(self, name: str, table: Any) -> None:
         super().__init__(name)
@@ -72,7 +77,7 @@ class TableHost(Host):
         return self._table
 
     def handle(self, data: bytes) -> bytes:
-        """The reply to an envelope; what goes wrong is said to the Master."""
+        """The reply to an envelope; an error is reported to the Master."""
         try:
             return super().handle(data)
         except Exception as error:

@@ -32,7 +32,7 @@ class ProtectedSite:
         return self._member.handle(payload)
 
     def forget(self) -> None:
-        """Nothing here is only a cache."""
+        """Do nothing, because there is no cache to forget."""
 
     def close(self) -> None:
         """End the replay and its thread."""
@@ -74,10 +74,12 @@ class MaskedRecord:
             plan="" if playing is None or playing.plan is None else playing.plan.digest,
             columns=() if playing is None else playing.problem.columns,
             parameters=1 if playing is None else playing.problem.n,
-            answer=_digest((request.parts, parts)),  # again in another run it tells nothing new
+            answer=_digest((request.parts, parts)),  # the same answer in another run reveals nothing new
             curvature=0 if private else sum(map(curvature, parts)),
         )
-        count = 0 if private else sum(map(scalars, parts))  # what has noise is charged, not counted
+        count = (
+            0 if private else sum(map(scalars, parts))
+        )  # noised numbers are charged to the privacy budget instead
         gate.release(f"masked {names} -> {answers}", b"", count, objections, asked)
 
     def _about_few(self, policy: Policy, request: Request) -> list[Objection]:

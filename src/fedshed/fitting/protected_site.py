@@ -63,7 +63,7 @@ class ObjectiveRows:
 
     def held(self, playing: Playing) -> LinearModel:
         """The rows that were held out."""
-        raise ProtocolError("no rows are held out, so there is nothing to evaluate")
+        raise ProtocolError("the study does not hold out rows (holdout), so there is nothing to evaluate")
 
 
 class TableRows(ObjectiveRows):
@@ -137,7 +137,7 @@ class SiteSteps:
         own = self._awaited()
         if own.label != label:
             raise ProtocolError(
-                f"the Master asks in conversation {label}, and {own.label} follows from the sums"
+                f"the Master asks in conversation {label}, but the sums demand conversation {own.label}"
             )
         codec = self.tables.codec(label)
         mine, asked = codec.decode_request(own.payload), codec.decode_request(payload)
@@ -209,6 +209,6 @@ def _check_company(own: Sequence[Any], all_sites: Sequence[Any]) -> None:
         if alone.any():
             name = mine.names[int(np.flatnonzero(alone)[0])]
             raise DataError(
-                f"column {name!r} of the design is 0 in all rows of other sites, so its sums would be this "
-                "site's own; group the level with others, or leave the column out"
+                f"column {name!r} of the design is 0 in all rows of other sites, so that its sums would "
+                "reveal this site alone; merge the level with others, or leave out the column"
             )

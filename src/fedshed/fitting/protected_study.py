@@ -60,8 +60,8 @@ def check_sites(names: Collection[str]) -> None:
     """ConfigError for too few sites."""
     if len(names) < FEWEST_SITES:
         raise ConfigError(
-            f"a protected study needs at least {FEWEST_SITES} sites, not {len(names)}: of two, each could "
-            "take its own numbers from the sum and read the other's"
+            f"a protected study needs at least {FEWEST_SITES} sites, not {len(names)}: with two sites, each "
+            "could subtract its own numbers from the sum and read those of the other"
         )
 
 

@@ -1,4 +1,4 @@
-"""`FederatedRegressor`: an estimator of any family of numbers, with the family's parameter given or found."""
+"""`FederatedRegressor`: an estimator for any family of numbers, whose parameter is given or estimated."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from fedshed.objectives.families import known_families, loss_named, parts_of
 
 
 class FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
-    """A regression of any family of numbers (docs/families.md), such as "tweedie(1.6)".
+    """Regression for any family of numbers (docs/families.md), such as "tweedie(1.6)".
 
     Parameters
     ----------
-    family : str
-        The family. A number in brackets gives its parameter, if it has one; "negative-binomial" leaves alpha
-        to be found by maximum likelihood.
+    family : str, default "linear"
+        The family. A number in parentheses gives its parameter, if it has one. For "negative-binomial"
+        without a number, the parameter alpha is estimated by maximum likelihood.
     l2, fit_intercept, algorithm, budget, tol, max_iter, seed, inference, weight_type, protected, l1
-        As in `FederatedLogisticRegression`, and so are the attributes of a fitted model.
-    random_intercept : bool
-        Whether each site has a random intercept (docs/random.md); tau is then found by maximum likelihood.
+        The same as in `FederatedLogisticRegression`, as are the attributes of a fitted model.
+    random_intercept : bool, default False
+        Whether each site has a random intercept (docs/random.md); its standard deviation tau is estimated by
+        maximum likelihood.
 
     Attributes
     ----------
     parameter_ : float or None
-        The family's parameter, as it was given or found: alpha, p, or tau of a random intercept.
+        The parameter of the family, as given or estimated: alpha, p, or tau of a random intercept.
 
     Examples
     --------
@@ -81,7 +82,10 @@ class FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
             raise ConfigError(f"family cannot be {self.family!r}{closest(name, known_families())}")
         family = family_of(loss_named(self.family))
         if family.classified:
-            raise ConfigError(f"the {family.name} family has classes, and FederatedRegressor is for numbers")
+            raise ConfigError(
+                f"the {family.name} family has classes, and FederatedRegressor needs a target of numbers; "
+                "use FederatedClassifier"
+            )
         return family
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
@@ -90,18 +94,50 @@ class FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
 
     @property
     def parameter_(self) -> float | None:
-        """The family's parameter, as it was given or found."""
+        """The parameter of the family, as given or estimated."""
         check_is_fitted(self)
         given = getattr(self._family().objective, "parameter", None)
         found = None if self.inference_ is None else self.inference_.nuisance
         return given if found is None else found.value
 
     def predict(self, X: Any, offset: Any = None) -> Vector:
-        """The mean of each row; where sites have a random intercept, that of a site whose intercept is 0."""
+        """Predict the mean of each row; with a random intercept, that of a site whose intercept is 0.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        array
+            One mean for each row.
+        """
         return self._family().mean(self._linear(X, offset))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """D^2, the share of the deviance that is explained: R^2 of the linear family."""
+        """D^2, the share of the deviance that the model explains; R^2 for the linear family.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame
+            The predictors, one row for each observation.
+        y : array
+            The target of each row.
+        sample_weight : array, optional
+            The weight of each row.
+        offset : array, optional
+            A number that is added to the linear predictor of each row; required if the model was fitted with
+            an offset.
+
+        Returns
+        -------
+        float
+            D^2, at most 1.
+        """
         z = self._linear(X, offset)
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         model = self._family().objective(z[:, None], column_or_1d(y, dtype=np.float64), weights)

@@ -1,4 +1,4 @@
-"""Measures for scikit-learn's cross-validation that need to know which row is of which site."""
+"""Measures for scikit-learn's cross-validation that need the site of each row."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from fedshed.objectives.ranking import concordance
 
 
 def auc_within_sites(y_true: Any, y_score: Any, sites: Any, sample_weight: Any = None) -> float:
-    """The share of concordant pairs among pairs of rows of one site, as an evaluation reports it.
+    """The AUC within sites: the share of concordant pairs among pairs of rows of the same site.
 
-    A model that only knows which site a row is of has an AUC above 1/2, and 1/2 here.
+    An evaluation reports the same measure. A model that only knows the site of each row can have a pooled AUC
+    above 1/2, but its AUC within sites is 1/2.
 
     Parameters
     ----------
     y_true : array
-        Two classes, the second of which in their order is the positive one.
+        The class of each row; there must be two classes, and the second in sorted order is the positive one.
     y_score : array
-        A score or probability of that class.
+        The score or probability of the positive class.
     sites : array
         The site of each row.
     sample_weight : array, optional
@@ -29,12 +30,12 @@ def auc_within_sites(y_true: Any, y_score: Any, sites: Any, sample_weight: Any =
     Returns
     -------
     float
-        From 0 to 1.
+        The share, from 0 to 1.
 
     Raises
     ------
     DataError
-        If no site has rows of both classes.
+        If there are more than two classes, lengths differ, or no site has rows of both classes.
 
     Examples
     --------
@@ -46,7 +47,9 @@ def auc_within_sites(y_true: Any, y_score: Any, sites: Any, sample_weight: Any =
     weights = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     classes = np.unique(labels)
     if len(classes) > 2 or not len(labels) == len(scores) == len(where) == len(weights):
-        raise DataError("auc_within_sites needs two classes, and a score and a site for each row")
+        raise DataError(
+            "auc_within_sites needs two classes, and one score, one site and one weight for each row"
+        )
     pairs, products = 0.0, 0.0
     for site in np.unique(where):
         mine = where == site
@@ -58,5 +61,5 @@ def auc_within_sites(y_true: Any, y_score: Any, sites: Any, sample_weight: Any =
         pairs += concordance(positive, negative)[0]
         products += float(positive.sum() * negative.sum())
     if products <= 0:
-        raise DataError("no site has rows of both classes, so there is no pair to compare")
+        raise DataError("no site has rows of both classes, so that there are no pairs to compare")
     return float(pairs / products)

@@ -35,7 +35,7 @@ Fit: TypeAlias = Callable[[Problem, Sites, Vector | None, Traffic], Result]
 
 
 class Found(Struct, frozen=True):
-    """A value, theta there to first order, what was spent, and why it is no optimum if it is none."""
+    """A value, theta there to first order, the traffic, and the reason if it is not an optimum."""
 
     value: float
     theta: Vector | None
@@ -45,17 +45,17 @@ class Found(Struct, frozen=True):
 
 
 class _Bracket(Struct, frozen=True):
-    """Between which logarithms the profile cost has its least."""
+    """The logarithms between which the profile cost has its minimum."""
 
     low: float
     high: float
 
     def narrowed(self, at: float, slope: float) -> _Bracket:
-        """With what a slope tells."""
+        """The bracket after the slope at a point is known."""
         return replace(self, low=at) if slope < 0 else replace(self, high=at)
 
     def step(self, at: float, point: JointPoint) -> float:
-        """Newton's step where it stays inside, else half of what is left, or a long step to an open end."""
+        """Newton's step if it stays inside the bracket, otherwise half of the way to its end."""
         slope, curvature = point.profile_slope, point.profile_curvature
         step = -slope / curvature if curvature > 0 else -LONGEST * float(np.sign(slope))
         step = min(max(step, -LONGEST), LONGEST)
@@ -66,7 +66,7 @@ class _Bracket(Struct, frozen=True):
 
 
 def find(parameter: Parameter, at: At, fit: Fit, patience: int = 20) -> Found:
-    """The value with the least profile cost; 0 where no larger one is better."""
+    """The value with the smallest profile cost; 0 if no larger value is better."""
     problem, sites = at(0.0)
     result = fit(problem, sites, None, Traffic())
     if not settled(result.converged, result.reason):
@@ -97,16 +97,22 @@ def _newton(
         value, theta = exp(log(value) + step), point.moved(step)
         if abs(step) < LAST:
             return _ended(parameter, bracket, value, theta, traffic, count)
-    return Found(value, theta, traffic, MOST_VALUES, f"{parameter.name} has not settled")
+    return Found(
+        value,
+        theta,
+        traffic,
+        MOST_VALUES,
+        f"the search for {parameter.name} did not converge; give its value",
+    )
 
 
 def _ended(
     parameter: Parameter, bracket: _Bracket, value: float, theta: Vector, traffic: Traffic, count: int
 ) -> Found:
-    """The value found; at the least of the range it is 0, and at the most it has no end."""
+    """The value found: 0 at the lower end of the range, and not determined at the upper end."""
     if value < parameter.least * (1 + 10 * LAST):
         return Found(0.0, None, traffic, count)
     if value > parameter.most * (1 - 10 * LAST):
-        why = f"{parameter.name} grows beyond {parameter.most:g}: the data do not determine it"
+        why = f"{parameter.name} grows beyond {parameter.most:g}, because the data do not determine it"
         return Found(value, theta, traffic, count, why)
     return Found(value, theta, traffic, count)

@@ -59,7 +59,7 @@ def fit_searched(
 def _with_parameter(
     parameter: Parameter, found: Found, fitted: Fitted, problem: Problem, sites: Sites, goal: Goal
 ) -> Fitted:
-    """The fit with the parameter and its error, for one more exchange."""
+    """The fit with the parameter and its standard error, which take one more exchange."""
     if fitted.inference is None:
         return fitted
     few = parameter.squared and fitted.inference.site_count < FEW_SITES
@@ -79,7 +79,7 @@ def _with_parameter(
 
 
 def with_linear_intercepts(fitted: Fitted, problem: Problem, sites: Sites, goal: Goal) -> Fitted:
-    """A linear fit with a random intercept per site, from what the sites say at the estimate."""
+    """A linear fit with a random intercept per site, from the sites' answers at the estimate."""
     result, inference = fitted.result, fitted.inference
     if (
         inference is None

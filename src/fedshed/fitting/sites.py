@@ -36,7 +36,7 @@ from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
 from fedshed.tables import Federation
 
-UNLIMITED = 1 << 20  # eigenpairs a round over a link without a budget: more than any site has
+UNLIMITED = 1 << 20  # eigenpairs per round over a link without a budget: more than any site has
 
 
 class TableSites(Protocol):
@@ -54,7 +54,7 @@ class TableSites(Protocol):
 
     @property
     def sites(self) -> int:
-        """How many sites sums are over, where nobody sees more than sums; 0 elsewhere."""
+        """The number of sites in the sums of a protected study; 0 in other studies."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class LocalTables:
 
     @property
     def one_process(self) -> bool:
-        """Unless a transport stands for others, such as sites that forget."""
+        """Whether the sites are called directly, without a transport such as Stateless."""
         return self._connect is InProcess
 
     def prepare(self) -> AbstractContextManager[Transport]:
@@ -136,16 +136,16 @@ class LocalTables:
         return made
 
     def budget(self) -> None:
-        """Nothing limits a link within a process."""
+        """None: links within a process have no limit."""
 
     def curvature(self, cells: Mapping[str, int]) -> None:
-        """Nothing limits what a table in this process may be asked."""
+        """None: requests to tables in this process have no limit."""
 
     def most_iterations(self, algorithm: Algorithm[Any]) -> None:
-        """Nor how often."""
+        """None: the number of iterations has no limit."""
 
     def told(self) -> Traffic:
-        """Nobody need be told."""
+        """No bytes, because the sites are in this process."""
         return Traffic()
 
 
@@ -186,7 +186,8 @@ class HostedTables:
 
     def budget(self) -> Channel | None:
         """Each site's uplink, where it has a limit."""
-        links = {site: said.uplink for site, said in self._greetings().items() if said.uplink is not None}
+        greetings = sorted(self._greetings().items())  # not in the order in which sites came: it is saved
+        links = {site: said.uplink for site, said in greetings if said.uplink is not None}
         return PerAgent(dict(links), Constant(UNLIMITED)) if links else None
 
     def curvature(self, cells: Mapping[str, int]) -> float | None:
@@ -227,6 +228,6 @@ def _is_itself(site: str, greeting: Greeting) -> None:
     same_protocol(f"site {site!r}", greeting.protocol)
     if greeting.name != site:
         raise ProtocolError(
-            f"the node registered as {site!r} calls itself {greeting.name!r}; "
-            "the name in its site.toml must be the one it is registered under"
+            f"the node that is registered as {site!r} calls itself {greeting.name!r}; "
+            "write the registered name in its site.toml"
         )

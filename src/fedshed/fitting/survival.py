@@ -41,44 +41,51 @@ def survival(
     positive: Sequence[Any] = (),
     over: Connect | ProcessSites | None = None,
 ) -> SurvivalCurves:
-    """Kaplan-Meier and Nelson-Aalen curves of all rows of all tables, and the log-rank test of their groups.
+    """Estimate Kaplan-Meier and Nelson-Aalen curves over all sites, with the log-rank test of groups.
 
     Parameters
     ----------
     tables : mapping
         The table of each site, as in `fedshed.fit`.
-    time, event : str
-        Columns: how long a row was observed, and whether it ended with the event (1) or was censored (0).
+    time : str
+        The column with the time for which a row was observed.
+    event : str
+        The column that is 1 if the observation ended with the event, and 0 if it was censored.
     entry : str, optional
-        Column with the time since which a row was observed, where that is later than 0.
+        The column with the time at which a row came under observation. Default: 0.
     by : str, optional
-        Column with the groups to be compared; numbers are categories too.
+        The column with the groups to be compared; numbers are treated as categories.
     grid : sequence of float, optional
-        Times at which sites count. Without a grid they tell the times of their events first, and the curves
-        are those of all rows; with one no time of a row leaves its site, and the result says how far its
-        curves can be from those of all rows.
-    every, until : float, optional
-        A grid of equal steps, up to a last time. Without `every` the last time of the exact curves.
-    least : int
-        No count between 0 and this leaves a site: cells of the grid are merged until there is none.
-    missing : "refuse" or "drop"
-        What is done about rows with missing values.
-    positive : sequence
-        Values of `event` that count as the event, if it holds neither 0 and 1 nor booleans.
-    over : optional
+        The times at which sites count. Without a grid, the sites first send the times of their events, and
+        the curves are those of the pooled rows. With a grid, no time of a row leaves its site, and the result
+        says how far its curves can be from those of the pooled rows.
+    every : float, optional
+        The step of a grid of equal steps, which ends at `until`.
+    until : float, optional
+        The last time of the grid or, without `every`, of the exact curves.
+    least : int, default 0
+        The smallest count, other than 0, that may leave a site; cells of the grid are merged until all counts
+        comply.
+    missing : "refuse" or "drop", default "refuse"
+        What is done with rows that have missing values.
+    positive : sequence, default ()
+        The values of `event` that count as the event, if it contains neither 0 and 1 nor booleans.
+    over : ProcessSites or callable, optional
         Where the sites run, as in `fedshed.fit`.
 
     Returns
     -------
     SurvivalCurves
-        With `summary()`, `curves`, `logrank()`, `plot()`, `to_csv()`.
+        The curves, with `summary()`, `curves`, `logrank()`, `plot()` and `to_csv()`.
 
     Raises
     ------
+    ConfigError
+        If the grid is impossible or options contradict each other.
     DataError
-        If the tables do not fit together; it names the site and the column.
+        If the tables do not agree with each other; the message names the site and the column.
     DisclosureError
-        If a site has so few events or censorings that no grid hides them.
+        If a site has so few events or censored rows that no grid can hide them.
 
     Examples
     --------
@@ -91,7 +98,7 @@ def survival(
     """
     times, last = asked_grid(grid, every, until)
     if least < 0:
-        raise ConfigError(f"least is a number of rows, not {least}")
+        raise ConfigError(f"least must be a number of rows, 0 or larger, not {least}")
     study = Study(
         family="cox", time=time, event=event, entry=entry, columns=(by,) if by else (),
         categories=(by,) if by else (), missing=missing, positive=tuple(positive), l2=1.0,
@@ -101,7 +108,7 @@ def survival(
 
 
 def _where(tables: Mapping[str, Any], over: Any) -> AbstractContextManager[TableSites]:
-    """The sites: here, or in processes of their own."""
+    """The sites, in this process or in separate processes."""
     if isinstance(over, ProcessSites):
         return over.start(tables)
     return nullcontext(LocalTables(tables, over or InProcess))
@@ -110,7 +117,7 @@ def _where(tables: Mapping[str, Any], over: Any) -> AbstractContextManager[Table
 def count(
     study: Study, tables: TableSites, times: Vector | None, last: float | None, least: int
 ) -> SurvivalCurves:
-    """The curves of a study whose one column, if any, has the groups."""
+    """The curves of a study whose only column, if it has one, contains the groups."""
     with tables.prepare() as transport:
         stateless = transport.stateless
         plan, ready, agreed = negotiate(study, transport, tables.names, PATIENCE)
@@ -127,21 +134,23 @@ def asked_grid(
     """The times of a grid, if there is one, and the last time."""
     for name, value in (("every", every), ("until", until)):
         if value is not None and not 0 < value < np.inf:
-            raise ConfigError(f"{name} must be a time above 0, not {value}")
+            raise ConfigError(f"{name} must be a finite time above 0, not {value}")
     if grid is not None:
         if every is not None or until is not None:
-            raise ConfigError("give a grid of times, or its steps (every) and its end (until), not both")
+            raise ConfigError("give either a grid of times or its step (every) and its end (until), not both")
         times = np.asarray(sorted(set(map(float, grid))))
         if not len(times) or not np.isfinite(times).all() or times[0] < 0 or len(times) > MOST_TIMES:
-            raise ConfigError(f"a grid has 1 to {MOST_TIMES:,} times, none of them negative or infinite")
+            raise ConfigError(
+                f"a grid must have 1 to {MOST_TIMES:,} times, none of them negative or infinite"
+            )
         if times[-1] == 0:
             raise ConfigError("a grid must end after time 0; add later times")
         return times, None
     if every is None:
         return None, until
     if until is None:
-        raise ConfigError("a grid of equal steps needs an end; give the last time (until)")
+        raise ConfigError("a grid of equal steps (every) needs an end; give the last time (until)")
     if until / every > MOST_TIMES:
-        raise ConfigError(f"a grid has at most {MOST_TIMES:,} times; make the steps longer")
+        raise ConfigError(f"a grid can have at most {MOST_TIMES:,} times; make the step (every) longer")
     steps = int(np.ceil(until / every * (1 - 1e-12)))
     return np.minimum(every * np.arange(1.0, steps + 1), until), None

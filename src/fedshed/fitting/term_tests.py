@@ -1,4 +1,4 @@
-"""Tests of the terms of a model: chi2, or F where the dispersion is estimated."""
+"""Tests of the terms of a model: chi2, or F if the dispersion is estimated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedshed.preparation import DesignPlan
 
 
 class Test(Struct, frozen=True):
-    """A test of some coefficients: chi2 on df, or F on df and df_resid where the dispersion is estimated."""
+    """A test of coefficients: chi2 with df, or F with df and df_resid if the dispersion is estimated."""
 
     name: str
     statistic: float
@@ -29,18 +29,18 @@ class Test(Struct, frozen=True):
 
     def __str__(self) -> str:
         if isnan(self.statistic):
-            return f"{self.name}: no test, for too few sites or clusters, or no errors"
+            return f"{self.name}: no test, because there are too few sites or clusters, or no standard errors"
         kind = f"chi2({self.df:g})" if self.df_resid == inf else f"F({self.df:g}, {self.df_resid:g})"
         return f"{self.name}: {kind} = {self.statistic:.4g}, P = {self.p_value:.3g}"
 
 
 class Tests(Struct, frozen=True):
-    """Tests of several terms, one a row."""
+    """Tests of several terms, one per row."""
 
     tests: tuple[Test, ...]
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """As plain data."""
+        """The tests as plain data, one dictionary for each term."""
         return [
             {"term": one.name, "statistic": one.statistic, "df": one.df,
              "df_resid": None if one.df_resid == inf else one.df_resid, "p_value": one.p_value}
@@ -64,14 +64,14 @@ class Tests(Struct, frozen=True):
 
 
 def wald(plan: DesignPlan, it: Inference, robust: Robust = False) -> Tests:
-    """The Wald test of each term: b'V^-1 b of its coefficients, as F where the dispersion is estimated."""
+    """The Wald test of each term: b'V^-1 b of its coefficients, as F if the dispersion is estimated."""
     return Tests(
         tuple(_wald(it, term, _places(plan, it, term), robust) for term in dict.fromkeys(plan.terms))
     )
 
 
 def _places(plan: DesignPlan, it: Inference, term: str) -> list[int]:
-    """The coefficients of a term, of all classes but one: the last follows from the others."""
+    """The coefficients of a term, for all classes except the last, which follows from the others."""
     width = len(plan.coefficients)
     several = len(it.names) // width
     columns = [j for j, t in enumerate(plan.terms) if t == term]
@@ -89,7 +89,7 @@ def _wald(it: Inference, term: str, places: Sequence[int], robust: Robust) -> Te
 
 
 def judged(name: str, chi2: float, df: float, freedom: float) -> Test:
-    """A statistic that is chi2 on df, or df times an F where the dispersion has `freedom` degrees."""
+    """The test of a statistic that is chi2 with df, or df times F if `freedom` is finite."""
     if freedom == inf:
         return Test(name, chi2, df, inf, float(chdtrc(df, chi2)))
     return Test(name, chi2 / df, df, freedom, float(fdtrc(df, freedom, chi2 / df)))

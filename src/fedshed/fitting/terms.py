@@ -1,4 +1,4 @@
-"""What a site approves: all of a study that decides what is asked of it, and the SHA-256 of that."""
+"""The terms that a site approves: everything in a study that determines the requests, and its SHA-256."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{what}: {study.formula or f'{left} ~ {terms}'}{masked}{_held(study)}"
 
     def most_points(self, algorithm: Algorithm[Any]) -> int:
-        """The parameters that a study may ask about, those of the null model and the inspection included."""
+        """The number of points a study may ask about, including the null model and the inspection."""
         if self.points is not None:
             return self.points
         return self._evaluation_points + _points_of(algorithm) * (SEARCHES if self.study.searched else 1)
@@ -105,10 +105,10 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse a fit by another algorithm, or with other settings of it; any that is for comparisons."""
         check_for_studies(algorithm)
         if _plain(algorithm) not in self._algorithms():
-            raise ProtocolError("the fit is by another algorithm than the one that was approved")
+            raise ProtocolError("the fit uses another algorithm than the one that was approved")
 
     def check_study(self) -> None:
-        """Refuse an algorithm that is for comparisons only, or that there is none of."""
+        """Refuse an algorithm that is unknown or for comparisons only."""
         if self.algorithm != "auto":
             check_for_studies(build(self.algorithm))
 
@@ -145,6 +145,8 @@ def _held(study: Study) -> str:
 
 
 def check_points(points: int | None) -> None:
-    """Refuse a cap that nothing can keep to."""
+    """Refuse an impossible number of points."""
     if points is not None and points < 1:
-        raise ConfigError(f"points, the parameters a study may ask about, must be at least 1, not {points}")
+        raise ConfigError(
+            f"points, the sets of parameters that a study may ask about, must be at least 1, not {points}"
+        )

@@ -1,4 +1,4 @@
-"""Statistics after convergence: one exchange of exact curvature, then standard errors, tests, a summary."""
+"""Statistics after convergence: one exchange of exact Hessians gives standard errors, tests and a summary."""
 
 from fedshed.inference.classes import per_class, reference_class
 from fedshed.inference.infer import Evidence, gather, infer, infer_from, robust_by_rows

@@ -10,7 +10,7 @@ from fedshed.linalg.arrays import Matrix
 from fedshed.objectives.ranking import edges_of, summed
 from fedshed.solve.evaluating import GROUPS, Tabulated, Told
 
-ENOUGH = 4  # groups of a curve; sites that merged more of theirs are left out by name
+ENOUGH = 4  # groups of a curve; a site that merged too many of its groups is left out by name
 
 
 class Group(Struct, frozen=True):
@@ -36,7 +36,11 @@ def calibration_groups(told: Told) -> tuple[list[Group], tuple[str, ...]]:
     common = sorted(_common(ends, kept))
     sums = np.sum([_merged(told.tables[site], ends[site], common) for site in sorted(kept)], axis=0)
     left = sorted(set(ends) - set(kept))
-    notes = (f"The calibration curve leaves out {', '.join(left)}: too few rows.",) if left else ()
+    notes = (
+        (f"The calibration curve leaves out {', '.join(left)}, where there are too few rows.",)
+        if left
+        else ()
+    )
     return _groups(sums), notes
 
 

@@ -1,4 +1,4 @@
-"""What a reader of a summary must know beside its numbers, in sentences."""
+"""The notes below a summary: what its readers must know about the numbers, in sentences."""
 
 from __future__ import annotations
 
@@ -34,54 +34,61 @@ def _overdispersed(it: Inference) -> bool:
 
 
 def caveats(it: Inference, robust: Robust) -> Iterable[str]:
-    """What a careful reader should know about these figures."""
+    """The notes that these figures need."""
     if it.protected is not None:
         yield (
             "Protected: only sums over all sites left them, so there are no tables of single sites, no "
-            "checks of each site's answers for convexity, and no models that stand for silent sites."
+            "checks of each site's answers for convexity, and no models that replace silent sites."
         )
     if it.promise is not None:
         share = max(z**2 / c for z, c in zip(it.promise.noise, np.diag(it.covariance()), strict=True))
         yield (
-            "Private: each number that left had noise, so there are no measures of fit, and no test of the "
-            f"sites. Errors include the noise, which makes at most {share:.0%} of a variance here."
+            "Private: noise was added to each number that left, so there are no measures of fit and no "
+            "test of the sites. Standard errors include the noise, which is "
+            f"at most {share:.0%} of a variance here."
         )
-        yield "Rows were scaled down to the norm clip where theirs is larger; how many were is not known."
+        yield "Rows whose norm is larger than clip were scaled down to it; their number is not known."
     if it.nuisance is not None:
         yield from it.nuisance.in_words()
     if not family_of(it.loss).convex:
-        yield "The cost of this family is not convex: estimates are a local optimum, one of several perhaps."
+        yield "The cost of this family is not convex: the estimates are a local optimum; there may be others."
     if it.firth and it.penalised_log_likelihood is not None:
         yield (
-            "Firth's penalised likelihood, whose logarithm is "
-            f"{it.penalised_log_likelihood:.8g} here: log-likelihood, deviance and AIC are without the "
-            "penalty. Errors are from the information at the estimates."
+            "The estimates maximise Firth's penalised likelihood, whose logarithm is "
+            f"{it.penalised_log_likelihood:.8g} here. The log-likelihood, the deviance and the AIC are "
+            "without the penalty. Standard errors are from the information at the estimates."
         )
     if any(it.l2) and not any(it.l1):
-        yield "The ridge shrinks: errors are of the penalised estimate about its mean, not about the truth."
+        yield (
+            "The ridge shrinks the estimates: standard errors describe how they vary about their mean, not "
+            "about the true values."
+        )
     if by_site(robust) and not any(it.l1):
         yield from _robust_caveats(it)
     if robust == "cluster":
         yield (
-            f"Robust errors are clustered within sites. They rest on {it.row_clusters:,} clusters, and use "
-            f"Student's t with {it.row_clusters - 1:,} degrees of freedom."
+            f"Robust errors are clustered within sites. They are based on {it.row_clusters:,} clusters and "
+            f"use Student's t with {it.row_clusters - 1:,} degrees of freedom."
         )
         if names := _too_few(it, it.row_groups):
             yield f"No robust error is given for {_listed(names)}: too few clusters inform it."
     if family_of(it.loss).dispersed and it.dispersion is not None:
         yield "The dispersion is Pearson chi2 / Df residuals."
     if not by_site(robust) and robust != "cluster" and it.freedom() < inf:
-        yield f"Student's t with {plain(it.df_resid)} degrees of freedom: the dispersion is estimated."
+        yield (
+            f"Tests and intervals use Student's t with {plain(it.df_resid)} degrees of freedom, because the "
+            "dispersion is estimated."
+        )
     if it.weight_type == "precision":
-        yield "A weight divides the variance of its row (precision); the row is one observation."
+        yield "Weights are precisions: a weight divides the variance of its row, which is one observation."
     if it.weight_type == "frequency":
-        yield "A weight is how often its row counts (frequency); if it is a precision, say so (weight_type)."
+        yield "Weights are frequencies: a weight is how often its row counts (else set weight_type)."
     if it.survival is not None:
         yield from _doubtful_hazards(it.names, it.survival)
     if _overdispersed(it):
         yield (
-            f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, and a "
-            f"{family_of(it.loss).title}'s is 1: "
+            f"Pearson chi2 / Df residuals is {(it.pearson or 0.0) / it.df_resid:.3g}, but about 1 is "
+            f"expected for a {family_of(it.loss).title} model: "
             "errors from the model are too small; compare robust ones (robust=True, --robust)."
         )
     few = sum(site.score.df > 0 and site.weight < ENOUGH * site.score.df for site in it.sites.values())
@@ -99,18 +106,19 @@ def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[
     if found:
         yield (
             f"The hazard ratio of {_listed(found)} seems to change with time (score test of proportional "
-            "hazards): the estimate is an average over time; consider strata, or an interaction with time."
+            "hazards). The estimate is an average over time; consider strata, or an interaction with time."
         )
 
 
 def _robust_caveats(it: Inference) -> Iterable[str]:
-    """What robust errors rest on."""
+    """The notes on robust errors."""
     few = list(it.names) if it.cluster_covariance is None else _too_few(it, it.clusters)
     if few:
         shown = "No robust error is given" + ("" if len(few) == len(it.names) else f" for {_listed(few)}")
         yield (
-            f"{shown}: fewer than {ENOUGH_CLUSTERS:g} sites in effect inform a coefficient, as where sites "
-            "are few, one has most of the rows, or each has its own intercept; use the model's errors."
+            f"{shown}: the effective number of sites behind a coefficient is below {ENOUGH_CLUSTERS:g}. This "
+            "happens if there are few sites, one has most of the rows, or each has its own intercept; use "
+            "the model's errors."
         )
     if len(few) < len(it.names):
         yield f"Robust errors use Student's t, with {it.site_count - 1} degrees of freedom."

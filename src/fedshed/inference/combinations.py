@@ -44,7 +44,7 @@ class Estimate(Struct, frozen=True):
 
 
 def contrast(inference: Inference, text: str, level: float = 0.95, robust: Robust = False) -> Estimate:
-    """A'b with the error (a'Va)^(1/2) of a combination that is given as text."""
+    """The combination a'b that is given as text, with its standard error (a'Va)^(1/2)."""
     row = combination(text, inference.names)
     return Estimate(text, *inference.transformed(row[None, :], [text]).table(level, robust)[0].tolist())
 
@@ -71,5 +71,5 @@ def _name(text: str, rest: str, names: Sequence[str]) -> str:
     """The longest name that a text begins with."""
     found = [name for name in names if rest.startswith(name) and _END.match(rest[len(name) :])]
     if not found:
-        raise ConfigError(f"{text!r}: {rest[:40]!r} is no coefficient{closest(rest, names)}")
+        raise ConfigError(f"{text!r}: there is no coefficient {rest[:40]!r}{closest(rest, names)}")
     return max(found, key=len)

@@ -1,4 +1,4 @@
-"""Covariances of the estimate: from the model, aware of the ridge, and from the scores of the sites."""
+"""Covariances of the estimate: from the model with its ridge, and from the scores of the sites."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Curvatures:
         return DensePlusRidge(H, self.ridge, self._columns).inverse()
 
     def caveat(self) -> str | None:
-        """Which columns are so nearly collinear that digits are lost: eps times the condition number."""
+        """A note on columns so nearly collinear that digits are lost (eps times the condition number)."""
         _, unit = unit_diagonal(self.information + np.diag(self.ridge))
         values = np.linalg.eigvalsh(unit)
         if values[0] > ROUNDING * values[-1]:
@@ -115,7 +115,7 @@ def effective_clusters(shares: Vector, squared_shares: Vector) -> Vector:
 
 
 def symmetric(A: Matrix) -> Matrix:
-    """(A + A')/2: what rounding took."""
+    """(A + A')/2, which removes the asymmetry due to rounding."""
     return (A + A.T) / 2
 
 

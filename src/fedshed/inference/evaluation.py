@@ -1,4 +1,4 @@
-"""How good a model is on rows that it was not fitted to: measures with errors and bounds, by site too."""
+"""The quality of a model on rows to which it was not fitted: measures with errors and bounds, and by site."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Measures = dict[str, Measure]
 class Confusion(Struct, frozen=True):
     """The weight of the rows of each actual class (a row) and predicted class (a column).
 
-    `bound` is by how much an entry may be wrong because counts were merged.
+    `bound` is the largest error that an entry may have because counts were merged.
     """
 
     classes: tuple[str, ...]
@@ -58,19 +58,35 @@ class SiteMeasures(Struct, frozen=True):
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
-    """What `fedshed.evaluate`, a study with held-out rows and `fedshed.leave_one_site_out` find.
+    """The quality of a model on rows to which it was not fitted.
+
+    `fedshed.evaluate`, a study with held-out rows and `fedshed.leave_one_site_out` return it.
 
     Attributes
     ----------
+    about : str
+        What was evaluated, in one line.
+    kind : "two", "many" or "number"
+        Whether the target has two classes, has several classes, or is a number.
     rows : int
-        How many rows were predicted.
+        The number of rows that were predicted.
     pooled : dict
-        The measures over all rows by name: `value`, `std_err`, and `bound`, by how much the value may be
-        wrong because counts were merged at a site.
+        The measures over all rows, by name. Each has a `value`, its `std_err`, and `bound`, the largest error
+        that the value may have because counts were merged at a site.
     sites : dict
-        Rows and measures of each site; empty where only sums over all sites are known.
-    roc, calibration, confusion
-        The ROC curve, the groups of a calibration curve and the confusion matrix, where there are any.
+        The rows and measures of each site; empty if only sums over all sites are known.
+    roc : Roc or None
+        The ROC curve of a target with two classes.
+    calibration : tuple of Group
+        The groups of the calibration curve of a target with two classes.
+    confusion : Confusion or None
+        The confusion matrix of a target with classes.
+    threshold : float
+        A row is predicted to be of the modelled class if its probability is at least this.
+    notes : tuple of str
+        Remarks on the evaluation, in sentences.
+    exchanges : int
+        The number of exchanges (messages to all sites with their answers).
 
     Examples
     --------
@@ -101,13 +117,13 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return html_table(self.to_rows(), self.about, most=200)
 
     def summary(self) -> str:
-        """Measures, calibration, confusion and sites as text."""
+        """The measures, the calibration, the confusion matrix and the sites as text."""
         from fedshed.inference.evaluation_text import text
 
         return text(self)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """A row for each measure, pooled and by site."""
+        """The measures as plain data: one dict per measure, over all rows and by site."""
         each = [("", self.rows, self.pooled)]
         each += [(site, one.rows, one.measures) for site, one in self.sites.items()]
         found = []
@@ -121,7 +137,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return found
 
     def to_csv(self) -> str:
-        """The measures as CSV; `site` is empty where all rows are pooled."""
+        """The measures as CSV; the column `site` is empty for measures over all rows."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         rows = self.to_rows()
@@ -130,7 +146,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return file.getvalue()
 
     def plot(self) -> Any:
-        """A figure: ROC curve and calibration curve, or the measures of each site."""
+        """Draw the ROC curve and the calibration curve, or the first measure of each site."""
         from fedshed.inference.evaluation_plot import draw
 
         return draw(self)
@@ -140,7 +156,7 @@ def evaluation_of(
     told: Told, kind: Literal["two", "many", "number"], *, classes: Sequence[Any] = (), about: str = "",
     alone: bool = True, threshold: float = 0.5, exchanges: int = 0, notes: Sequence[str] = (),
 ) -> Evaluation:  # fmt: skip
-    """The measures that follow from what the sites said."""
+    """Compute the measures from the answers of the sites."""
     whole = _added(told.sums)
     measures = _pooled(told, whole, kind)
     sites = {site: SiteMeasures(one.rows, _means(one, kind)) for site, one in sorted(told.sums.items())}
@@ -167,7 +183,7 @@ def evaluation_of(
 
 
 def _added(sums: Mapping[str, Evaluated]) -> Evaluated:
-    """What all sites said, added in the order of their names."""
+    """The answers of all sites, added in the order of their names."""
     each = [sums[site] for site in sorted(sums)]
 
     def add(name: str) -> Any:
@@ -207,7 +223,7 @@ def _means(it: Evaluated, kind: str) -> Measures:
 
 
 def _recalibration(line: Sequence[float] | None) -> Measures:
-    """Intercept and slope of the log odds on the predicted ones: 0 and 1 where a model is calibrated."""
+    """Intercept and slope of the log odds on the predicted ones: 0 and 1 for a calibrated model."""
     if line is None:
         return {"calibration_intercept": Measure(None), "calibration_slope": Measure(None)}
     a, b, variance_a, _, variance_b = line
@@ -218,7 +234,7 @@ def _recalibration(line: Sequence[float] | None) -> Measures:
 
 
 def _pooled(told: Told, whole: Evaluated, kind: str) -> Measures:
-    """The means over all rows, and what they are compared with: the model without columns."""
+    """The means over all rows, with measures relative to the model without columns."""
     measures = _means(whole, kind)
     loss = sum(told.tables[site].loss for site in sorted(told.tables))
     squares = sum(told.tables[site].squares for site in sorted(told.tables))
@@ -272,7 +288,7 @@ def _two_by_two(counts: Counts, edges: Any, cut: float, classes: Sequence[Any]) 
 
 
 def _of_classes(told: Told, classes: Sequence[Any]) -> Confusion | None:
-    """The confusion matrix of several classes, where every site tells its own."""
+    """The confusion matrix of several classes, if every site sends its own."""
     each = [told.sums[site].confusion for site in sorted(told.sums)]
     if any(one is None for one in each):
         return None

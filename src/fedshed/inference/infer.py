@@ -1,4 +1,4 @@
-"""From converged sites to an `Inference`: two short stages over any transport, then statistics."""
+"""From a converged fit to an `Inference`: two short stages over any transport, then statistics."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ POWERS = {"HC2": 1, "HC3": 2}  # of 1 - leverage
 
 
 class Evidence(Struct, frozen=True):
-    """What the sites said at the estimate, and the least mean loss of the null model, if it was reached."""
+    """The answers of the sites at the estimate, from which all statistics are computed."""
 
-    sites: dict[str, Inspected]
-    null_loss: float | None
-    traffic: Traffic
-    scores: Scores | None = None  # sums over all sites, where nobody sees what one of them says
+    sites: dict[str, Inspected]  # the answer of each site
+    null_loss: float | None  # the least mean loss of the model without columns; None if it was not reached
+    traffic: Traffic  # the exchanges and bytes that it took
+    scores: Scores | None = None  # sums over all sites, if nobody sees the answer of a single site
 
     @property
     def null_deviance(self) -> float | None:
-        """D + 2 W (f_null - f): deviances differ as costs do."""
+        """The deviance of the null model, D + 2 W (f_null - f)."""
         if self.null_loss is None:
             return None
         f0 = self.null_loss
@@ -62,13 +62,52 @@ class Evidence(Struct, frozen=True):
 
 
 def infer(sites: Sites, problem: Problem, theta: Vector, weight_type: WeightType = "auto") -> Inference:
-    """Standard errors, tests and measures of fit at a converged theta, exactly as pooled rows would give."""
+    """Standard errors, tests and measures of fit at a converged theta, exactly as from the pooled rows.
+
+    Parameters
+    ----------
+    sites : Sites
+        The sites of the fit.
+    problem : Problem
+        The problem that was solved: loss, columns, penalties and weights of the sites.
+    theta : ndarray
+        The estimate, at which the fit has converged.
+    weight_type : "auto", "frequency" or "precision", default "auto"
+        What weights mean. "auto" reads whole numbers as frequencies, and others as precisions.
+
+    Returns
+    -------
+    Inference
+        The statistics; if there are no standard errors, its `notes` say why.
+
+    Raises
+    ------
+    ProtocolError
+        If a site does not answer, or its answer is not plausible.
+    """
     with threadpool_limits(1):
         return infer_from(problem, theta, gather(sites, problem, theta), weight_type)
 
 
 def gather(sites: Sites, problem: Problem, theta: Vector, patience: int = 20) -> Evidence:
-    """One exchange at theta; then the null model, an intercept and the offsets, is fitted the same way."""
+    """Ask the sites in one exchange at theta, and then fit the null model (an intercept and the offsets).
+
+    Parameters
+    ----------
+    sites : Sites
+        The sites of the fit.
+    problem : Problem
+        The problem that was solved: loss, columns, penalties and weights of the sites.
+    theta : ndarray
+        The estimate, at which the fit has converged.
+    patience : int, default 20
+        How many times in a row a site may fail to answer.
+
+    Returns
+    -------
+    Evidence
+        The answers of the sites.
+    """
     inspected, traffic = inspect(sites, problem, theta, patience=patience)
     start = levels_of(problem, {i: site.moments for i, site in inspected.items()})
     sums = np.asarray(sum(site.moments for site in inspected.values()))
@@ -84,7 +123,32 @@ def robust_by_rows(
     sites: Sites, problem: Problem, theta: Vector, evidence: Evidence, found: Inference, kind: RowRobust,
     patience: int = 20,
 ) -> tuple[Inference, Traffic]:  # fmt: skip
-    """The inference with errors that are robust by rows, for one more exchange; HC2 and HC3 send A = H^-1."""
+    """Add errors that are robust by rows to an inference, with one more exchange.
+
+    HC2, HC3 and "cluster" send the inverse of the Hessian to the sites.
+
+    Parameters
+    ----------
+    sites : Sites
+        The sites of the fit.
+    problem : Problem
+        The problem that was solved: loss, columns, penalties and weights of the sites.
+    theta : ndarray
+        The estimate, at which the fit has converged.
+    evidence : Evidence
+        The answers of the sites at theta.
+    found : Inference
+        The inference that the errors are added to.
+    kind : "HC0", "HC1", "HC2", "HC3" or "cluster"
+        The kind of errors.
+    patience : int, default 20
+        How many times in a row a site may fail to answer.
+
+    Returns
+    -------
+    tuple of Inference and Traffic
+        The inference with `row_covariance`, and all exchanges and bytes so far.
+    """
     if found.model_covariance is None:
         return found, evidence.traffic
     curvatures = Curvatures(problem, evidence.sites)
@@ -115,7 +179,24 @@ def _groups(answers: Mapping[str, Scattered]) -> tuple[float, ...] | None:
 def infer_from(
     problem: Problem, theta: Vector, evidence: Evidence, weight_type: WeightType = "auto"
 ) -> Inference:
-    """The statistics, from what the sites said."""
+    """Compute the statistics from the answers of the sites.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem that was solved.
+    theta : ndarray
+        The estimate.
+    evidence : Evidence
+        The answers of the sites at theta.
+    weight_type : "auto", "frequency" or "precision", default "auto"
+        What weights mean. "auto" reads whole numbers as frequencies, and others as precisions.
+
+    Returns
+    -------
+    Inference
+        The statistics; if there are no standard errors, its `notes` say why.
+    """
     sites, fit = evidence.sites, totals(evidence.sites, weight_type)
     curvatures = Curvatures(problem, sites)
     g = _gradient(problem, theta, sites)
@@ -125,7 +206,7 @@ def infer_from(
     try:
         bread = curvatures.bread(curvatures.information)
     except SingularError as error:
-        return replace(bare, notes=(f"no standard errors: {error}",))
+        return replace(bare, notes=(f"No standard errors: {error}",))
     k = curvatures.parameters(bread)
     family = family_of(problem.loss)
     phi = _dispersion(fit, fit.observations - k) if family.dispersed else 1.0
@@ -154,10 +235,10 @@ def infer_from(
 def selected(
     problem: Problem, theta: Vector, bare: Inference, curvatures: Curvatures, fit: Totals
 ) -> Inference:
-    """What is known of a fit with an absolute penalty: measures of fit, and no errors.
+    """The inference of a fit with an absolute penalty: measures of fit, and no standard errors.
 
-    The degrees of freedom are the number of coefficients that are not 0, and with a ridge besides the trace
-    of (H + W l2)^-1 H over these (Zou, Hastie and Tibshirani 2007, Annals of Statistics 35, 2173).
+    The degrees of freedom are the number of coefficients that are not 0; with a ridge they are the trace of
+    (H + W l2)^-1 H over these (Zou, Hastie and Tibshirani 2007, Annals of Statistics 35, 2173).
     """
     kept = (theta != 0) | (problem.penalised == 0)
     H, ridge = curvatures.information[np.ix_(kept, kept)], curvatures.ridge[kept]
@@ -172,16 +253,16 @@ def selected(
 
 
 NO_ERRORS = (
-    "No standard errors: the absolute penalty (l1) shrinks estimates and chooses columns, which the usual "
-    "errors do not know, so they would be wrong. Fit the selected columns again with l1 = 0 for errors; they "
-    "too are too small, unless that fit has other rows than those that chose the columns."
+    "No standard errors: the absolute penalty (l1) shrinks the estimates and selects columns, and the "
+    "usual errors do not account for this. Fit the selected columns again with l1 = 0 to get errors; they "
+    "are still too small, unless that fit uses other rows than the selection."
 )
 
 
 def compared(
     sites: Sites, problem: Problem, theta: Vector, evidence: Evidence, count: int, patience: int = 20
 ) -> Evidence:
-    """The evidence with what so many sites find when they compare their scores, for one more exchange."""
+    """The evidence with the sums of the scores of `count` sites, which take one more exchange."""
     curvatures = Curvatures(problem, evidence.sites)
     try:
         bread = curvatures.bread(curvatures.information)
@@ -202,25 +283,25 @@ def _asked(
 
 
 def _clusters(scores: Scores) -> Numbers | None:
-    """The effective number of sites behind each coefficient, where they have told."""
+    """The effective number of sites behind each coefficient, if the sites have sent their shares."""
     if scores.shares is None or scores.squared_shares is None:
         return None
     return numbers(effective_clusters(scores.shares, scores.squared_shares))
 
 
 def _dispersion(fit: Totals, df_resid: float) -> float | None:
-    """phi = chi2 / (W - k), as statsmodels' GLM has it; None where nothing is left to estimate it."""
+    """phi = chi2 / (N - k), as in the GLM of statsmodels; None if no degrees of freedom are left."""
     return None if df_resid <= 0 or fit.pearson is None else fit.pearson / df_resid
 
 
 def _no_freedom(observations: float, k: float) -> str | None:
     if k < observations:
         return None
-    return f"{observations:.6g} observations leave no degrees of freedom beside {k:.6g} parameters"
+    return f"{observations:.6g} observations leave no degrees of freedom with {k:.6g} parameters."
 
 
 def totals(sites: Mapping[str, Inspected], weight_type: WeightType = "auto") -> Totals:
-    """Sums over the sites, in sorted order; weights that are not all whole numbers cannot count rows."""
+    """Sums over the sites, in sorted order; weights that are not all whole numbers are no frequencies."""
     each = tuple(sites.values())
     rows, weight = sum(site.rows for site in each), sum(site.weight for site in each)
     if weight_type == "auto":
@@ -239,20 +320,20 @@ def totals(sites: Mapping[str, Inspected], weight_type: WeightType = "auto") -> 
 
 
 def _meaning(precise: bool, weighted: bool) -> Literal["none", "frequency", "precision"]:
-    """What the weights are, where there are any."""
+    """What the weights mean, if there are any."""
     if not weighted:
         return "none"
     return "precision" if precise else "frequency"
 
 
 def _sum_of_all(values: Iterable[float | None]) -> float | None:
-    """The sum, if every site has its part."""
+    """The sum, if every site has sent its part."""
     known = tuple(values)
     return None if None in known else sum(value for value in known if value is not None)
 
 
 def _bare(problem: Problem, theta: Vector, g: Vector, evidence: Evidence, fit: Totals) -> Inference:
-    """What is known without any inverse."""
+    """The inference without anything that needs an inverse matrix."""
     nothing = Score(0.0, 0, None)
     sites = {i: SiteReport(s.rows, s.weight, s.deviance, 0.0, nothing) for i, s in evidence.sites.items()}
     return Inference(
@@ -277,7 +358,7 @@ def _given(loss: str) -> Nuisance | None:
 
 
 def _gradient(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -> Vector:
-    """Of the mean cost, ridge included."""
+    """The gradient of the mean cost, with the ridge."""
     W = sum(site.weight for site in sites.values())
     g: Vector = problem.l2 * theta
     for site in sites.values():

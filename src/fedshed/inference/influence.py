@@ -1,4 +1,4 @@
-"""How much the estimate rests on one site: what it would be without it, in one Newton step or exactly."""
+"""How much the estimate depends on one site: the estimate without it, by one Newton step or exactly."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SINGULAR = 1e-6  # of a diagonal of the Cholesky factor, in units where that of 
 
 
 def one_step(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) -> dict[str, Numbers]:
-    """theta - theta_(-i) for each site i, as far as one Newton step from theta without its rows tells.
+    """theta - theta_(-i) for each site i, approximated by one Newton step from theta without its rows.
 
     With W_i the weight of a site, g_i and H_i its gradient and Hessian at theta, and l2 the ridge, it is
     H_(-i)^-1 (g - W_i (g_i + l2 theta)), where g is the gradient of all, nearly 0, and H_(-i) the Hessian of
-    all other sites, ridge included (Pregibon 1981, Annals of Statistics 9, 705, of rows).  It is exact for
-    least squares.  A site without which the model has no estimate has no numbers.
+    all other sites, ridge included (Pregibon 1981, Annals of Statistics 9, 705, for rows).  It is exact for
+    least squares.  A site without which the model has no estimate gets no numbers.
     """
     n = problem.n
     if len(sites) < 2 or len(sites) * n > MOST_NUMBERS or len(sites) * n**3 > MOST_WORK:
@@ -46,7 +46,7 @@ def one_step(problem: Problem, theta: Vector, sites: Mapping[str, Inspected]) ->
 
 
 def _solved(H: Matrix, g: Vector) -> Numbers:
-    """H^-1 g; nothing where H is singular to rounding."""
+    """H^-1 g; nothing if H is singular up to rounding."""
     scale, unit = unit_diagonal(H)
     try:
         factor = np.linalg.cholesky(unit)
@@ -58,7 +58,7 @@ def _solved(H: Matrix, g: Vector) -> Numbers:
 
 
 def influence_of(it: Inference) -> Influence | None:
-    """What an inference tells of its sites; None where it tells nothing."""
+    """The influence of the sites of an inference; None if it is not known."""
     if not it.influence or it.model_covariance is None:
         return None
     without = {i: "the others have no unique estimate" for i in it.influence if not it.influence[i]}
@@ -67,10 +67,20 @@ def influence_of(it: Inference) -> Influence | None:
 
 
 class Influence(Struct, frozen=True):
-    """What each site adds to the estimate: the estimate of all sites less that without it.
+    """The influence of each site: the estimate from all sites minus the estimate without the site.
 
-    `changes` has the coefficients by site, in the units of the table; a site without which there is no
-    estimate is in `without`, with the reason.  `exact` says whether the model was fitted again each time.
+    Attributes
+    ----------
+    names : tuple of str
+        The names of the coefficients.
+    coefficients, std_err : tuple of float
+        The estimate from all sites, and its standard errors.
+    changes : dict
+        For each site the change of each coefficient that it causes, in the units of the table.
+    without : dict
+        The sites without which there is no estimate, and the reasons.
+    exact : bool
+        Whether the model was fitted again without each site; otherwise one Newton step approximates this.
 
     Examples
     --------
@@ -90,14 +100,28 @@ class Influence(Struct, frozen=True):
     exact: bool = False
 
     def standardised(self, site: str) -> Vector:
-        """The changes of a site in standard errors of the estimate of all sites; NaN where there is none."""
+        """The changes by one site, in standard errors of the estimate from all sites.
+
+        Parameters
+        ----------
+        site : str
+            The name of the site.
+
+        Returns
+        -------
+        ndarray
+            One number per coefficient; NaN if the coefficient has no standard error.
+        """
         changes, errors = np.array(self.changes[site]), np.array(self.std_err)
         return np.asarray(np.divide(changes, errors, out=np.full(len(errors), np.nan), where=errors > 0))
 
     def largest(self) -> list[tuple[str, str, float, float]]:
-        """Of each site the coefficient that it moves most, by how much, and in standard errors.
+        """For each site the coefficient that it changes most; the most influential site comes first.
 
-        The most influential site comes first.
+        Returns
+        -------
+        list of tuple
+            The site, the coefficient, the change, and the change in standard errors.
         """
         found = []
         for site in self.changes:
@@ -107,7 +131,7 @@ class Influence(Struct, frozen=True):
         return sorted(found, key=lambda each: (-abs(each[3]), each[0]))
 
     def to_csv(self) -> str:
-        """Each site and coefficient: estimate of all, without the site, and the change."""
+        """The estimate from all sites, without the site, and the change, per site and coefficient, as CSV."""
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("site", "coefficient", "estimate", "without_site", "change", "standard_errors"))
@@ -126,8 +150,8 @@ class Influence(Struct, frozen=True):
         site, name, _, moved = self.largest()[0]
         way = "smaller" if moved > 0 else "larger"
         return (
-            f"Without site {site!r} {name} would be {abs(moved):.2f} standard errors {way}: no site moves a "
-            "coefficient further (one Newton step; model.influence() has all)."
+            f"Without site {site!r} {name} would be {abs(moved):.2f} standard errors {way}; no other site "
+            "changes a coefficient more (one Newton step; model.influence() has all sites)."
         )
 
     def __str__(self) -> str:

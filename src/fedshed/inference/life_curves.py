@@ -1,4 +1,4 @@
-"""Kaplan-Meier and Nelson-Aalen curves from counts of a life table, with what the table leaves open."""
+"""Kaplan-Meier and Nelson-Aalen curves from counts of a life table, with bounds on their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HALF = 0.5 * (1 + 1e-12)  # a median is where a curve is at most this: rounding 
 
 
 class Curve(Struct, frozen=True):
-    """The survival curve of one group at the end of each cell, and between what bounds it would be exact.
+    """The survival curve of one group at the end of each cell, with bounds on the curve of all rows.
 
     `survival` is prod (1 - d_k / Y_k) with the exposed Y_k = N_k + (e_k - c_k) / 2, the life table's estimate
     (Cutler and Ederer 1958), which is that of Kaplan and Meier (1958) where a cell is one time: Y_k = N_k.
@@ -63,7 +63,7 @@ class Curve(Struct, frozen=True):
 
     @property
     def error_bound(self) -> float:
-        """How far the curve can be from the one of all rows, at the ends of the cells."""
+        """The largest possible distance from the curve of all rows, at the ends of the cells."""
         return float(np.max([self.highest - self.survival, self.survival - self.lowest], initial=0.0))
 
     def band(self, level: float = 0.95, kind: str = "log-log") -> tuple[Vector, Vector]:
@@ -83,7 +83,7 @@ class Curve(Struct, frozen=True):
         return np.asarray(H * np.exp(-width)), np.asarray(H * np.exp(width))
 
     def median(self, level: float = 0.95) -> tuple[float, float, float]:
-        """The first time with S <= 1/2, and its interval by the band; inf where there is none.
+        """The first time with S <= 1/2, and its interval from the band; inf if there is none.
 
         Brookmeyer and Crowley (1982), with the band of `band`.
         """
@@ -91,14 +91,14 @@ class Curve(Struct, frozen=True):
         return _first(self.times, self.survival), _first(self.times, lower), _first(self.times, upper)
 
     def median_bounds(self) -> tuple[float, float]:
-        """Between which times the median of all rows is: after the first and until the second."""
+        """Two times; the median of all rows is after the first, and at the latest at the second."""
         k = int(np.argmax(np.append(self.lowest <= HALF, True)))
         before = np.append(np.concatenate([[0.0], self.times]), np.inf)
         points = np.append(self._points, False)
         return float(before[k + 1] if points[k] else before[k]), _first(self.times, self.highest)
 
     def restricted_mean(self, until: float) -> tuple[float, float, float, float]:
-        """The mean time lived until a time, its error, and between what bounds that of all rows is.
+        """The restricted mean survival time until a time, its error, and bounds on that of all rows.
 
         The area under S; the variance is sum_k A_k^2 d_k / (Y_k (Y_k - d_k)), A_k being the area after t_k.
         """

@@ -14,7 +14,7 @@ from fedshed.objectives.life_table import LifeTable
 
 
 class LogRank(Struct, frozen=True):
-    """Observed and expected events of each group, and how far apart they are: chi^2 on `df` degrees."""
+    """Observed and expected events of each group, and the test of their difference: chi^2 on `df` degrees."""
 
     observed: Vector
     expected: Vector

@@ -1,4 +1,4 @@
-"""`MetaAnalysis`: the sites' own estimates combined, coefficient by coefficient, as text, CSV and figure."""
+"""`MetaAnalysis`: the separate estimates of the sites, combined per coefficient, as text, CSV and figure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 class SiteResult(Struct, frozen=True, omit_defaults=True):
-    """A site's own coefficients with their packed covariance; or, in words, why it has none."""
+    """The coefficients of one site with their packed covariance, or the reason why it has none."""
 
     estimate: Numbers = ()
     covariance: Numbers = ()
@@ -42,7 +42,9 @@ class SiteResult(Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         n = len(self.estimate)
         if len(self.covariance) != n * (n + 1) // 2 or (n == 0) != bool(self.left_out):
-            raise ValueError("a site has an estimate and its covariance, or a reason")
+            raise ValueError(
+                "a site must have either an estimate with its covariance, or a reason why it has none"
+            )
 
     @property
     def variances(self) -> Numbers:
@@ -60,14 +62,23 @@ class Line(Struct, frozen=True):
     std_err: float
     low: float
     high: float
-    weight: float = nan  # of a site, in the combined estimate of random effects
+    weight: float = nan  # of a site, in the combined estimate with random effects
 
 
 class MetaAnalysis(Struct, frozen=True):
-    """The two-stage analysis beside the one-stage estimate of all rows.
+    """A two-stage meta-analysis of the sites, next to the one-stage estimate from all rows.
 
-    `inference` is that of all rows, `estimates` what each site found in its own.  `str()` shows it,
-    `to_csv()` has all numbers, and `plot()` draws a forest plot.
+    The first stage fits the model at each site alone, and the second stage combines these estimates.
+    `str()` gives the text, `to_csv()` has all numbers, and `plot()` draws a forest plot.
+
+    Attributes
+    ----------
+    target : str
+        The column that the model explains.
+    inference : Inference
+        The statistics of the one-stage fit of all rows.
+    estimates : dict
+        The estimate of each site from its own rows, or the reason why it has none.
 
     Examples
     --------
@@ -86,12 +97,12 @@ class MetaAnalysis(Struct, frozen=True):
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The sites that have an estimate, sorted."""
+        """The names of the sites that have an estimate, sorted."""
         return tuple(i for i in sorted(self.estimates) if not self.estimates[i].left_out)
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The sites that have none, and why."""
+        """The sites without an estimate, and the reasons."""
         return {i: self.estimates[i].left_out for i in sorted(self.estimates) if self.estimates[i].left_out}
 
     @property
@@ -102,14 +113,38 @@ class MetaAnalysis(Struct, frozen=True):
     def combined(
         self, coefficient: str, method: Method = "reml", interval: Interval = "hk", level: float = 0.95
     ) -> Combined:
-        """One coefficient of all sites: "fixed", "dl", "pm" or "reml"; an interval "hk" or "normal"."""
+        """Combine the estimates of one coefficient over the sites.
+
+        Parameters
+        ----------
+        coefficient : str
+            The name of the coefficient.
+        method : "fixed", "dl", "pm" or "reml", default "reml"
+            A fixed effect, or how the variance between sites is estimated for random effects: by DerSimonian
+            and Laird, by Paule and Mandel, or by restricted maximum likelihood.
+        interval : "hk" or "normal", default "hk"
+            The interval of Hartung and Knapp for random effects, or the normal one.
+        level : float, default 0.95
+            The confidence level, between 0 and 1.
+
+        Returns
+        -------
+        Combined
+            The combined estimate with its interval and the heterogeneity of the sites.
+
+        Raises
+        ------
+        ConfigError
+            If the coefficient, the method, the interval or the level does not exist, or no site has an
+            estimate.
+        """
         _check(method, get_args(Method), "method")
         _check(interval, get_args(Interval), "interval")
         if not 0 < level < 1:
             raise ConfigError(f"level must lie between 0 and 1, not {level!r}")
         if not self.sites:
             reasons = "; ".join(f"site {i!r}: {why}" for i, why in self.left_out.items())
-            raise ConfigError(f"no site has an estimate of its own ({reasons}), so there is none to combine")
+            raise ConfigError(f"no site has an estimate that could be combined ({reasons})")
         j = self._place(coefficient)
         y = np.array([self.estimates[i].estimate[j] for i in self.sites])
         v = np.array([self.estimates[i].variances[j] for i in self.sites])
@@ -118,7 +153,20 @@ class MetaAnalysis(Struct, frozen=True):
     def lines(
         self, coefficient: str, method: Method = "reml", interval: Interval = "hk", level: float = 0.95
     ) -> list[Line]:
-        """The lines of a forest plot of one coefficient."""
+        """The lines of the forest plot of one coefficient.
+
+        Parameters
+        ----------
+        coefficient : str
+            The name of the coefficient.
+        method, interval, level
+            The same as in `combined`.
+
+        Returns
+        -------
+        list of Line
+            The sites, the combined estimates, and the estimate from all rows.
+        """
         j, z = self._place(coefficient), float(-ndtri((1 - level) / 2))
         fixed = self.combined(coefficient, "fixed", interval, level)
         random = self.combined(coefficient, method, interval, level)
@@ -133,7 +181,18 @@ class MetaAnalysis(Struct, frozen=True):
         return [*lines, Line("pooled", "all rows (one stage)", estimate, error, low, high)]
 
     def to_csv(self, method: Method = "reml", interval: Interval = "hk", level: float = 0.95) -> str:
-        """All numbers, one line for each site and each way to combine them, of every coefficient."""
+        """All numbers as CSV: per coefficient, one line for each site and each combined estimate.
+
+        Parameters
+        ----------
+        method, interval, level
+            The same as in `combined`.
+
+        Returns
+        -------
+        str
+            The text of the CSV file.
+        """
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -149,7 +208,20 @@ class MetaAnalysis(Struct, frozen=True):
     def to_text(
         self, method: Method = "reml", interval: Interval = "hk", level: float = 0.95, exp: bool = False
     ) -> str:
-        """The text of at most 80 columns; `exp` shows exponentials, such as odds ratios."""
+        """The analysis as text, at most 80 columns wide.
+
+        Parameters
+        ----------
+        method, interval, level
+            The same as in `combined`.
+        exp : bool, default False
+            Whether to show exponentials, such as odds ratios.
+
+        Returns
+        -------
+        str
+            The text, with a table per coefficient and the notes.
+        """
         family, count = family_of(self.inference.loss), len(self.sites)
         title = f"Meta-analysis of {printable(self.target)}: {family.title}, {count} of "
         lines = [f"{title}{len(self.estimates)} sites".center(WIDTH).rstrip(), "=" * WIDTH]
@@ -168,7 +240,18 @@ class MetaAnalysis(Struct, frozen=True):
         return preformatted(str(self))
 
     def notes(self, method: Method = "reml", interval: Interval = "hk") -> list[str]:
-        """What a careful reader should know, in sentences."""
+        """Notes on the analysis, in sentences.
+
+        Parameters
+        ----------
+        method, interval
+            The same as in `combined`.
+
+        Returns
+        -------
+        list of str
+            The sentences.
+        """
         notes = [f"Site {i!r} is left out: {why}." for i, why in self.left_out.items()]
         if 1 < len(self.sites) < 5 and method != "fixed":
             notes.append(
@@ -182,7 +265,24 @@ class MetaAnalysis(Struct, frozen=True):
         self, coefficients: str | tuple[str, ...] | None = None, *, method: Method = "reml",
         interval: Interval = "hk", level: float = 0.95, exp: bool = False, path: str | Path | None = None,
     ) -> Figure:  # fmt: skip
-        """A forest plot: of one coefficient, of several, or of all but the intercept; a path saves it."""
+        """Draw a forest plot.
+
+        Parameters
+        ----------
+        coefficients : str or tuple of str, optional
+            The coefficients that are drawn. Default: all but the intercept, at most 12.
+        method, interval, level
+            The same as in `combined`.
+        exp : bool, default False
+            Whether to show exponentials, such as odds ratios.
+        path : str or Path, optional
+            The file to save the figure in. Default: it is not saved.
+
+        Returns
+        -------
+        Figure
+            The figure of matplotlib.
+        """
         from fedshed.inference.forest import draw
 
         named = (coefficients,) if isinstance(coefficients, str) else coefficients
@@ -199,7 +299,7 @@ class MetaAnalysis(Struct, frozen=True):
         return self.coefficients.index(coefficient)
 
     def _block(self, name: str, method: Method, interval: Interval, level: float, exp: bool) -> list[str]:
-        """One coefficient: its sites, what they make together, and how much they differ."""
+        """One coefficient: its sites, the combined estimates, and how much the sites differ."""
         tail = (1 - level) / 2
         ends = f"{f'[{tail:.3g}':>10}{f'{1 - tail:.3g}]':>10}"
         ratio = family_of(self.inference.loss).ratio if exp else "estimate"
@@ -223,7 +323,7 @@ def _text(line: Line, exp: bool) -> str:
 
 def _check(word: str, known: tuple[str, ...], what: str) -> None:
     if word not in known:
-        raise ConfigError(f"{what} is one of {', '.join(known)}, not {word!r}")
+        raise ConfigError(f"{what} must be one of {', '.join(known)}, not {word!r}")
 
 
 def _number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The parameter of a family beside theta, as it was given or found, and its error."""
+"""The parameter of a family besides theta, as it was given or estimated, and its error."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FEW_SITES = 6  # below which the variance between sites is hardly known
 
 
 class Nuisance(Struct, frozen=True):
-    """A number beside the coefficients: alpha, p or tau.
+    """A parameter besides the coefficients: alpha, p or tau.
 
-    `log_error` is the standard error of its logarithm from the joint Hessian of all parameters, which the
-    interval is made of; None where the value was given or is 0.
+    `log_error` is the standard error of its logarithm from the joint Hessian of all parameters, from which
+    the interval is computed; it is None if the value was given or is 0.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Nuisance(Struct, frozen=True):
         return None if self.log_error is None else self.value * self.log_error
 
     def interval(self, quantile: float) -> tuple[float, float] | None:
-        """So many standard errors about its logarithm."""
+        """The interval of `quantile` standard errors about its logarithm."""
         if self.log_error is None:
             return None
         ends = (log(self.value) + side * quantile * self.log_error for side in (-1, 1))
@@ -55,15 +55,15 @@ class Nuisance(Struct, frozen=True):
 
 
 def log_error(weight: float, profile_curvature: float) -> float | None:
-    """(W P'')^(-1/2), P being the mean profile cost by the parameter's logarithm."""
+    """(W P'')^(-1/2), where P is the mean profile cost as a function of the parameter's logarithm."""
     return 1.0 / sqrt(weight * profile_curvature) if profile_curvature > 0 else None
 
 
 def few_sites(count: int) -> str:
-    """Why to doubt the variance between few sites."""
+    """A warning about the variance between few sites."""
     return (
-        f"{count} sites are few: below {FEW_SITES} the standard deviation between sites is hardly known, and "
-        "is usually too small."
+        f"{count} sites are few: with fewer than {FEW_SITES} the estimated standard deviation between sites "
+        "is imprecise, and usually too small."
     )
 
 

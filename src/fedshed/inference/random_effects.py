@@ -22,14 +22,14 @@ TITLES: dict[Method, str] = {
     "fixed": "fixed effect", "dl": "random (DerSimonian-Laird)",
     "pm": "random (Paule-Mandel)", "reml": "random effects (REML)",
 }  # fmt: skip
-_CLOSE = 1e-13  # of tau^2, as a part of it
+_CLOSE = 1e-13  # the relative tolerance of tau^2
 
 
 class Combined(Struct, frozen=True):
-    """A combined estimate: its interval, the heterogeneity, and the interval of one more site's effect.
+    """A combined estimate: its interval, the heterogeneity, and the prediction interval for one more site.
 
-    `q` is Cochran's statistic on k - 1 degrees of freedom, `i2` the share of the variation between sites
-    that chance does not explain; what k sites cannot tell is NaN.
+    `q` is Cochran's statistic with k - 1 degrees of freedom, and `i2` the share of the variation between
+    sites that chance does not explain. A number that k sites cannot give is NaN.
     """
 
     method: Method
@@ -50,11 +50,11 @@ class Combined(Struct, frozen=True):
 def combine(
     y: Values, v: Values, method: Method = "reml", interval: Interval = "hk", level: float = 0.95
 ) -> Combined:
-    """The combined estimate.
+    """Combine the estimates y with variances v.
 
     The interval of random effects is that of Hartung and Knapp (2001, Statistics in Medicine 20, 3875):
     Student's t on k - 1 degrees of freedom, with the variance sum w_i (y_i - mu)^2 / ((k - 1) sum w_i).
-    That of one more site's effect is mu +- t_(k-2) (tau^2 + 1 / sum w_i)^(1/2), for k > 2 (Higgins,
+    The interval for one more site is mu +- t_(k-2) (tau^2 + 1 / sum w_i)^(1/2), for k > 2 (Higgins,
     Thompson and Spiegelhalter 2009, Journal of the Royal Statistical Society A 172, 137).
     """
     k, tail = len(y), (1 - level) / 2
@@ -109,7 +109,7 @@ def reml(y: Values, v: Values) -> float:
 
 
 def restricted_likelihood(tau2: float, y: Values, v: Values) -> float:
-    """Twice the restricted log-likelihood of tau^2, but for a constant."""
+    """Twice the restricted log-likelihood of tau^2, up to a constant."""
     w = 1 / (v + tau2)
     return float(np.log(w).sum() - np.log(w.sum())) - cochran(y, v, tau2)
 

@@ -35,9 +35,9 @@ from fedshed.solve.inspection import Inspected
 STEP = 1e-3  # of logarithms, for second derivatives
 FARTHEST = 60.0  # of log lambda^2
 NOTE = (
-    "Estimates are by restricted maximum likelihood (REML), and so is the log-likelihood: compare only "
-    "models of the same columns by it. The table of sites and their heterogeneity is that of the model "
-    "without a random intercept."
+    "The estimates and the log-likelihood are those of restricted maximum likelihood (REML); compare only "
+    "models with the same columns by it. The table of the sites and the test of heterogeneity are those of "
+    "the model without a random intercept."
 )
 
 
@@ -79,7 +79,7 @@ class SiteSums:
 
     @cached_property
     def ratio(self) -> float:
-        """The best v: 0 where L does not rise with it."""
+        """The best v; 0 if L does not increase with v."""
         if not self.slope(0.0) < 0:
             return 0.0
         low = high = log(1.0 / float(self.W.mean()))
@@ -88,7 +88,10 @@ class SiteSums:
         while self.slope(exp(high)) < 0 and high < FARTHEST:
             high += 1.0
         if high >= FARTHEST:
-            raise ConfigError("the rows of each site are alike but for their intercept, and tau has no end")
+            raise ConfigError(
+                "with an intercept per site the model fits every row exactly, so tau has no finite estimate; "
+                "leave random_intercept out"
+            )
         return exp(float(brentq(lambda u: self.slope(exp(u)), low, high, xtol=1e-13, rtol=1e-14)))
 
 
@@ -98,11 +101,13 @@ def with_random_intercept(
     """theta and the inference of the model with a random intercept, from those of the model without one."""
     sums = SiteSums(theta, sites, inference.observations)
     if sums.freedom <= 0:
-        raise ConfigError("a random intercept needs more observations than coefficients")
+        raise ConfigError("a random intercept needs more observations than coefficients; remove some columns")
     best, Q, M = sums.best(sums.ratio)
     variance = Q / sums.freedom
     if not variance > 0:
-        raise ConfigError("the model fits every row exactly, and leaves no variance to share out")
+        raise ConfigError(
+            "the model fits every row exactly, so there is no variance; leave random_intercept out"
+        )
     tau, sigma = sqrt(sums.ratio * variance), sqrt(variance)
     inverse = np.linalg.inv(M)
     changed = replace(
@@ -116,7 +121,7 @@ def with_random_intercept(
 
 
 def _without(sums: SiteSums, variance: float) -> float:
-    """L where tau is 0."""
+    """L for tau = 0."""
     _, Q, M = sums.best(0.0)
     return -(sums.freedom * log(2 * pi * variance) + Q / variance + float(np.linalg.slogdet(M)[1])) / 2
 

@@ -1,4 +1,4 @@
-"""`Inference`: what the exchange taught, as plain data that JSON can hold, and what follows from it."""
+"""`Inference`: estimates, covariances and measures of fit as plain data, and the statistics from them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fedshed.preparation.study import WeightType as WeightType
 from fedshed.solve.certificate import Certificate
 
 FEW_SITES = 10
-ENOUGH_CLUSTERS = 5.0  # effective sites below which a robust error means nothing
-FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, between estimate and optimum
-ROUNDED = 1e-20  # of the null deviance: less cannot be told from rounding
+ENOUGH_CLUSTERS = 5.0  # effective sites below which a robust error is not reliable
+FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, from estimate to optimum
+ROUNDED = 1e-20  # of the null deviance; a smaller share is rounding error
 Numbers = tuple[float, ...]
 Distribution: TypeAlias = Literal["auto", "normal"]
 RowRobust: TypeAlias = Literal["HC0", "HC1", "HC2", "HC3", "cluster"]
@@ -32,31 +32,31 @@ Robust: TypeAlias = bool | Literal["site", "HC0", "HC1", "HC2", "HC3", "cluster"
 
 
 class FewSitesWarning(UserWarning):
-    """Errors clustered by site rest on too few sites."""
+    """Warns that errors clustered by site are based on too few sites."""
 
 
 class Score(Struct, frozen=True):
-    """A score test: chi2 on df degrees of freedom; no p-value where there is nothing to test."""
+    """A score test, whose statistic has a chi-squared distribution under the null hypothesis."""
 
-    statistic: float
-    df: int
-    p_value: float | None
+    statistic: float  # the value of chi2
+    df: int  # the degrees of freedom
+    p_value: float | None  # the p-value; None if there is nothing to test
 
 
 class SiteReport(Struct, frozen=True):
-    """One site: its fit, what it adds to the test of heterogeneity, and its own test against the others."""
+    """The fit of the common model at one site, and the test of this site against the others."""
 
-    rows: int
-    weight: float
-    deviance: float
-    contribution: float
-    score: Score
+    rows: int  # the rows of the site
+    weight: float  # the sum of the weights of its rows
+    deviance: float  # the deviance of its rows under the common model
+    contribution: float  # what the site adds to the statistic of the test of heterogeneity
+    score: Score  # the score test of this site against all others
 
 
 class Promise(Struct, frozen=True):
     """Differential privacy of each row: (epsilon, delta), for predictors of at most the norm `clip`.
 
-    `noise` is the standard deviation that the noise adds to each coefficient; errors include it.
+    `noise` is the standard deviation that the noise adds to each coefficient; the standard errors include it.
     """
 
     epsilon: float
@@ -66,7 +66,7 @@ class Promise(Struct, frozen=True):
 
 
 class PhTest(Struct, frozen=True):
-    """A score test of proportional hazards, chi2 on df; without freedom there is nothing to test."""
+    """A score test of proportional hazards: chi2 with df degrees of freedom; with none nothing is tested."""
 
     statistic: float
     df: int
@@ -74,9 +74,9 @@ class PhTest(Struct, frozen=True):
 
 
 class SurvivalFacts(Struct, frozen=True):
-    """Of a survival model: the weight of its events, Harrell's C, and whether hazards are proportional.
+    """Facts about a survival model: its events, Harrell's C, and tests of proportional hazards.
 
-    C is over pairs of rows of the same site and stratum; `proportional` has a test of each coefficient.
+    C is computed from pairs of rows of the same site and stratum; `proportional` has a test per coefficient.
     """
 
     events: float
@@ -88,13 +88,88 @@ class SurvivalFacts(Struct, frozen=True):
 
 
 class Inference(Struct, frozen=True):
-    """Estimates with their covariances, measures of fit, and reports of the sites.
+    """Estimates with their covariances, measures of fit, and a report of each site.
 
-    `weight` is W, the sum of the weights.  A weight of the type "frequency" is how often its row counts; one
-    of the type "precision" divides the variance of its row's response, which stays one observation.  With a
-    ridge `parameters` is the effective number of them, tr(H_l2^-1 H_0).  Covariances are packed upper
-    triangles; None where the information is singular or the dispersion unknown, and `notes` say why.
-    `clusters` is the effective number of sites behind the robust error of each coefficient.
+    A covariance is stored as a packed upper triangle. It is None if the information is singular or the
+    dispersion is unknown; `notes` then say why.
+
+    Attributes
+    ----------
+    loss : str
+        The loss of the model.
+    names : tuple of str
+        The names of the coefficients.
+    coefficients : tuple of float
+        The estimates.
+    model_covariance : tuple of float or None
+        The covariance of the estimates from the model; it takes the ridge into account.
+    cluster_covariance : tuple of float or None
+        The covariance that is robust and clustered by site.
+    dispersion : float or None
+        The dispersion phi: estimated, or 1 for families without one.
+    l2 : tuple of float
+        The ridge of each coefficient.
+    rows : int
+        The number of rows of all sites.
+    weight : float
+        W, the sum of the weights.
+    parameters : float
+        The number of parameters k; with a ridge the effective number tr(H_l2^-1 H_0).
+    deviance, null_deviance : float or None
+        The deviance of the model, and of the model without columns; None if no cost was released.
+    pearson : float or None
+        Pearson's chi2.
+    log_likelihood : float or None
+        The log-likelihood at the estimates.
+    certificate : Certificate or None
+        How close the estimates are to the optimum.
+    heterogeneity : Score
+        The score test of whether one model fits all sites.
+    sites : dict
+        A `SiteReport` for each site; empty if only sums over all sites are known.
+    traffic : Traffic
+        The exchanges and bytes that the statistics took.
+    notes : tuple of str
+        Remarks on the statistics, in sentences.
+    weight_type : "none", "frequency" or "precision"
+        What weights mean. A frequency says how often its row counts; a precision divides the variance of its
+        row's response, and the row stays one observation.
+    clusters : tuple of float or None
+        The effective number of sites behind the robust error of each coefficient.
+    row_covariance : tuple of float or None
+        The covariance that is robust by rows, if it was asked for.
+    row_kind : str or None
+        The kind of errors by rows, such as "HC3".
+    row_clusters : int
+        The number of clusters within the sites, if errors are by cluster.
+    row_groups : tuple of float or None
+        The effective number of clusters behind each coefficient.
+    intercepts : int
+        How many coefficients are intercepts: one for each contrast of the classes.
+    protected : int or None
+        In a protected study, the number of sites of which only sums are known.
+    promise : Promise or None
+        The differential privacy of the study, if it has any.
+    l1 : tuple of float
+        The absolute penalty of each coefficient, if there is one.
+    nuisance : Nuisance or None
+        The parameter of the family besides the coefficients, if it has one.
+    firth : bool
+        Whether the estimates maximise Firth's penalised likelihood.
+    influence : dict
+        What each site contributes to the estimates, by one Newton step.
+    survival : SurvivalFacts or None
+        Events, concordance and tests of proportional hazards of a survival model.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> north = {"x": [0.1, 0.9, 1.7], "y": [1.0, 1.9, 3.2]}
+    >>> south = {"x": [0.4, 1.2, 2.0, 3.1], "y": [1.2, 2.4, 2.9, 4.6]}
+    >>> model = fedshed.fit({"north": north, "south": south}, fedshed.Study(family="linear", target="y"))
+    >>> found = model.inference
+    >>> found.names, found.coef.round(2), found.std_err().round(2)
+    (('x', 'intercept'), array([1.2 , 0.84]), array([0.09, 0.15]))
     """
 
     loss: str
@@ -107,7 +182,7 @@ class Inference(Struct, frozen=True):
     rows: int
     weight: float
     parameters: float
-    deviance: float | None  # None where no cost was released
+    deviance: float | None
     null_deviance: float | None
     pearson: float | None
     log_likelihood: float | None
@@ -118,18 +193,18 @@ class Inference(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     weight_type: Literal["none", "frequency", "precision"] = "none"
     clusters: Numbers | None = None
-    row_covariance: Numbers | None = None  # robust by rows, if it was asked for
+    row_covariance: Numbers | None = None
     row_kind: RowRobust | None = None
-    row_clusters: int = 0  # within the sites, if errors are by cluster
-    row_groups: Numbers | None = None  # the effective number of them behind each coefficient
-    intercepts: int = 0  # coefficients that are intercepts, one for each contrast of the classes
-    protected: int | None = None  # how many sites, of which only sums are known
-    promise: Promise | None = None  # differential privacy, if the study has it
-    l1: Numbers = ()  # the absolute penalty of each coefficient, if there is one
-    nuisance: Nuisance | None = None  # the parameter of the family beside the coefficients, if it has one
-    firth: bool = False  # the estimates are of Firth's penalised likelihood
-    influence: dict[str, Numbers] = {}  # what each site adds to the estimate, in one Newton step
-    survival: SurvivalFacts | None = None  # of a survival model
+    row_clusters: int = 0
+    row_groups: Numbers | None = None
+    intercepts: int = 0
+    protected: int | None = None
+    promise: Promise | None = None
+    l1: Numbers = ()
+    nuisance: Nuisance | None = None
+    firth: bool = False
+    influence: dict[str, Numbers] = {}
+    survival: SurvivalFacts | None = None
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -141,47 +216,76 @@ class Inference(Struct, frozen=True):
 
     @property
     def site_count(self) -> int:
-        """How many sites there are, whether each is known or only their sums."""
+        """The number of sites, also if only sums over them are known."""
         return len(self.sites) if self.protected is None else self.protected
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The coefficients that are not 0."""
+        """The names of the coefficients that are not 0."""
         pairs = zip(self.names, self.coefficients, strict=True)
         return tuple(name for name, value in pairs if value != 0)
 
     @property
     def observations(self) -> float:
-        """The number of rows, or the sum of weights that count rows."""
+        """N: the number of rows, or the sum of the weights if they are frequencies."""
         return self.weight if self.weight_type == "frequency" else float(self.rows)
 
     @property
     def df_model(self) -> float:
-        """The parameters besides intercepts, as statsmodels counts them."""
+        """The number of parameters without intercepts, as statsmodels counts them."""
         return self.parameters - self.intercepts
 
     @property
     def df_resid(self) -> float:
-        """Observations less parameters, N - k."""
+        """Observations minus parameters, N - k."""
         return self.observations - self.parameters
 
     @property
     def coef(self) -> Vector:
-        """The estimates."""
+        """The estimates as an array."""
         return np.array(self.coefficients)
 
     def covariance(self, robust: Robust = False) -> Matrix:
-        """Of the estimates: from the model (aware of the ridge), or robust: clustered by site, or by rows."""
+        """The covariance matrix of the estimates; NaN where it is not known.
+
+        Parameters
+        ----------
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+
+        Returns
+        -------
+        ndarray
+            A matrix with one row and one column per coefficient.
+
+        Raises
+        ------
+        ConfigError
+            If the errors need two sites, or an exchange that was not made.
+        """
         packed = self._robust(robust) if robust else self.model_covariance
         n = len(self.names)
         return np.full((n, n), np.nan) if packed is None else unpack(np.array(packed), n)
 
     def clustered(self, robust: Robust) -> bool:
-        """Whether errors rest on clusters: the sites, or those within them."""
+        """Whether errors are clustered, by site or by clusters within the sites."""
         return by_site(robust) or robust == "cluster"
 
     def std_err(self, robust: Robust = False) -> Vector:
-        """Standard errors; robust ones are NaN where too few sites inform the coefficient."""
+        """Standard errors; a clustered error is NaN if too few sites or clusters inform its coefficient.
+
+        Parameters
+        ----------
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+
+        Returns
+        -------
+        ndarray
+            One standard error per coefficient.
+        """
         errors: Vector = np.sqrt(np.maximum(np.diag(self.covariance(robust)), 0.0))
         if by_site(robust) and self.clusters is not None:
             errors[np.array(self.clusters) < ENOUGH_CLUSTERS] = np.nan
@@ -192,11 +296,24 @@ class Inference(Struct, frozen=True):
     def freedom(self, robust: Robust = False, distribution: Distribution = "auto") -> float:
         """Degrees of freedom of Student's t, infinite for the normal distribution.
 
-        N - k where the dispersion is estimated, and M - 1 for errors that are clustered by M sites (Cameron
-        and Miller 2015, VI.D).
+        They are N - k if the dispersion is estimated, and M - 1 for errors that are clustered by M sites
+        (Cameron and Miller 2015, VI.D).
+
+        Parameters
+        ----------
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+        distribution : "auto" or "normal", default "auto"
+            "auto" uses Student's t where `freedom` is finite; "normal" always uses the normal distribution.
+
+        Returns
+        -------
+        float
+            The degrees of freedom.
         """
         if distribution not in get_args(Distribution):
-            raise ConfigError(f"distribution is 'auto' or 'normal', not {distribution!r}")
+            raise ConfigError(f"distribution must be 'auto' or 'normal', not {distribution!r}")
         if distribution == "normal":
             return inf
         if by_site(robust):
@@ -206,23 +323,87 @@ class Inference(Struct, frozen=True):
         return self.df_resid if family_of(self.loss).dispersed else inf
 
     def z(self, robust: Robust = False) -> Vector:
-        """coef / std err."""
+        """Each coefficient divided by its standard error.
+
+        Parameters
+        ----------
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+
+        Returns
+        -------
+        ndarray
+            One statistic per coefficient.
+        """
         return self.table(robust=robust)[:, 2]
 
     def p_values(self, robust: Robust = False, distribution: Distribution = "auto") -> Vector:
-        """Two-sided."""
+        """Two-sided p-values of the hypotheses that a coefficient is 0.
+
+        Parameters
+        ----------
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+        distribution : "auto" or "normal", default "auto"
+            "auto" uses Student's t where `freedom` is finite; "normal" always uses the normal distribution.
+
+        Returns
+        -------
+        ndarray
+            One p-value per coefficient.
+        """
         return self.table(robust=robust, distribution=distribution)[:, 3]
 
     def conf_int(
         self, level: float = 0.95, robust: Robust = False, distribution: Distribution = "auto"
     ) -> Matrix:
-        """Lower and upper ends, one row a coefficient."""
+        """Confidence intervals.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level, between 0 and 1.
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+        distribution : "auto" or "normal", default "auto"
+            "auto" uses Student's t where `freedom` is finite; "normal" always uses the normal distribution.
+
+        Returns
+        -------
+        ndarray
+            The lower and the upper end, one row per coefficient.
+        """
         return self.table(level, robust, distribution)[:, 4:]
 
     def table(
         self, level: float = 0.95, robust: Robust = False, distribution: Distribution = "auto"
     ) -> Matrix:
-        """coef, std err, z or t, p and the ends of the confidence interval: one row a coefficient."""
+        """The numbers of a table of coefficients.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level, between 0 and 1.
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+        distribution : "auto" or "normal", default "auto"
+            "auto" uses Student's t where `freedom` is finite; "normal" always uses the normal distribution.
+
+        Returns
+        -------
+        ndarray
+            The coefficient, its standard error, z or t, the p-value and the two ends of the confidence
+            interval, one row per coefficient.
+
+        Raises
+        ------
+        ConfigError
+            If `level` is not between 0 and 1, or another argument is not one of those above.
+        """
         if not 0 < level < 1:
             raise ConfigError(f"level must lie between 0 and 1, not {level!r}")
         coef, error = self.coef, self.std_err(robust)
@@ -233,38 +414,38 @@ class Inference(Struct, frozen=True):
 
     @property
     def penalised_log_likelihood(self) -> float | None:
-        """log L + log det I / 2 at Firth's estimates, I being the inverse of their covariance; else None."""
+        """log L + log det I / 2 at Firth's estimates, with I the inverse of their covariance; or None."""
         if not self.firth or self.log_likelihood is None or self.model_covariance is None:
             return None
         return float(self.log_likelihood - np.linalg.slogdet(self.covariance())[1] / 2)
 
     @property
     def aic(self) -> float | None:
-        """-2 log L + 2 k; the dispersion is not counted, as in statsmodels, but a parameter found is."""
+        """-2 log L + 2 k; k counts an estimated parameter of the family, but not the dispersion."""
         return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self._counted
 
     @property
     def bic(self) -> float | None:
-        """-2 log L + k log N; the dispersion is not counted, but a parameter of the family that was found."""
+        """-2 log L + k log N; k counts an estimated parameter of the family, but not the dispersion."""
         if self.log_likelihood is None or self.observations <= 0:
             return None
         return -2 * self.log_likelihood + self._counted * log(self.observations)
 
     @property
     def _counted(self) -> float:
-        """The parameters, and that of the family where it was found."""
+        """The number of parameters, with that of the family if it was estimated."""
         return self.parameters + (self.nuisance is not None and self.nuisance.found)
 
     @property
     def deviance_explained(self) -> float | None:
-        """1 - D / D_null: R^2 for least squares."""
+        """1 - D / D_null, which is R^2 for least squares."""
         if not self.null_deviance or self.deviance is None:
             return None
         return 1 - self.deviance / self.null_deviance
 
     @property
     def mcfadden(self) -> float | None:
-        """1 - log L / log L_null, for families without a dispersion."""
+        """McFadden's pseudo R^2, 1 - log L / log L_null, for families without a dispersion."""
         if family_of(self.loss).dispersed or self.null_deviance is None or not self.log_likelihood:
             return None
         assert self.deviance is not None
@@ -273,7 +454,7 @@ class Inference(Struct, frozen=True):
 
     @property
     def distance(self) -> float | None:
-        """How far the optimum may still be, in standard errors: (W g'H^-1 g / phi)^(1/2)."""
+        """The distance to the optimum in standard errors, (W g'H^-1 g / phi)^(1/2)."""
         estimate = None if self.certificate is None else self.certificate.estimate
         return (
             None if estimate is None or not self.dispersion else sqrt(self._gain(estimate) / self.dispersion)
@@ -281,17 +462,17 @@ class Inference(Struct, frozen=True):
 
     @property
     def near(self) -> bool:
-        """Whether the optimum is known to be within a small part of a standard error."""
+        """Whether the optimum is known to be within a small fraction of a standard error."""
         return self.distance is not None and self.distance < FAR
 
     @property
     def shortfall(self) -> str | None:
-        """Why a gradient below tol is not enough here: in small units a gradient is small everywhere."""
+        """Why a gradient below tol is not small enough in the units of this table; None if it is."""
         if self.distance is None or not self.null_deviance or self.certificate is None:
             return None
         share = self._gain(self.certificate.estimate or 0.0) / self.null_deviance
         excess = max(self.distance / FAR, sqrt(share / MISSED))
-        if excess < 1 or share < ROUNDED:  # the latter: a perfect fit
+        if excess < 1 or share < ROUNDED:  # the second holds for a perfect fit
             return None
         target = self._standard_gradient() < 10 * self.certificate.grad_norm  # standardising would not help
         remedy = "give the target in units in which its numbers are larger" if target else "standardise"
@@ -302,19 +483,37 @@ class Inference(Struct, frozen=True):
         )
 
     def _standard_gradient(self) -> float:
-        """About the gradient's norm if every column had the largest curvature of any, h = phi / (W se^2)."""
+        """The approximate gradient norm if every column had the largest curvature, h = phi / (W se^2)."""
         least = float(np.sqrt(np.diag(self.covariance()).min()))
         return (self.distance or 0.0) * (self.dispersion or 0.0) / (self.weight * least) if least else np.inf
 
     def _gain(self, estimate: float) -> float:
-        """By how much the deviance may still fall."""
+        """By how much the deviance may still decrease."""
         return 2 * self.weight * max(estimate, 0.0)
 
     def transformed(self, A: Matrix, names: Sequence[str]) -> Inference:
-        """The same for A theta: coefficients A coef, covariances A cov A'."""
+        """The inference for A theta: coefficients A coef and covariances A cov A'.
+
+        Parameters
+        ----------
+        A : ndarray
+            A matrix with one row per new coefficient and one column per coefficient of this inference.
+        names : sequence of str
+            The names of the new coefficients.
+
+        Returns
+        -------
+        Inference
+            The same measures of fit with the new coefficients.
+
+        Raises
+        ------
+        ConfigError
+            If the shape of A does not fit.
+        """
         if A.shape != (len(names), len(self.names)):
             raise ConfigError(
-                f"a transformation of {len(self.names)} coefficients to {len(names)} is "
+                f"the matrix that transforms {len(self.names)} coefficients to {len(names)} must be "
                 f"{len(names)} x {len(self.names)}, not {' x '.join(map(str, A.shape))}"
             )
         return replace(
@@ -343,9 +542,9 @@ class Inference(Struct, frozen=True):
     def _by_rows(self, kind: str) -> Numbers | None:
         if kind not in get_args(RowRobust):
             known = ", ".join(("site", *get_args(RowRobust)))
-            raise ConfigError(f"robust is True, False or one of {known}, not {kind!r}")
+            raise ConfigError(f"robust must be True, False or one of {known}, not {kind!r}")
         if kind != self.row_kind:
-            raise ConfigError(f"{kind} errors need one more exchange: fit with errors={kind!r}")
+            raise ConfigError(f"{kind} errors need one more exchange; fit the model with errors={kind!r}")
         return self.row_covariance
 
 
@@ -355,7 +554,7 @@ def by_site(robust: Robust) -> bool:
 
 
 def student(freedom: float, tail: float, z: Vector) -> tuple[Vector, float]:
-    """P(T > |z|) of Student's t or, with infinite freedom, the normal; and the quantile of 1 - tail."""
+    """P(T > |z|) and the quantile of 1 - tail, for Student's t or, with infinite freedom, the normal."""
     if freedom == inf:
         return np.asarray(ndtr(-np.abs(z))), float(-ndtri(tail))
     if freedom <= 0:
@@ -364,10 +563,10 @@ def student(freedom: float, tail: float, z: Vector) -> tuple[Vector, float]:
 
 
 def few_sites(count: int) -> str:
-    """Why to doubt cluster errors of few sites (Cameron and Miller 2015, VI)."""
+    """A warning about cluster errors of few sites (Cameron and Miller 2015, VI)."""
     return (
-        f"Robust errors are clustered by site, and {count} sites are few: "
-        f"under {FEW_SITES} they are usually too small."
+        f"Robust errors are clustered by site, but {count} sites are few: "
+        f"with fewer than {FEW_SITES} sites these errors are usually too small."
     )
 
 
@@ -382,7 +581,7 @@ def packed(A: Matrix | None) -> Numbers | None:
 
 
 def _fewest(A: Matrix, clusters: Numbers) -> Numbers:
-    """Of a combination of coefficients, the fewest effective sites that one of them has."""
+    """The smallest effective number of sites among the coefficients of each combination."""
     return tuple(min((clusters[k] for k in np.flatnonzero(row)), default=0.0) for row in A)
 
 

@@ -23,9 +23,9 @@ Z = 1.959963984540054  # of intervals with 95 percent
 
 
 class Measure(Struct, frozen=True, omit_defaults=True):
-    """A number, its standard error, and by how much it may be wrong because counts were merged.
+    """A number, its standard error, and the largest error that merged counts may cause.
 
-    What cannot be computed is None.  A share has the ends of its own interval.
+    A number that cannot be computed is None.  A share has the ends of its own interval.
     """
 
     value: float | None
@@ -73,7 +73,7 @@ class Counts(Struct, frozen=True):
 class Roc(Struct, frozen=True):
     """Shares of each class above a score, from the largest score down, with the 95 percent band of the first.
 
-    `bound` is by how much the share of positives may be wrong because bins were merged.
+    `bound` is the largest error that the share of positives may have because bins were merged.
     """
 
     scores: tuple[float, ...]
@@ -180,7 +180,7 @@ def _error(counts: Counts) -> float | None:
 def area(value: float, error: float | None, bound: float = 0.0) -> Measure:
     """An area under a curve, with its interval on the scale of log odds (Pepe 2003, 5.2.5).
 
-    One of 0 or 1 has no standard error: DeLong's is 0 there, which says nothing.
+    An area of 0 or 1 has no standard error, because DeLong's is 0 there and carries no information.
     """
     if error is None or not 0 < value < 1:
         return Measure(value, None, bound)

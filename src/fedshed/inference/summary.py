@@ -1,4 +1,4 @@
-"""`Summary`: an `Inference` to be read, as text in the manner of statsmodels' or as a DataFrame."""
+"""`Summary`: an `Inference` as text, in the style of statsmodels, or as a DataFrame."""
 
 from __future__ import annotations
 
@@ -41,22 +41,32 @@ TERMINAL = 80
 
 
 class Summary(Struct, frozen=True):
-    """What a fit found; `str()` shows it, `to_frame()` gives the coefficients as a pandas DataFrame."""
+    """The summary of a fit: `str()` gives the text, `to_frame()` the coefficients as a pandas DataFrame.
 
-    inference: Inference
-    title: str = "Federated regression results"
-    robust: Robust = False
-    level: float = 0.95
-    distribution: Distribution = "auto"
-    exp: bool = False  # exponentials of the coefficients: odds ratios, rate ratios
-    converged: bool | None = None
-    exchanges: int | None = None  # all that crossed the wire
-    uplink_bytes: int | None = None
-    downlink_bytes: int | None = None
-    notes: tuple[str, ...] = ()
-    about: tuple[str, ...] = ()  # lines below the title: what is modelled, and against what
-    counts: dict[str, RowCount] = {}  # rows of each site, as far as they are known
-    influence: bool = False  # a note on the site that moves the estimate most
+    Examples
+    --------
+    >>> import fedshed
+    >>> north = {"x": [0.1, 0.9, 1.7], "y": [1.0, 1.9, 3.2]}
+    >>> south = {"x": [0.4, 1.2, 2.0, 3.1], "y": [1.2, 2.4, 2.9, 4.6]}
+    >>> model = fedshed.fit({"north": north, "south": south}, fedshed.Study(family="linear", target="y"))
+    >>> model.summary().columns
+    ('coef', 'std err', 't', 'P>|t|', '[0.025', '0.975]')
+    """
+
+    inference: Inference  # the statistics that are shown
+    title: str = "Federated regression results"  # the first line
+    robust: Robust = False  # which standard errors are shown, as in `Inference.std_err`
+    level: float = 0.95  # the confidence level of the intervals
+    distribution: Distribution = "auto"  # "auto", or "normal" for no Student's t
+    exp: bool = False  # whether to show exponentials of the coefficients, such as odds ratios
+    converged: bool | None = None  # whether the fit converged
+    exchanges: int | None = None  # all exchanges of the study
+    uplink_bytes: int | None = None  # all bytes from the sites
+    downlink_bytes: int | None = None  # all bytes to the sites
+    notes: tuple[str, ...] = ()  # remarks that come before those of the inference
+    about: tuple[str, ...] = ()  # lines below the title, such as which class is modelled
+    counts: dict[str, RowCount] = {}  # the rows of each site, as far as they are known
+    influence: bool = False  # whether a note names the most influential site
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -70,7 +80,7 @@ class Summary(Struct, frozen=True):
 
     @property
     def table(self) -> Matrix:
-        """The numbers under `columns`: of exponentials no standard error, which says little there."""
+        """The numbers under `columns`; exponentials have no standard error, as it is not useful there."""
         table = self.inference.table(self.level, self.robust, self.distribution)
         if not self.exp:
             return table
@@ -78,17 +88,33 @@ class Summary(Struct, frozen=True):
             return np.column_stack([np.exp(table[:, 0]), table[:, 2:4], np.exp(table[:, 4:])])
 
     def to_frame(self, *, exp: bool | None = None) -> pd.DataFrame:
-        """The table of coefficients, indexed by name; `exp` as in the summary itself, or of one's own."""
+        """The table of coefficients as a pandas DataFrame, indexed by name.
+
+        Parameters
+        ----------
+        exp : bool, optional
+            Whether to give exponentials of the coefficients. Default: as in the summary.
+
+        Returns
+        -------
+        DataFrame
+            One row per coefficient.
+
+        Raises
+        ------
+        ConfigError
+            If pandas is not installed.
+        """
         if exp is not None and exp != self.exp:
             return replace(self, exp=exp).to_frame()
         try:
             import pandas as pd
         except ImportError as error:
-            raise ConfigError("to_frame() needs pandas: install fedshed[data]") from error
+            raise ConfigError("to_frame() needs pandas; run pip install 'fedshed[data]'") from error
         return pd.DataFrame(self.table, columns=list(self.columns), index=list(self.inference.names))
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The table of coefficients as plain data, one dict a coefficient."""
+        """The table of coefficients as plain data, one dict per coefficient."""
         return [
             {"name": name, **dict(zip(self.columns, row, strict=True))}
             for name, row in zip(self.inference.names, self.table.tolist(), strict=True)
@@ -108,7 +134,7 @@ class Summary(Struct, frozen=True):
         return "\n".join(line for block in blocks for line in block)
 
     def _compared(self, double: str) -> list[str]:
-        """The sites, as far as anything is known of them."""
+        """The table of the sites, if they are known one by one, and the test of heterogeneity."""
         sites = [] if self.inference.protected is not None else self._sites()
         return [*sites, self._heterogeneity(), double]
 
@@ -151,7 +177,7 @@ class Summary(Struct, frozen=True):
         return _two_columns(left, right, width)
 
     def _lasso(self) -> Iterable[tuple[str, Any]]:
-        """The absolute penalty, and how many of the penalised coefficients it left."""
+        """The absolute penalty, and how many coefficients are not 0."""
         it = self.inference
         if any(it.l1):
             yield "l1", _ridge(it.l1)
@@ -166,7 +192,7 @@ class Summary(Struct, frozen=True):
             yield "No. events", plain(self.inference.survival.events)
 
     def _survival(self) -> Iterable[tuple[str, Any]]:
-        """How well a survival model fits: there is no dispersion, and no Pearson's chi2."""
+        """Measures of fit of a survival model, which has no dispersion and no Pearson's chi2."""
         it, facts = self.inference, self.inference.survival
         yield from (("Log partial likelihood", plain(it.log_likelihood)), ("AIC", plain(it.aic)))
         if it.deviance is not None and it.null_deviance is not None and not any(it.l2) and not any(it.l1):
@@ -254,7 +280,7 @@ class Summary(Struct, frozen=True):
         return f"Certificate: gradient norm {c.grad_norm:.2g}{bound}{estimate}"
 
     def all_notes(self) -> list[str]:
-        """What a careful reader should know, in sentences."""
+        """The notes below the tables, in sentences."""
         notes = [*self.notes, *self.inference.notes, *caveats(self.inference, self.robust)]
         if said := dropped_in_words(self.counts, self._beside_rows()[0]):
             notes.insert(len(self.notes), said)
@@ -273,7 +299,7 @@ class Summary(Struct, frozen=True):
 
 
 def _promised(promise: Promise | None) -> str:
-    """What each row is promised."""
+    """The privacy that is promised to each row."""
     if promise is None:
         return "Certificate: none"
     said = f"epsilon = {promise.epsilon:g}, delta = {promise.delta:g}, clip = {promise.clip:g}"
@@ -314,7 +340,7 @@ def _statistic(value: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Four decimals where they say something, else four digits; nothing where there is no number."""
+    """A number with four decimals, or four digits if it is very small or large; empty for NaN."""
     if isnan(value):
         return ""
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"

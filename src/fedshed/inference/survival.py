@@ -1,4 +1,4 @@
-"""Of a survival model beside its coefficients: concordance, and a test of proportional hazards."""
+"""Checks of a survival model besides its coefficients: concordance, and tests of proportional hazards."""
 
 from __future__ import annotations
 

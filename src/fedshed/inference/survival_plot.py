@@ -1,14 +1,14 @@
-"""Survival curves as a clinician prints them: steps with bands, and the numbers at risk below."""
+"""The figure of survival curves: steps with confidence bands, and the numbers at risk below."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
+from fedshed._utils.canvas import dress, sheet, style
 from fedshed._utils.figure_style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from fedshed._utils.names import printable
 from fedshed.inference.life_curves import Curve
@@ -23,11 +23,10 @@ LINES = ("-", "--", "-.", ":")
 
 def draw(found: SurvivalCurves, level: float = 0.95, title: str = "") -> Figure:
     """The curve of each group, with its band, marks where subjects are censored, and who is at risk."""
-    with mpl.rc_context({"svg.hashsalt": "fedshed", "font.size": 9}):
-        figure = Figure(figsize=(6.4, 4.2 + 0.2 * len(found.groups)), layout="constrained")
-        axes, below = figure.subplots(
-            2, 1, sharex=True, height_ratios=(8, 0.6 + 0.55 * len(found.groups))
-        )  # fmt: skip
+    heights = (8, 0.9 + 0.7 * len(found.groups))
+    with style():
+        figure, grid = sheet(5.0 + 0.3 * len(found.groups), 2, 1, sharex=True, height_ratios=heights)
+        axes, below = grid[:, 0]
         for k, (group, curve) in enumerate(found.curves.items()):
             _curve(
                 axes, printable(group), curve, COLOURS[k % len(COLOURS)], LINES[k // len(COLOURS) % 4], level
@@ -45,24 +44,23 @@ def _curve(axes: Any, name: str, curve: Curve, colour: str, line: str, level: fl
         np.concatenate([[first], values])[: last + 1]
         for first, values in ((0.0, curve.times), (1.0, curve.survival), (1.0, low), (1.0, high))
     )
-    style = {"step": "post", "color": colour, "alpha": 0.15, "linewidth": 0}
-    axes.fill_between(times, low, high, **style)
-    axes.step(times, S, where="post", color=colour, linestyle=line, label=name, linewidth=1.6)
+    band = {"step": "post", "color": colour, "alpha": 0.15, "linewidth": 0}
+    axes.fill_between(times, low, high, **band)
+    axes.step(times, S, where="post", color=colour, linestyle=line, label=name, linewidth=2.2)
     lost = np.flatnonzero(curve.censored[:last] > 0)
-    axes.plot(curve.times[lost], curve.survival[lost], "|", color=colour, markersize=5, markeredgewidth=0.8)
+    axes.plot(curve.times[lost], curve.survival[lost], "|", color=colour, markersize=8, markeredgewidth=1)
 
 
 def _finish(axes: Any, found: SurvivalCurves, level: float, title: str) -> None:
     axes.set_ylim(0, 1.02)
     axes.set_xlim(0, float(found.table.times[-1]) * 1.02 or 1.0)
     axes.set_ylabel(f"survival, {level:.0%} bands")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(printable(title or f"{found.time} to {found.event}"), loc="left", fontsize=10)
+    dress(axes, "", printable(title or f"{found.time} to {found.event}"), log=False)
     if len(found.groups) > 1:
         test = found.logrank()
         head = printable(found.by or "")
         p = f"log-rank p = {test.p:.2g}" if test.df else "log-rank: nothing to compare"
-        axes.legend(title=f"{head}\n{p}", frameon=False, loc="upper right")
+        axes.legend(title=f"{head}\n{p}", loc="upper right")
     axes.xaxis.set_major_locator(FixedLocator(round_times(float(found.table.times[-1])).tolist()))
 
 
@@ -72,15 +70,16 @@ def _at_risk(axes: Any, found: SurvivalCurves) -> None:
     ticks = [t for t in axes.get_xticks() if low <= t <= high]
     for k, (group, curve) in enumerate(found.curves.items()):
         for t in ticks:
-            axes.text(t, -k, f"{at_risk(found, curve, k, t):,}", ha="center", va="center", fontsize=8)
+            axes.text(t, -k, f"{at_risk(found, curve, k, t):,}", ha="center", va="center", fontsize=12)
         axes.text(
-            -0.045, -k, printable(group)[:18], ha="right", va="center", fontsize=8,
+            -0.06, -k, printable(group)[:18], ha="right", va="center", fontsize=12,
             color=COLOURS[k % len(COLOURS)], transform=axes.get_yaxis_transform(),
         )  # fmt: skip
     axes.set_ylim(-len(found.groups) + 0.4, 1.3)
-    axes.text(low, 0.95, "number at risk", fontsize=8, color=GREY, va="center")
+    axes.text(low, 0.95, "number at risk", fontsize=12, color=GREY, va="center")
     axes.set_yticks([])
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(labelsize=13)
     axes.set_xlabel(printable(found.time))
 
 

@@ -1,4 +1,4 @@
-"""`SurvivalCurves`: the curves of all sites by group, to be read, tested, drawn and saved."""
+"""`SurvivalCurves`: the survival curves of all sites by group, as text, test, figure and file."""
 
 from __future__ import annotations
 
@@ -29,18 +29,24 @@ COLUMNS = (
 
 
 class SurvivalCurves(Struct, frozen=True, dict=True):
-    """Survival curves by group over all sites, from counts that the sites sent.
+    """Survival curves by group over all sites, computed from counts that the sites sent.
 
     Attributes
     ----------
+    time, event : str
+        The columns of the times and of the events.
+    by : str or None
+        The column whose levels are the groups.
     groups : tuple of str
-        The groups: the levels of the column `by`, or one group of all.
+        The groups: the levels of the column `by`, or one group of all rows.
     sites : dict
         The life table of each site.
     dropped : int
-        Rows that were left out because a value was missing.
+        The number of rows that were left out because a value was missing.
     exchanges, uplink_bytes, downlink_bytes : int
-        What it took.
+        The number of exchanges, and the bytes from and to the sites.
+    over : int
+        In a protected study, the number of sites in the sums; `sites` then has one table.
 
     Examples
     --------
@@ -61,7 +67,7 @@ class SurvivalCurves(Struct, frozen=True, dict=True):
     exchanges: int = 0
     uplink_bytes: int = 0
     downlink_bytes: int = 0
-    over: int = 0  # sites that the sums of a protected study are over; `sites` has one table then
+    over: int = 0
 
     @cached_property
     def table(self) -> LifeTable:
@@ -79,36 +85,81 @@ class SurvivalCurves(Struct, frozen=True, dict=True):
 
     def __getitem__(self, group: str) -> Curve:
         if group not in self.curves:
-            raise ConfigError(f"no group is called {group!r}{closest(group, self.groups)}")
+            raise ConfigError(f"there is no group {group!r}{closest(group, self.groups)}")
         return self.curves[group]
 
     def of_site(self, site: str) -> SurvivalCurves:
-        """The curves of one site alone."""
+        """The curves of one site alone.
+
+        Parameters
+        ----------
+        site : str
+            The name of the site.
+
+        Returns
+        -------
+        SurvivalCurves
+            The curves from the life table of this site.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such site.
+        """
         if site not in self.sites:
-            raise ConfigError(f"no site is called {site!r}{closest(site, tuple(self.sites))}")
+            raise ConfigError(f"there is no site {site!r}{closest(site, tuple(self.sites))}")
         return replace(self, sites={site: self.sites[site]})
 
     @property
     def exact(self) -> bool:
-        """Whether the curves are those that all rows together would give."""
+        """Whether the curves are exactly those of the pooled rows."""
         return self.error_bound <= 1e-12
 
     @property
     def error_bound(self) -> float:
-        """How far a curve can be from that of all rows, at the times of the table."""
+        """The largest possible distance of a curve from that of the pooled rows, at times of the table."""
         return max(each.error_bound for each in self.curves.values())
 
     def logrank(self, *, stratified: bool = False) -> LogRank:
-        """Whether the groups differ: the log-rank test, pooled over sites or stratified by site.
+        """The log-rank test of whether the groups differ, pooled over sites or stratified by site.
 
-        Stratified by site, patients are compared with those of their own site only, so that sites may differ.
+        A test that is stratified by site compares subjects only with those of the same site, so that the
+        hazards of the sites may differ.
+
+        Parameters
+        ----------
+        stratified : bool, default False
+            Whether the test is stratified by site.
+
+        Returns
+        -------
+        LogRank
+            The statistic, its degrees of freedom and the p-value.
+
+        Raises
+        ------
+        ConfigError
+            If there is only one group.
         """
         if len(self.groups) < 2:
-            raise ConfigError("a log-rank test compares groups; name their column (by, --by)")
+            raise ConfigError(
+                "a log-rank test needs at least two groups; give the column of the groups (by, --by)"
+            )
         return logrank([self.sites[i] for i in sorted(self.sites)] if stratified else [self.table])
 
     def rows(self, level: float = 0.95) -> list[tuple[Any, ...]]:
-        """The numbers under `COLUMNS`: by group, at each time with an event or a censoring."""
+        """The rows of the table of curves: by group, at each time with an event or a censoring.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level of intervals, between 0 and 1.
+
+        Returns
+        -------
+        list of tuple
+            The numbers in the order of the columns of `to_csv`.
+        """
         points = self.table.points
         shown = ~np.append(points[1:], False)  # a gap before a time is told with it
         return [
@@ -116,13 +167,37 @@ class SurvivalCurves(Struct, frozen=True, dict=True):
         ]
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
-        """The curves as a pandas DataFrame."""
+        """The curves as a pandas DataFrame.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level of intervals, between 0 and 1.
+
+        Returns
+        -------
+        DataFrame
+            One row per group and time.
+        """
         import pandas as pd
 
         return pd.DataFrame(self.rows(level), columns=list(COLUMNS))
 
     def to_csv(self, level: float = 0.95, *, per_site: bool = False) -> str:
-        """The curves as CSV, perhaps those of each site; an undefined number is an empty cell."""
+        """The curves as CSV; an undefined number is an empty cell.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level of intervals, between 0 and 1.
+        per_site : bool, default False
+            Whether to give the curves of each site instead of those of all sites together.
+
+        Returns
+        -------
+        str
+            The text of the CSV file.
+        """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(("site", *COLUMNS) if per_site else COLUMNS)
@@ -132,7 +207,18 @@ class SurvivalCurves(Struct, frozen=True, dict=True):
         return out.getvalue()
 
     def facts(self, level: float = 0.95) -> dict[str, Any]:
-        """The numbers of the summary as plain data; an undefined number is None."""
+        """The numbers of the summary as plain data; an undefined number is None.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level of intervals, between 0 and 1.
+
+        Returns
+        -------
+        dict
+            Medians by group, the log-rank tests, the error bound, and the traffic.
+        """
         subjects, tests = self.table.subjects, {}
         if len(self.groups) > 1:
             tests = {"logrank": self.logrank(), "logrank_stratified_by_site": self.logrank(stratified=True)}
@@ -152,13 +238,37 @@ class SurvivalCurves(Struct, frozen=True, dict=True):
         }  # fmt: skip
 
     def summary(self, level: float = 0.95) -> str:
-        """A page of text: subjects, events, medians with intervals, means, and the log-rank tests."""
+        """The summary as text: subjects, events, medians with intervals, means, and the log-rank tests.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level of intervals, between 0 and 1.
+
+        Returns
+        -------
+        str
+            The text, at most 80 columns wide.
+        """
         from fedshed.inference.survival_text import text
 
         return text(self, level)
 
     def plot(self, level: float = 0.95, title: str = "") -> Figure:
-        """Step curves with their bands, and the numbers at risk below them."""
+        """Draw the curves with their confidence bands, and the numbers at risk below them.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            The confidence level of intervals, between 0 and 1.
+        title : str, optional
+            The title above the curves. Default: none.
+
+        Returns
+        -------
+        Figure
+            The figure of matplotlib.
+        """
         from fedshed.inference.survival_plot import draw
 
         return draw(self, level, title)
@@ -197,6 +307,6 @@ def _finite(value: float) -> float | None:
 
 
 def _count(value: float) -> float | int:
-    """A count; a share of one that is known for several cells together has a fraction."""
+    """A count; it has a fraction if only the count of several cells together is known."""
     whole = round(float(value))
     return whole if abs(value - whole) < 1e-6 else round(float(value), 3)

@@ -20,7 +20,7 @@ ROUNDING = 1e-6  # of a count
 
 
 def text(found: SurvivalCurves, level: float = 0.95) -> str:
-    """All of it, at most 80 columns wide."""
+    """The whole text, at most 80 columns wide."""
     double, single = "=" * WIDTH, "-" * WIDTH
     lines = ["Survival over all sites".center(WIDTH).rstrip(), double, *_about(found), single]
     lines += [*_groups(found, level), double]
@@ -90,7 +90,7 @@ def _test(name: str, test: LogRank) -> str:
 
 
 def _accuracy(found: SurvivalCurves) -> str:
-    """How near the curves are to those of all rows."""
+    """How close the curves are to those of all rows."""
     if found.exact:
         return "The curves are those that all rows together would give (Kaplan and Meier)."
     bounds = []
@@ -100,9 +100,9 @@ def _accuracy(found: SurvivalCurves) -> str:
             name = f"of {printable(group)} " if len(found.groups) > 1 else ""
             bounds.append(f"{name}after {after:g}" + ("" if isinf(until) else f" and until {until:g}"))
     return (
-        f"The counts are of cells of several times: the curves that all rows together would give are within "
-        f"{found.error_bound:.2g} of these at the ends of the cells; their medians are "
-        f"{', '.join(bounds)}. The tests are those of grouped times."
+        f"The counts are for intervals of time: the curves that all rows together would give are within "
+        f"{found.error_bound:.2g} of these at the ends of the intervals; their medians are "
+        f"{', '.join(bounds)}. The tests are those for grouped times."
     )
 
 

@@ -44,10 +44,12 @@ class Device(Host):
 
 
 def device_named(name: str) -> Device:
-    """A device by the name of its library and, after a colon, the library's own name for it: "torch:cuda"."""
+    """A device by the name of its library and, after a colon, the library's name for it: "torch:cuda"."""
     library, _, place = name.partition(":") if isinstance(name, str) else ("", "", "")
     if library not in LIBRARIES:
-        raise ConfigError(f"unknown device {name!r}{closest(library, LIBRARIES)}; such as 'torch:cuda'")
+        raise ConfigError(
+            f"unknown device {name!r}{closest(library, LIBRARIES)}; write for example 'torch:cuda'"
+        )
     if missing := [needed for needed in ("array_api_compat", library) if find_spec(needed) is None]:
         remedy = "pip install 'fedshed[gpu]'" if library == "torch" else f"pip install {' '.join(missing)}"
         raise ConfigError(f"device {name!r} needs {' and '.join(missing)}: {remedy}")

@@ -134,7 +134,7 @@ class DensePlusRidge:
         flat = [columns[int(j)] for j in np.flatnonzero(np.diag(A) <= np.finfo(float).tiny)]
         if flat:
             return SingularError(
-                f"the curvature vanishes for {', '.join(flat)}: constant, or saturated at this theta; "
+                f"the curvature is 0 for {', '.join(flat)}: constant, or saturated at this theta; "
                 "standardise them, leave them out, or set l2 > 0"
             )
         names = [columns[int(j)] for j in collinear(unit)]

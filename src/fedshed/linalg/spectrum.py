@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow, narrowed
-from fedshed.linalg.kernels import Automatic, Kernel, Textbook
+from fedshed.linalg.kernels import Automatic, Kernel, Stack, Textbook
 from fedshed.linalg.rows import Rows
 
 EPS = float(np.finfo(float).eps)
@@ -76,13 +77,30 @@ def leading(factor: Rows | Narrow | Batched, count: int, kernel: Kernel) -> Lead
     return _ranked(name, values, m, n, lambda q: narrow.columns.expand(_lifted(F, short[:, :q])))
 
 
+def leading_together(factors: Stack, count: int, kernel: Kernel) -> list[Leading] | None:
+    """`leading` of dense factors of one shape, all of whose columns matter; None: one after the other."""
+    rows, n = factors.shape[1:]
+    wanted = min(count + 1, n)
+    chosen = kernel.choose(factors[0], wanted) if isinstance(kernel, Automatic) else kernel
+    found = chosen.short_sides(factors, wanted) if rows >= n > 0 else None
+    if found is None:
+        return None
+    name, vectors = type(chosen).__name__, np.ascontiguousarray(np.matrix_transpose(found[1]))
+    each = zip(found[0], vectors, strict=True)
+    return [_ranked(name, values, n, n, partial(_first_rows, own)) for values, own in each]
+
+
+def _first_rows(rows: Matrix, count: int) -> Matrix:
+    return rows[:count]
+
+
 def _drawn_together(batched: Batched, count: int) -> Leading:
     """The same of pairs that were computed for many agents at once."""
     name, m = type(batched).__name__, batched.short
     if m == 0:
         return _nothing(name, batched.n)
     values, vectors = batched.pairs(min(count + 1, m))
-    return _ranked(name, values[:m], m, batched.n, lambda q: vectors[:q])
+    return _ranked(name, values[:m], m, batched.n, partial(_first_rows, vectors))
 
 
 def _nothing(kernel: str, n: int) -> Leading:

@@ -94,7 +94,7 @@ class Tall:
         if not isinstance(key, tuple):
             return self._read(key)
         if key[0] != slice(None):
-            raise IndexError("of a tall table take rows or columns, not both at once")
+            raise IndexError("select rows or columns of a table that stays in its file, not both at once")
         chosen = np.arange(self.shape[1])[key[1]]
         return replace(self, columns=chosen if self.columns is None else self.columns[chosen])
 

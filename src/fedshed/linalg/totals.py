@@ -1,4 +1,4 @@
-"""Sums of many numbers whose rounding errors do not add up."""
+"""Sums of many numbers whose rounding errors do not accumulate."""
 
 from __future__ import annotations
 

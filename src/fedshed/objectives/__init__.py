@@ -1,4 +1,4 @@
-"""Local costs f^(i): the mean loss of a site's rows, without the ridge (the Master adds that)."""
+"""Local costs f^(i): the mean loss of a site's rows, without the ridge, which the Master adds."""
 
 from fedshed.objectives.base import LinearModel
 from fedshed.objectives.build import coefficient_names, local_objective, local_objectives

@@ -1,4 +1,4 @@
-"""Objectives of linear models: functions of the margins z = X theta + offset, computed once a point."""
+"""Objectives of linear models: functions of the margins z = X theta + offset, computed once per point."""
 
 from __future__ import annotations
 
@@ -27,15 +27,34 @@ KEPT_TWICE = 1 << 18  # entries of a table up to which its narrow form is kept t
 
 
 class LinearModel:
-    """f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
+    """Base class of local costs: f(theta) = sum_j w_j l(z_j, y_j) / sum_j w_j with z = X theta + offset.
 
-    Subclasses give l and its derivatives.  The margins are one number a row, or one for each class.
-    A row of weight 2 is the row twice.
+    A subclass gives the loss l and its derivatives (docs/extend.md). The margins z are one number per row, or
+    one per row and class. A row of weight 2 counts as two rows.
+
+    Parameters
+    ----------
+    X : array or scipy CSR array
+        One row per observation.
+    y : array
+        The responses, coded as the loss needs them.
+    weights : array, optional
+        The weight of each row. Default: 1.
+    offset : array, optional
+        A number per row that is added to its margin. Default: 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.objectives import LeastSquares
+    >>> model = LeastSquares(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]))
+    >>> model.at(np.array([1.0])).value
+    0.25
     """
 
     labelled: ClassVar[bool] = True  # y holds classes, whose rows a disclosure policy counts
     canonical: ClassVar[bool] = True  # the link is, so the expected information is the Hessian
-    can_recede: ClassVar[bool] = False  # the loss of a row may fall for ever, as its margin grows
+    can_recede: ClassVar[bool] = False  # the loss of a row may decrease without bound as its margin grows
     rowwise: ClassVar[bool] = False  # losses and derivatives act on each margin alone, whatever their shape
     clusters: NDArray[np.intp] | None = None  # rows with the same number are not independent
     least: int = 1  # rows in each cell of an evaluation that leaves the site
@@ -62,7 +81,7 @@ class LinearModel:
 
     @property
     def varied(self) -> Rows:
-        """The table in which collinear columns are looked for."""
+        """The table in which collinear columns are searched."""
         return self.X
 
     @property
@@ -77,12 +96,12 @@ class LinearModel:
         return type(self)(ones, self.y, self.weights, self.offset)
 
     def at(self, theta: Vector) -> LinearPoint:
-        """The cost at theta: one product with X, shared by value, gradient and curvature."""
+        """The cost at theta; value, gradient and curvature share one product with X."""
         together = self.slot.at(self, theta) if self.slot else None
         return together or LinearPoint(self, self.margins(theta))
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
-        """Costs along a direction: two products with X, then O(N) a step size."""
+        """Costs along a direction: two products with X, then O(N) per step size."""
         if self.slot and (together := self.slot.along(theta, direction, etas)) is not None:
             return together
         z, u = self.margins(theta), self.shift(direction)
@@ -91,7 +110,7 @@ class LinearModel:
         return np.array([self.mean(self.losses(z + eta * u)) for eta in etas])
 
     def slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars:
-        """Slopes along a direction, as cheap as costs: the mean of l'(z + eta u) u."""
+        """Slopes along a direction, at the price of costs: the mean of l'(z + eta u) u."""
         if self.slot and (together := self.slot.slopes_along(theta, direction, etas)) is not None:
             return together
         z, u = self.margins(theta), self.shift(direction)
@@ -100,7 +119,7 @@ class LinearModel:
         return np.array([float(np.vdot(self.shares(self.slopes(z + eta * u)), u)) for eta in etas])
 
     def margins(self, theta: Vector) -> NDArray[np.float64]:
-        """z = X theta + offset; those of the last theta are kept, for a search starts where an update was."""
+        """z = X theta + offset; the last ones are kept, because a search starts where an update was."""
         if self._last is None or not np.array_equal(self._last[0], theta):
             if isinstance(self.X, Tall):
                 self._last = self._shift = None  # a number for each of very many rows
@@ -109,7 +128,7 @@ class LinearModel:
         return self._last[1]
 
     def shift(self, direction: Vector) -> NDArray[np.float64]:
-        """X d; that of the last direction is kept, for costs and slopes are asked for along the same."""
+        """X d; the last one is kept, because costs and slopes are asked for along the same direction."""
         if self._shift is None or not np.array_equal(self._shift[0], direction):
             self._shift = direction.copy(), self.linear(direction)
         return self._shift[1]
@@ -123,13 +142,13 @@ class LinearModel:
         return (values if self.weights is None else values * self.weights).sum(axis=-1) / self.weight
 
     def shares(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """w_j v_j / sum w: what each row adds to a mean."""
+        """w_j v_j / sum w, the contribution of each row to a mean."""
         if self.weights is None:
             return values / self.weight
         return values * (self.weights / self.weight).reshape(-1, *[1] * (values.ndim - 1))
 
     def slope_product(self, slopes: NDArray[np.float64]) -> Vector:
-        """X's, the gradient for what each row adds."""
+        """X's, the gradient from the contribution of each row."""
         return np.asarray(self._transposed @ slopes)
 
     @cached_property
@@ -138,7 +157,7 @@ class LinearModel:
         return self.X.T
 
     def scaled_rows(self, curvatures: NDArray[np.float64]) -> Rows:
-        """diag(c)^(1/2) X, dense or CSR as X is, for what each row adds to the curvature."""
+        """diag(c)^(1/2) X, dense or CSR as X is, for contributions c of the rows to the curvature."""
         return self.rows_times(np.sqrt(curvatures))
 
     def rows_times(self, roots: Vector) -> Rows:
@@ -203,10 +222,10 @@ class LinearModel:
 
     def sensitivity(self, theta: Vector) -> Sensitivity:
         """How the cost depends on the parameter of the family, if it has one."""
-        raise ValueError(f"{type(self).__name__} has no parameter beside theta")
+        raise ValueError(f"{type(self).__name__} has no parameter other than theta")
 
     def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
-        """What the rows add to the slope of Firth's penalty (`scores.leverage_pull`)."""
+        """The contribution of the rows to the slope of Firth's penalty (`scores.leverage_pull`)."""
         return scores.leverage_pull(self, theta, inverse)
 
     def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
@@ -222,7 +241,7 @@ class LinearModel:
         return folds.fold_of_each(self, site, count, seed)
 
     def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
-        """What the rows but some say at theta, and how well these are predicted (`folds.without`)."""
+        """Sums over all rows except some at theta, and how well these are predicted (`folds.without`)."""
         return folds.without(self, theta, left_out)
 
     def null_moments(self) -> Scalars:
@@ -231,21 +250,21 @@ class LinearModel:
 
     @staticmethod
     def null_levels(sums: Scalars) -> Vector:
-        """The intercept of the model without columns: exact but for logistic offsets, and only a start."""
+        """The intercept of the model without columns; only a start, and inexact with logistic offsets."""
         raise NotImplementedError
 
     @staticmethod
     def null_cost(sums: Scalars) -> float | None:
-        """The total loss of the model without columns, where the sums tell it: else it has to be fitted."""
+        """The total loss of the model without columns, if the sums determine it; otherwise None."""
         return None
 
     @staticmethod
     def possible_moments(sums: Scalars, weight: float) -> bool:
-        """Whether a site of this weight can have these sums; a family that cannot tell says yes."""
+        """Whether a site of this weight can have these sums; True if the family cannot tell."""
         return True
 
     def curvature_factor(self, curvatures: NDArray[np.float64]) -> Rows:
-        """F with F'F the curvature for what each row adds: `scaled_rows`, or of a tall table its R factor."""
+        """F such that F'F is the curvature: `scaled_rows`, or the R factor of a table in a file."""
         if not isinstance(self.X, Tall):
             return self.scaled_rows(curvatures)
         growth = curvatures[0].size ** 2  # of classes: a row becomes K rows of K - 1 times the columns
@@ -262,15 +281,16 @@ class LinearModel:
         return type(self)(self.X[chosen], self.y[chosen])
 
     def gains(self, direction: Vector) -> Matrix:
-        """What each row gains along a direction, one or more numbers a row, linear in the direction.
+        """The gain of each row along a direction, one or more numbers per row, linear in the direction.
 
-        Where `can_recede`, a cost rises nowhere along a direction exactly if no gain is negative.
+        Where `can_recede` is true, the cost rises nowhere along a direction if and only if no gain is
+        negative.
         """
         raise NotImplementedError
 
     def probabilities(self, z: NDArray[np.float64]) -> Matrix:
         """The probability of each of several classes, in an evaluation."""
-        raise ValueError("this family of classes says no probabilities, by which it could be evaluated")
+        raise ValueError("this family gives no probabilities of classes, so it cannot be evaluated")
 
     def origin(self) -> Vector:
         """A point at which the cost is finite, from which a run may start."""
@@ -310,15 +330,15 @@ class LinearModel:
         return self.curvatures(z)
 
     def excess(self, z: NDArray[np.float64]) -> Vector:
-        """l(z_j, y_j) - min_z l(z, y_j), half the deviance of each row: the loss where its least is 0."""
+        """l(z_j, y_j) - min_z l(z, y_j), half the deviance of each row; the loss if its minimum is 0."""
         return self.losses(z)
 
     def constants(self) -> Vector:
-        """What of the log-likelihood of each row depends on y alone: nothing by default."""
+        """The part of each row's log-likelihood that depends on y alone: 0 by default."""
         return np.zeros(len(self.y))
 
     def precise_constant(self) -> float | None:
-        """What of the log-likelihood depends on y alone, where a weight divides the variance of its row."""
+        """The part of the log-likelihood that depends on y alone, if weights divide variances."""
         return self.total(self.constants())
 
     @property
@@ -330,7 +350,7 @@ class LinearModel:
         return "counts" if whole else "fractions"
 
     def averages(self) -> bool:
-        """Whether responses are averages, such as rates, whose weight is what they are averages of."""
+        """Whether responses are averages, such as rates, over as many units as the weight says."""
         return False
 
     def pearson(self, z: NDArray[np.float64]) -> Vector:

@@ -1,4 +1,4 @@
-"""All families: a new one is a file like theirs and a line here (docs/extend.md)."""
+"""All families; a new one needs a file like theirs and one line here (docs/extend.md)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,29 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(loss: str) -> Family:
-    """The family with this loss; "tweedie(1.6)" is the one whose parameter is 1.6."""
+    """The family with this loss.
+
+    Parameters
+    ----------
+    loss : str
+        The name of a loss; "tweedie(1.6)" is the family whose parameter is 1.6.
+
+    Returns
+    -------
+    Family
+        Its description.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such loss, or its parameter is out of range.
+
+    Examples
+    --------
+    >>> from fedshed.objectives import family_of
+    >>> family_of("poisson").link
+    'log'
+    """
     name, value = parts_of(loss)
     plain = name.removesuffix(AT_SITE)
     if plain not in FAMILIES:
@@ -51,7 +73,7 @@ def family_of(loss: str) -> Family:
 
 
 def at_sites(loss: str, random: bool) -> str:
-    """A loss with a random intercept per site, or without: that of a linear model follows from its own."""
+    """A loss with or without a random intercept per site; a linear model keeps its loss."""
     family = FAMILIES.get(parts_of(loss)[0])
     if not random or (family is not None and family.quadratic):
         return loss
@@ -68,12 +90,12 @@ def is_known(loss: str) -> bool:
 
 
 def known_families() -> tuple[str, ...]:
-    """The names that a study may give: a family's own, or that of its loss."""
+    """The names that a study may give: that of a family, or that of its loss."""
     return tuple(dict.fromkeys(name for one in FAMILIES.values() for name in (one.name, one.loss)))
 
 
 def loss_named(family: str, ties: str = "efron") -> str:
-    """The loss of a family, by either name; that of a survival model depends on how it counts ties."""
+    """The loss of a family, by either name; that of a survival model depends on the treatment of ties."""
     name, value = parts_of(family)
     found = next(one for one in FAMILIES.values() if name in (one.name, one.loss))
     if found.survival and ties != "efron":
@@ -113,10 +135,10 @@ def _at(family: Family, value: float) -> Family:
     """The family at a value of its parameter."""
     parameter = family.parameter
     if parameter is None or not issubclass(family.objective, Parametric):
-        raise ConfigError(f"the {family.name} family has no parameter; leave out ({value:g})")
+        raise ConfigError(f"the {family.name} family has no parameter; leave ({value:g}) out")
     if not parameter.possible(value):
         raise ConfigError(
-            f"{parameter.name} of the {family.name} family lies between {parameter.least:g} and "
-            f"{parameter.most:g}, and is not {value:g}"
+            f"{parameter.name} of the {family.name} family must lie between {parameter.least:g} and "
+            f"{parameter.most:g}, not {value:g}"
         )
     return replace(family, objective=at_value(family.objective, value, with_value(family.loss, value)))

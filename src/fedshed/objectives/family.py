@@ -1,4 +1,4 @@
-"""What a family is, beside the mathematics of its loss: one record, in the file of its loss."""
+"""The description of a family beside the mathematics of its loss: one record, in the file of its loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedshed.objectives.base import LinearModel
 
 
 class Totals(Struct, frozen=True):
-    """A fit over all sites: what likelihoods and dispersions are made of."""
+    """A fit over all sites: the totals from which likelihoods and dispersions are computed."""
 
     rows: int
     weight: float
@@ -38,7 +38,7 @@ def no_likelihood(fit: Totals, phi: float | None) -> None:
 
 
 class Parameter(Struct, frozen=True):
-    """A number of a family beside theta, which is fixed while theta is fitted."""
+    """A parameter of a family beside theta, which is fixed while theta is fitted."""
 
     name: str
     least: float
@@ -54,7 +54,33 @@ class Parameter(Struct, frozen=True):
 
 
 class Family(Struct, frozen=True):
-    """A response and its link; `FAMILIES` has all of them, by the name of their loss."""
+    """A family of models: a response, its link, and how summaries describe it.
+
+    `FAMILIES` has all families by the name of their loss.
+
+    Attributes
+    ----------
+    name : str
+        The name in a study, such as "linear".
+    loss : str
+        The name in `fedshed.optimize`, such as "least-squares".
+    objective : type
+        The class of its local costs.
+    title : str
+        The name in a summary.
+    link : str
+        The link function, such as "logit".
+    response : str
+        The response that it needs, in words.
+    ratio : str
+        The meaning of the exponential of a coefficient, such as "odds ratio".
+
+    Examples
+    --------
+    >>> from fedshed.objectives import FAMILIES
+    >>> FAMILIES["logistic"].ratio
+    'odds ratio'
+    """
 
     name: str  # as a study calls it
     loss: str  # as `optimize` calls it
@@ -105,22 +131,22 @@ class Family(Struct, frozen=True):
         return slopes[self.link]
 
     def of_two(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The probabilities of two classes, a column each, from linear predictors in one column or none."""
+        """The probabilities of two classes, one column each, from the linear predictors."""
         p = self.mean(z)
         q = self.mean(-z) if self.link in ("logit", "probit") else 1.0 - p  # a symmetric one keeps its digits
         return np.column_stack([q, p])
 
     def unsuited(self, y: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """The rows whose response the family does not know."""
+        """The rows whose response is outside the range of the family."""
         below = np.zeros(len(y), dtype=bool)
         if self.least is not None:
             below = y <= self.least if self.positive else y < self.least
         return np.asarray(below if self.most is None else below | (y > self.most))
 
     def contrasts(self, classes: int) -> int:
-        """Linear predictors of a model of so many classes: K - 1 where there may be many, else 1."""
+        """The number of linear predictors: K - 1 if there may be many classes, else 1."""
         return classes - 1 if self.classes == "many" else 1
 
     def levels(self, classes: int) -> int:
-        """Parameters of the model without columns: an intercept each, or the thresholds between classes."""
+        """The number of parameters without columns: intercepts, or the thresholds between classes."""
         return classes - 1 if self.classes in ("many", "ordered") else 1

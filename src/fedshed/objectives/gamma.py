@@ -13,7 +13,27 @@ from fedshed.objectives.family import Family, Totals
 
 
 class Gamma(LinearModel):
-    """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), dispersion apart."""
+    """Positive amounts: l(z, y) = y exp(-z) + z (McCullagh and Nelder 1989, chapter 8), without dispersion.
+
+    Parameters
+    ----------
+    X : array or scipy CSR array
+        One row per observation.
+    y : array
+        An amount per row, above 0.
+    weights : array, optional
+        The weight of each row. Default: 1.
+    offset : array, optional
+        A number per row that is added to its margin. Default: 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.objectives import Gamma
+    >>> model = Gamma(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]))
+    >>> round(model.at(np.array([0.0])).value, 4)
+    2.0
+    """
 
     labelled: ClassVar[bool] = False
     rowwise: ClassVar[bool] = True
@@ -33,7 +53,7 @@ class Gamma(LinearModel):
 
     @staticmethod
     def possible_moments(sums: Scalars, weight: float) -> bool:
-        """A sum of amounts, and the weight."""
+        """Whether the first sum can be one of amounts, and the second is the weight."""
         return len(sums) == 2 and sums[0] >= 0 and isclose(sums[1], weight)
 
     def losses(self, z: Vector) -> Vector:
@@ -52,7 +72,7 @@ class Gamma(LinearModel):
         return curvatures
 
     def information(self, z: Vector) -> Vector:
-        """1: the logarithm is not the canonical link, so this is not the curvature."""
+        """1, which is not the curvature, because the logarithm is not the canonical link."""
         return np.ones_like(z)
 
     def excess(self, z: Vector) -> Vector:
@@ -67,7 +87,7 @@ class Gamma(LinearModel):
         return constants
 
     def precise_constant(self) -> float | None:
-        """With precisions it depends on the dispersion, row by row."""
+        """None: if weights are precisions, it depends on the dispersion row by row."""
         return self.total(self.constants()) if not self.weighing else None
 
 

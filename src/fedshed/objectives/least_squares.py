@@ -13,7 +13,27 @@ from fedshed.objectives.family import Family, Totals
 
 
 class LeastSquares(LinearModel):
-    """Linear regression with quadratic cost; its Hessian X'X/N does not depend on theta."""
+    """Linear regression: l(z, y) = (z - y)^2 / 2; its Hessian X'X/N does not depend on theta.
+
+    Parameters
+    ----------
+    X : array or scipy CSR array
+        One row per observation.
+    y : array
+        A number per row.
+    weights : array, optional
+        The weight of each row. Default: 1.
+    offset : array, optional
+        A number per row that is added to its margin. Default: 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.objectives import LeastSquares
+    >>> model = LeastSquares(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]))
+    >>> round(model.at(np.array([0.0])).value, 4)
+    2.5
+    """
 
     labelled: ClassVar[bool] = False
     rowwise: ClassVar[bool] = True
@@ -29,7 +49,7 @@ class LeastSquares(LinearModel):
 
     @staticmethod
     def possible_moments(sums: Scalars, weight: float) -> bool:
-        """Two sums, the second of them the weight."""
+        """Whether there are two sums, the second of which is the weight."""
         return len(sums) == 2 and isclose(sums[1], weight)
 
     def losses(self, z: Vector) -> Vector:
@@ -53,7 +73,7 @@ class LeastSquares(LinearModel):
 
 
 def log_likelihood(fit: Totals, phi: float | None) -> float | None:
-    """Maximal over the variance too; a perfect fit has none."""
+    """The log-likelihood, maximal over the variance too; a perfect fit has none."""
     D, N = fit.deviance, fit.observations
     return None if D <= 0 or fit.constant is None else fit.constant - N / 2 * (log(2 * pi * D / N) + 1)
 

@@ -163,10 +163,14 @@ def table_of(model: Any, times: Vector, columns: tuple[int, ...]) -> LifeTable:
     """The life table of a survival model's rows, in the groups that these columns of it indicate."""
     y = _records(model)
     if max(columns, default=-1) >= model.X.shape[1]:
-        raise ProtocolError("survival curves by columns that the design has not")
+        raise ProtocolError(
+            "survival curves are asked for by columns that the design does not have; prepare again"
+        )
     X = np.column_stack([np.zeros(len(y)), *(_dense(model.X[:, [j]]) for j in columns)])[:, 1:]
     if not np.isin(X, (0.0, 1.0)).all() or (X.sum(axis=1) > 1).any():
-        raise ProtocolError("survival curves are by the levels of one category, which these columns are not")
+        raise ProtocolError(
+            "survival curves are by the levels of one category, but these columns are not its levels"
+        )
     group = (X @ np.arange(1, X.shape[1] + 1)).astype(np.intp)
     return life_table(times, y["entry"], y["time"], y["event"], group, X.shape[1] + 1)
 
@@ -210,7 +214,7 @@ def times_of(model: Any) -> tuple[Vector, float]:
 def _records(model: Any) -> NDArray[Any]:
     """The times and events of a model's rows."""
     if model.y.dtype.names is None:
-        raise ProtocolError("survival curves are of times to an event, and this study has another response")
+        raise ProtocolError("survival curves need times to an event, but this study has another response")
     if model.weights is not None:
-        raise ProtocolError("survival curves count rows, and this study has weights; leave the weight out")
+        raise ProtocolError("survival curves count rows, but this study has weights; leave the weight out")
     return np.asarray(model.y)

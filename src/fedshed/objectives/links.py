@@ -38,7 +38,7 @@ class LinkedClasses(TwoClasses):
         raise NotImplementedError
 
     def mixed(self, success: Vector, failure: Vector) -> Vector:
-        """What a row takes: that of its class."""
+        """The part of each row that belongs to its class."""
         return np.where(self.y > 0, success, failure)
 
     def losses(self, z: Vector) -> Vector:
@@ -72,7 +72,7 @@ class Shares(LinkedClasses):
     labelled: ClassVar[bool] = False
 
     def mixed(self, success: Vector, failure: Vector) -> Vector:
-        """y times that of a success and 1 - y times that of a failure; 0 times infinity is left out."""
+        """y times that of a success and 1 - y times that of a failure, without 0 * inf."""
         yes = np.multiply(self.y, success, out=np.zeros_like(success), where=self.y > 0)
         no = np.multiply(1.0 - self.y, failure, out=np.zeros_like(failure), where=self.y < 1)
         return np.asarray(yes + no)
@@ -134,7 +134,7 @@ class LogLog(LinkedClasses):
         return loss, -r, r * np.where(u < SMALL, series, 1.0 / exprel(-u) - 1.0)
 
     def failure(self, z: Vector) -> tuple[Vector, Vector, Vector]:
-        """u, three times."""
+        """exp(z), which equals its first two derivatives."""
         with np.errstate(over="ignore"):  # a point too far away has an infinite cost
             u = np.exp(z)
         return u, u, u

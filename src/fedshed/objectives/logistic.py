@@ -13,7 +13,27 @@ from fedshed.objectives.two_classes import TwoClasses
 
 
 class Logistic(TwoClasses):
-    """Binary logistic regression, safe for margins of any size."""
+    """Logistic regression of two classes: l(z, y) = log(1 + exp(-y z)), computed without overflow.
+
+    Parameters
+    ----------
+    X : array or scipy CSR array
+        One row per observation.
+    y : array
+        -1 or +1 per row.
+    weights : array, optional
+        The weight of each row. Default: 1.
+    offset : array, optional
+        A number per row that is added to its margin. Default: 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.objectives import Logistic
+    >>> model = Logistic(np.array([[1.0], [2.0]]), np.array([-1.0, 1.0]))
+    >>> round(model.at(np.array([0.0])).value, 4)
+    0.6931
+    """
 
     rowwise: ClassVar[bool] = True
 

@@ -18,17 +18,58 @@ from fedshed.objectives.family import Family
 
 
 def contrasts(classes: int) -> Matrix:
-    """Q (K x K-1) with orthonormal columns that sum to 0: Helmert's.
+    """Helmert's contrasts Q: a K x (K - 1) matrix with orthonormal columns that sum to 0.
 
-    The coefficients of the K classes are Q A for the K-1 rows of A that are estimated.  As |Q A| = |A|, a
-    ridge on A is the ridge on all classes; and nothing is left undetermined, with a ridge or without.
+    The coefficients of the K classes are Q A for the K - 1 rows of A that are estimated. As |Q A| = |A|, a
+    ridge on A is the ridge on all classes; and no coefficient is left undetermined, with or without a ridge.
+
+    Parameters
+    ----------
+    classes : int
+        The number K of classes.
+
+    Returns
+    -------
+    array
+        The matrix Q.
+
+    Examples
+    --------
+    >>> from fedshed.objectives import contrasts
+    >>> contrasts(3).shape
+    (3, 2)
     """
     Q: Matrix = scipy.linalg.helmert(classes).T
     return Q
 
 
 class Multinomial(LinearModel):
-    """l(z, y) = log sum_k exp(z_k) - z_y with z = Q A x; theta is A row after row, y the class's index."""
+    """Multinomial logistic regression: l(z, y) = log sum_k exp(z_k) - z_y with z = Q A x.
+
+    theta consists of the rows of A one after the other, and y is the index of the class; see `contrasts` for
+    Q.
+
+    Parameters
+    ----------
+    X : array or scipy CSR array
+        One row per observation.
+    y : array of int
+        The index of the class of each row.
+    weights : array, optional
+        The weight of each row. Default: 1.
+    offset : array, optional
+        Not used by this model.
+    classes : int
+        The number K of classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.objectives import Multinomial
+    >>> model = Multinomial(np.array([[1.0], [2.0]]), np.array([0, 2]), classes=3)
+    >>> round(model.at(np.zeros(2)).value, 4)
+    1.0986
+    """
 
     can_recede: ClassVar[bool] = True
 

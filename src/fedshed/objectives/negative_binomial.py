@@ -160,8 +160,8 @@ FAMILY = Family(
     link="log", least=0.0, response="a count >= 0", unit_dispersion=True, ratio="rate ratio",
     parameter=Parameter(
         "alpha", least=1e-7, most=1e4, start=1.0, searched=True, none=(
-            "The counts vary no more than Poisson's: alpha is 0, an end of its range, and the fit is that of "
-            "a Poisson regression."
+            "The counts vary no more than in a Poisson model: alpha is 0, the end of its range, and the fit "
+            "is a Poisson regression."
         ),
     ),
 )  # fmt: skip

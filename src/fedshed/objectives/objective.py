@@ -1,4 +1,4 @@
-"""What an objective is: the cost of a site's rows at a point, and what else may be asked of them."""
+"""The interface of an objective: the cost of a site's rows at a point, and what else it can be asked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,23 @@ if TYPE_CHECKING:
 
 
 class Fit(Struct, frozen=True):
-    """How well a model fits a site's rows, in totals: what statistics need beside the derivatives."""
+    """How well a model fits a site's rows, in totals, as statistics need it beside the derivatives.
+
+    Attributes
+    ----------
+    rows : int
+        The number of rows.
+    deviance : float
+        The deviance.
+    pearson : float
+        Pearson's chi2; infinite where a fitted variance is 0.
+    constant : float
+        The part of the log-likelihood that depends on y alone.
+    precise : float or None
+        The same if weights are precisions; None if it depends on the dispersion.
+    weighing : str
+        "" if rows have no weights, "counts" if all weights are whole numbers, otherwise "fractions".
+    """
 
     rows: int
     deviance: float
@@ -43,7 +59,7 @@ class Sensitivity(Struct, frozen=True):
 
 
 class Point(Protocol):
-    """A cost at one point."""
+    """The cost of a site's rows at one point, with its derivatives."""
 
     @property
     def value(self) -> float:
@@ -62,7 +78,7 @@ class Point(Protocol):
 
     @property
     def narrow(self) -> Narrow | Batched:
-        """The same on the columns that matter, which may be far fewer; or its eigenpairs, with others'."""
+        """The factor on the columns that matter, often far fewer; or eigenpairs computed with others."""
         ...
 
     @property
@@ -72,12 +88,12 @@ class Point(Protocol):
 
     @property
     def fit(self) -> Fit:
-        """Deviance and the like."""
+        """Deviance, Pearson's statistic and the like."""
         ...
 
 
 class Objective(Protocol):
-    """Data term of a local cost f^(i)."""
+    """The local cost f^(i) of a site without the ridge: the interface that algorithms use."""
 
     @property
     def weight(self) -> float:
@@ -130,15 +146,15 @@ class Objective(Protocol):
         ...
 
     def leverage_pull(self, theta: Vector, inverse: Matrix) -> Vector:
-        """What the rows add to the slope of Firth's penalty, by their leverages."""
+        """The contribution of the rows to the slope of Firth's penalty, by their leverages."""
         ...
 
     def pair_counts(self, theta: Vector) -> tuple[float, float, float]:
-        """Of a survival model, the weight of concordant, discordant and tied pairs of rows."""
+        """For a survival model, the weight of concordant, discordant and tied pairs of rows."""
         ...
 
     def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
-        """Of a survival model, sums over events of g (x - m), g V and g^2 V, g being a function of time."""
+        """For a survival model, sums over events of g (x - m), g V and g^2 V with a function g of time."""
         ...
 
     def fold_of_each(self, site: str, folds: int, seed: int) -> NDArray[np.intp]:
@@ -146,5 +162,5 @@ class Objective(Protocol):
         ...
 
     def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
-        """What the rows but some say at theta, and how well these are predicted."""
+        """Sums over all rows except some at theta, and how well these are predicted."""
         ...

@@ -14,14 +14,34 @@ from fedshed.objectives.family import Family, no_likelihood
 
 
 class Poisson(LinearModel):
-    """Counts: l(z, y) = exp(z) - y z (McCullagh and Nelder 1989, chapter 6)."""
+    """Counts with a logarithmic link: l(z, y) = exp(z) - y z (McCullagh and Nelder 1989, chapter 6).
+
+    Parameters
+    ----------
+    X : array or scipy CSR array
+        One row per observation.
+    y : array
+        A count or rate per row, at least 0.
+    weights : array, optional
+        The weight of each row. Default: 1.
+    offset : array, optional
+        A number per row that is added to its margin. Default: 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.objectives import Poisson
+    >>> model = Poisson(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]))
+    >>> round(model.at(np.array([0.0])).value, 4)
+    1.0
+    """
 
     labelled: ClassVar[bool] = False
     rowwise: ClassVar[bool] = True
     can_recede: ClassVar[bool] = True
 
     def gains(self, direction: Vector) -> Matrix:
-        """How far the mean of each row falls: to 0 for ever without a count, but with one it must stay."""
+        """How far the mean of each row falls: without bound for a count of 0, else not at all."""
         z = self.linear(direction)
         return np.column_stack([-z, np.where(self.y > 0, z, -z)])
 
@@ -38,7 +58,7 @@ class Poisson(LinearModel):
 
     @staticmethod
     def possible_moments(sums: Scalars, weight: float) -> bool:
-        """Counts and exposures, of which the Master does not know the sum."""
+        """Whether these can be sums of counts and of exposures, whose sum the Master does not know."""
         return len(sums) == 2 and bool((sums >= 0).all())
 
     def losses(self, z: Vector) -> Vector:
@@ -72,7 +92,7 @@ class Poisson(LinearModel):
         return not np.array_equal(self.y, np.round(self.y))
 
     def precise_constant(self) -> float:
-        """That of the counts w y behind rates y: an exposure as weight, or its logarithm as offset."""
+        """The constant for counts w y behind rates y, with an exposure as weight or in the offset."""
         counts = self.y if self.weights is None else self.y * self.weights
         if not np.allclose(counts, np.round(counts), rtol=1e-9, atol=1e-9):
             return self.total(self.constants())  # no counts behind them: as statsmodels has it

@@ -63,7 +63,9 @@ def leverages(model: LinearModel, theta: Vector, inverse: Matrix) -> Vector:
     w = 1.0 if model.weights is None else model.weights
     h: Vector = w * model.information(z) * _spread(model.X, inverse)
     if not (h.min(initial=0.0) >= -ROUNDING and h.max(initial=0.0) <= 1.0 + ROUNDING):
-        raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
+        raise ValueError(
+            "the matrix is not an inverse of the information, because a leverage is not between 0 and 1"
+        )
     return h
 
 
@@ -91,9 +93,13 @@ def _spread(X: Rows, A: Matrix) -> Vector:
 def _factors(leverage: Vector, power: int) -> Vector:
     """(1 - h)^-power; a matrix by which a few rows would outweigh the others is refused (after Kish 1965)."""
     if abs(leverage.max() - 1.0) < ROUNDING:
-        raise ValueError("one row alone determines a coefficient, and has no HC2 or HC3; use HC0 or HC1")
+        raise ValueError(
+            "one row alone determines a coefficient, so HC2 and HC3 do not exist; use HC0 or HC1"
+        )
     if not 0.0 <= leverage.min() <= leverage.max() < 1.0:
-        raise ValueError("the matrix is no inverse of the information: a leverage is from 0 to 1")
+        raise ValueError(
+            "the matrix is not an inverse of the information, because a leverage is not between 0 and 1"
+        )
     factors = (1.0 - leverage) ** -power
     if factors.sum() ** 2 < EVEN * len(factors) * (factors @ factors):
         raise ValueError("a few rows would outweigh all others by their leverage; use HC0 or HC1")

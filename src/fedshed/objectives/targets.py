@@ -19,7 +19,32 @@ LARGEST_OFFSET = 500.0  # of a logarithmic link: exp(500) is 1e217
 def common_classes(family: Family, labels: Iterable[NDArray[Any]]) -> tuple[Any, ...] | None:
     """The classes over all sites, sorted; None for a loss without classes.
 
-    One site may hold one class only; the logistic loss needs exactly two over all, the larger is +1.
+    One site may hold rows of one class only. The logistic loss needs exactly two classes over all sites; the
+    larger one is coded as +1.
+
+    Parameters
+    ----------
+    family : Family
+        The family of the model.
+    labels : iterable of array
+        The labels of each site.
+
+    Returns
+    -------
+    tuple or None
+        The classes.
+
+    Raises
+    ------
+    DataError
+        If there are too few or too many classes, or the order of ordered classes is not known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedshed.objectives import common_classes, family_of
+    >>> common_classes(family_of("logistic"), [np.array(["no", "no"]), np.array(["yes", "no"])])
+    ('no', 'yes')
     """
     if family.survival:
         _some_event(family, list(labels))
@@ -28,7 +53,7 @@ def common_classes(family: Family, labels: Iterable[NDArray[Any]]) -> tuple[Any,
     classes = np.unique(np.concatenate([np.unique(y) for y in labels])).tolist()
     shown = _shown(classes)
     if len(classes) < 2:
-        raise DataError(f"y has {len(classes)} class over all sites{shown}; check the target column")
+        raise DataError(f"y has only {len(classes)} class over all sites{shown}; check the target column")
     if family.classes == "ordered" and any(isinstance(label, str) for label in classes):
         raise DataError(
             f"the order of classes that are text is not known{shown}; list them in their order "
@@ -36,7 +61,7 @@ def common_classes(family: Family, labels: Iterable[NDArray[Any]]) -> tuple[Any,
         )
     if family.classes == "two" and len(classes) > 2:
         raise DataError(
-            f"the {family.loss} loss needs exactly two classes over all sites, found {len(classes)}"
+            f"the {family.loss} loss needs exactly two classes over all sites, but there are {len(classes)}"
             f"{shown}; use 'multinomial', keep two, or code one against the rest"
         )
     return tuple(classes)
@@ -78,9 +103,13 @@ def _records(family: Family, site: str, y: NDArray[Any]) -> NDArray[Any]:
 
 def _numbers(loss: str, site: str, y: NDArray[Any]) -> NDArray[np.float64]:
     if is_survival(y):
-        raise DataError(f"site {site!r}: the {loss} loss needs a target, but y holds times and events")
+        raise DataError(
+            f"site {site!r}: the {loss} loss needs a target, but y holds times and events; use the cox loss"
+        )
     if y.dtype.kind in "US":
-        raise DataError(f"site {site!r}: the {loss} loss needs a numeric target, found text")
+        raise DataError(
+            f"site {site!r}: the {loss} loss needs a numeric target, but y holds text; convert it"
+        )
     numbers: NDArray[np.float64] = y.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise DataError(f"site {site!r}: the target holds NaN or infinity; drop or fill those rows")
@@ -93,7 +122,7 @@ def _suited(family: Family, site: str, y: NDArray[np.float64]) -> NDArray[np.flo
     if bad.any():
         raise DataError(
             f"site {site!r}: the {family.loss} loss needs {family.response}, but the target is {y[bad][0]:g} "
-            f"in a row ({bad.sum()} such); correct or drop those rows"
+            f"in a row ({bad.sum()} such rows); correct or drop those rows"
         )
     return y
 
@@ -105,6 +134,7 @@ def check_offset(family: Family, site: str, offset: NDArray[np.float64] | None) 
     largest = float(np.abs(offset).max(initial=0.0))
     if largest > LARGEST_OFFSET:
         raise DataError(
-            f"site {site!r}: an offset of {largest:.3g} is the logarithm of an exposure no number can hold; "
-            "give the logarithm of the exposure as the offset, or the exposure itself as exposure"
+            f"site {site!r}: an offset of {largest:.3g} is the logarithm of an exposure that is too large "
+            "for a number; give the logarithm of the exposure as the offset, or the exposure itself as "
+            "exposure"
         )

@@ -1,4 +1,4 @@
-"""Preparation: sites agree on columns, levels, classes and scales before any gradient moves."""
+"""Preparation: sites agree on columns, levels, classes and scales before the first gradient is sent."""
 
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.protocol import Prepared, negotiate, prepare

@@ -1,4 +1,6 @@
-"""From the schemas of all sites to one plan, or to a sentence naming site, column and remedy."""
+"""From the schemas of all sites to one plan, or to an error that names the site, the column and a remedy.
+"remedy.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,10 @@ def with_names(plan: DesignPlan, ready: Mapping[str, Ready]) -> DesignPlan:
     first, *others = sorted(ready)
     for site in others:
         if (ready[site].names, ready[site].terms) != (ready[first].names, ready[first].terms):
-            raise ProtocolError(f"sites {first!r} and {site!r} built different columns; run the same version")
+            raise ProtocolError(
+                f"sites {first!r} and {site!r} built different columns; run the same version of fedshed at "
+                "all sites"
+            )
     plan = replace(plan, names=ready[first].names, terms=ready[first].terms)
     plan.l2(), plan.l1()  # these name only what there is
     return plan
@@ -155,14 +160,14 @@ def _check_problems(fields: Mapping[str, Mapping[str, Field]]) -> None:
 
 
 def _check_excluded(study: Study, schemas: Schemas) -> None:
-    """A column that is excluded must be at one site at least: a slip would leave it in the model."""
+    """Refuse an excluded column that no site has: a mistyped name would leave the column in the model."""
     found = {name for schema in schemas.values() for name in schema.excluded}
     if lacks := [name for name in study.exclude if name not in found]:
         raise ConfigError(f"exclude names {lacks[0]!r}, which no site has; correct its name")
 
 
 def _check_positive(study: Study, schemas: Schemas) -> None:
-    """A positive value must occur at one site at least: a slip would count its rows as negative."""
+    """Refuse a positive value that no site has: a mistyped one would count its rows as negative."""
     found = {place for schema in schemas.values() for place in schema.positive}
     if lacks := [value for place, value in enumerate(study.positive) if place not in found]:
         raise ConfigError(
@@ -183,7 +188,7 @@ def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
 
 
 def _no_identifiers(study: Study, schemas: Schemas, categories: Mapping[str, list[Field]]) -> None:
-    """Small sites may not see that a column identifies rows; all together they do."""
+    """Refuse columns that identify rows, which only all sites together can see."""
     rows = sum(schema.complete for schema in schemas.values())
     for column, fields in categories.items():
         union = {level for field in fields for level in field.levels}

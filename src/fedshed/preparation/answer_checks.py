@@ -110,5 +110,6 @@ def _short(value: object) -> str:
 
 def _refuse(site: str, why: str) -> NoReturn:
     raise ProtocolError(
-        f"site {site!r} {why}; it is not believed: run the same version of fedshed there, and check its table"
+        f"site {site!r} {why}, which is not plausible; run the same version of fedshed there, and check its "
+        "table"
     )

@@ -1,4 +1,4 @@
-"""A protected study: what it must say itself, for nothing that depends on a site's rows leaves but sums."""
+"""Protected studies: what the study must list itself, because only sums leave the sites."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def check_protected(study: Study) -> None:
     """Refuse a study that would need to know more of the sites' tables than sums, with what to add to it."""
     if study.columns is None and study.formula is None:
         raise ConfigError(
-            "a protected study names its columns, for sites do not tell which they have; give columns or a "
-            "formula"
+            "a protected study must name its columns, because sites do not say which they have; give columns "
+            "or a formula"
         )
     for column in (name for name in text_columns(study) if name in _predictors(study)):
         if column not in study.levels:
             raise ConfigError(
-                f"column {column!r} is a category, and a protected study lists the levels of each, for sites "
-                f"do not tell which they have; give levels = {{{column} = [...]}}"
+                f"column {column!r} is a category, whose levels a protected study must list, because sites "
+                f"do not say which they have; give levels = {{{column} = [...]}}"
             )
     if study.classified and not (study.classes or study.positive):
         raise ConfigError(
-            f"a protected study lists the classes of its target {study.target!r}, for sites do not tell "
-            "which they have; give classes = [...] (or positive, the values that count as yes)"
+            f"a protected study must list the classes of its target {study.target!r}, because sites do not "
+            "say which they have; give classes = [...] (or positive, the values that count as yes)"
         )
     if study.site is not None and study.site in _predictors(study):
         raise ConfigError(
-            f"a protected study has no intercept for each site ({study.site!r}): sums over the rows of one "
-            "site would be that site's alone; leave it out"
+            f"a protected study cannot have an intercept for each site ({study.site!r}), because sums over "
+            "the rows of one site would be those of that site alone; leave it out"
         )
     for it in formulas.formula_of(study).transforms if study.formula is not None else ():
         state = begun(it)
         if isinstance(state, Spline) and not state.placed:
             raise ConfigError(
-                f"term {it.term!r} of a protected study needs its knots, lower_bound and upper_bound, for "
-                "they would come from histograms, which are no sums; give all three in the formula"
+                f"term {it.term!r} of a protected study needs knots, lower_bound and upper_bound, because "
+                "they would come from histograms, which are not sums; give all three in the formula"
             )
 
 
@@ -78,7 +78,7 @@ def approved_schema(study: Study, frame: Frame) -> Schema:
             "no row is complete; leave out columns that are always missing, or leave out the site"
         )
     if study.privacy is not None and complete < frame.rows:  # how many has no noise, so it stays here
-        raise DataError("rows miss a value, which no row of a private study may; complete the table")
+        raise DataError("some rows miss a value, but a private study needs complete rows; complete the table")
     fields = tuple(_field(study, name, column, used[name]) for name, column in read.items())
     positive = tuple(range(len(study.positive)))
     return Schema(frame.rows, complete, fields, _classes(study, used[study.target]), (), positive)
@@ -96,7 +96,7 @@ def _field(study: Study, name: str, column: Column, used: Column) -> Field:
         remedy = "convert it" if kind == "number" or name == study.target else "correct the study"
         listed = "" if name in study.beside else ", or list its levels in the study (levels = ...)"
         raise DataError(
-            f"column {name!r} holds {in_words(column.kind)} here, and {in_words(kind)} by the study; "
+            f"column {name!r} holds {in_words(column.kind)} here, but {in_words(kind)} in the study; "
             f"{remedy}{listed if kind == 'number' else ''}"
         )
     levels = study.levels_of(name) if name in study.levels else ()

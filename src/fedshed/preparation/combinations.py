@@ -1,4 +1,4 @@
-"""What a study cannot have at once: penalties, parameters, site estimates, masks and noise."""
+"""Combinations that a study cannot have: penalties, parameters, site estimates, masks and noise."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ def check_parameter(study: Study) -> None:
     """Refuse a parameter that a family cannot have, and a search where only foreseeable sums may leave."""
     parameter = family_of(study.loss).parameter
     if study.random_intercept and not study.intercept:
-        raise ConfigError("a random intercept varies about the intercept; fit with one (intercept = true)")
+        raise ConfigError("a random intercept varies about the common intercept; set intercept = true")
     if study.protected and study.random_intercept:
         raise ConfigError(
-            "a protected study cannot search for tau of a random intercept, as only sums that every site "
-            "foresees are known; leave random_intercept out"
+            "a protected study cannot estimate the random intercept's tau, because each site must know what "
+            "is asked next; leave random_intercept out"
         )
     if study.protected and study.searched and parameter is not None:
         raise ConfigError(
-            f"a protected study cannot search for {parameter.name}, as each site must know what is asked "
+            f"a protected study cannot estimate {parameter.name}, because each site must know what is asked "
             f"next; give it, as in '{study.family}(0.8)'"
         )
     if study.random_intercept and study.loss == "least-squares" and study.l2:
-        raise ConfigError("a linear model with a random intercept has no ridge here; set l2 = 0")
+        raise ConfigError("a linear model with a random intercept cannot have a ridge; set l2 = 0")
 
 
 def check_spread(random_intercept: bool, sites: int) -> None:
-    """Refuse a random intercept of one site, which says nothing about the spread between sites."""
+    """Refuse a random intercept with a single site, which gives no variance between sites."""
     if random_intercept and sites < 2:
         raise ConfigError(
-            "a random intercept varies between sites, and there is one site only; leave random_intercept "
-            "out, or say which rows belong to which site"
+            "a random intercept varies between sites, but there is only one site; leave random_intercept "
+            "out, or name the column of sites (site, --site)"
         )
 
 
@@ -44,13 +44,15 @@ def check_lasso(study: Study) -> None:
     if study.selects and family_of(study.loss).classes == "many":
         raise ConfigError(
             f"l1 is for one linear predictor, not for the {study.family} family, whose zeros would depend on "
-            "which contrasts stand for the classes; fit each class against the others, or use l2"
+            "the choice of contrasts; fit each class against the others, or use l2"
         )
     for name in ("firth", "random_intercept"):
         if study.selects and getattr(study, name):
-            raise ConfigError(f"a fit with {name} has a search of its own, without l1; give one of them")
+            raise ConfigError(
+                f"a fit with {name} cannot have an absolute penalty; give {name} or l1, not both"
+            )
     if study.selects and study.privacy is not None:
-        raise ConfigError("a private study has a fit of its own, without an absolute penalty; use l2, not l1")
+        raise ConfigError("a private study cannot have an absolute penalty; use l2 in place of l1")
 
 
 def check_firth(study: Study) -> None:
@@ -65,9 +67,11 @@ def check_firth(study: Study) -> None:
             "leave firth out"
         )
     if any(study.l2.values()) if isinstance(study.l2, dict) else study.l2:
-        raise ConfigError("give firth or l2, not both: each is a penalty")
+        raise ConfigError("give firth or l2, not both, because each is a penalty")
     if study.privacy is not None:
-        raise ConfigError("a private study has no Firth penalty: leverages would need noise; leave firth out")
+        raise ConfigError(
+            "a private study cannot have Firth's penalty, whose leverages would need noise; leave firth out"
+        )
 
 
 def check_estimates(study: Study) -> None:
@@ -76,16 +80,17 @@ def check_estimates(study: Study) -> None:
         return
     if study.protected:
         raise ConfigError(
-            "a protected study hides what a single site estimates, which a meta-analysis combines; leave out "
-            "site_estimates, or protected"
+            "a protected study hides the estimates of single sites, which a meta-analysis combines; leave "
+            "out site_estimates, or protected"
         )
     if family_of(study.loss).classes == "many":
         raise ConfigError(
-            f"a meta-analysis is of one linear predictor, and the {study.family} family has several"
+            f"a meta-analysis needs one linear predictor, but the {study.family} family has several; leave "
+            "site_estimates out"
         )
     penalised = study.l2.values() if isinstance(study.l2, dict) else [study.l2]
     if any(penalised):
-        raise ConfigError("a meta-analysis combines unbiased estimates: leave out l2")
+        raise ConfigError("a meta-analysis combines unbiased estimates; leave l2 out")
     for name in ("l1", "firth", "random_intercept"):
         if getattr(study, name):
-            raise ConfigError(f"a meta-analysis combines plain estimates of single sites: leave out {name}")
+            raise ConfigError(f"a meta-analysis combines plain estimates of single sites; leave {name} out")

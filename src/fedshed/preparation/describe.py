@@ -1,4 +1,4 @@
-"""What a site says of its table: columns, kinds, levels, classes and counts, and nothing else."""
+"""What a site says about its table: columns, kinds, levels, classes and counts, and nothing else."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def refuse_unlisted(study: Study, name: str, column: Column) -> None:
     occurring = np.unique(mine.values[~mine.missing]).tolist()
     for level in (mine.levels[j] for j in occurring):
         if level not in listed:
-            told = f"column {name!r} has a level that the study does not list; its own log names it"
+            told = f"column {name!r} has a level that the study does not list; the site's own log names it"
             raise QuotingError(
                 f"column {name!r} has the level {level!r}, which the study does not list; correct those "
                 "rows, or list it in the study (levels = ...)", told,

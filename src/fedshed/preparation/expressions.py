@@ -133,7 +133,7 @@ def _argument(text: str, call: ast.Call) -> ast.expr:
     if name in ORDER_DEPENDENT:
         refuse(text, f"{name} depends on the order or the values of a site's rows; compute it beforehand")
     if name not in SCALINGS and name in (*TRANSFORMS, "C"):
-        refuse(text, f"{name} must stand alone, as a term of its own")
+        refuse(text, f"{name} must be a separate term, not a part of an expression")
     if name not in (*FUNCTIONS, *SCALINGS):
         refuse(text, f"unknown function {name!r}{closest(name, (*FUNCTIONS, *TRANSFORMS, 'C'))}")
     if len(call.args) != 1 or call.keywords or isinstance(call.args[0], ast.Starred):
@@ -142,7 +142,7 @@ def _argument(text: str, call: ast.Call) -> ast.expr:
 
 
 def _check_power(text: str, node: ast.BinOp, names: Mapping[str, str]) -> None:
-    """A power of a column by a small number: one of numbers alone could take for ever."""
+    """Refuse all powers except those of a column by a small number, which are quick to compute."""
     small = is_number(node.right) and abs(ast.literal_eval(node.right)) <= LARGEST_POWER
     if not small or not _numeric(text, node.left, names):
         refuse(text, f"a power is that of a column by a number from -{LARGEST_POWER} to {LARGEST_POWER}")

@@ -90,7 +90,10 @@ def with_fills(
             )
         for name, part in zip(plan.columns, np.split(found[site], np.cumsum(sizes)[:-1]), strict=True):
             if not _are_counts(part if name in plan.levels else part[1:], rows[site]):
-                raise ProtocolError(f"site {site!r} sent counts of {name!r} that its rows cannot have")
+                raise ProtocolError(
+                    f"site {site!r} sent counts of {name!r} that its rows cannot have; run the same version "
+                    "of fedshed there"
+                )
     total = np.sum([found[site] for site in sorted(found)], axis=0)
     parts = np.split(total, np.cumsum(sizes)[:-1])
     fills = {name: _fill(plan, name, part) for name, part in zip(plan.columns, parts, strict=True)}

@@ -1,4 +1,4 @@
-"""Formulas: read by formulaic, but only of what can be computed alike at every site and harms none.
+"""Formulas are read by formulaic, but only parts that every site can compute alike and safely are allowed.
 
 A formula comes from another party, and formulaic evaluates the Python expressions in it.  So every factor is
 checked first: columns, numbers, arithmetic, and the functions named here; nothing else is ever evaluated.
@@ -50,7 +50,7 @@ def parse(formula: str, intercept: bool = True) -> Parsed:
     numbers = frozenset(name for each in used if each.arithmetic for name in each.columns)
     if both := sorted(categories & numbers):
         raise ConfigError(
-            f"the formula uses {both[0]!r} both as a category and as a number; copy the column under a name"
+            f"the formula uses {both[0]!r} both as a category and as a number; copy it to a second column"
         )
     literal = any(str(term) == "1" for term in _terms(terms))
     return Parsed(terms, columns, categories, numbers, literal, _transforms(used, columns, literal))
@@ -155,7 +155,9 @@ def _model_matrix(parsed: Parsed, frame: Any, states: Mapping[str, dict[str, Any
         )
         raise DataError(f"the formula {parsed.terms.strip()!r} cannot be computed here ({hint})") from error
     if extra := set(matrix.model_spec.transform_state) - set(states):
-        raise DataError(f"term {min(extra)!r} of the formula would depend on this site's rows alone; rename")
+        raise DataError(
+            f"term {min(extra)!r} of the formula would depend on this site's rows alone; rename its column"
+        )
     return matrix
 
 
@@ -174,7 +176,7 @@ def _check_target(left: str) -> None:
     plain = name.isidentifier() or (name.startswith("`") and name.endswith("`") and name.count("`") == 2)
     if name and not plain:
         raise ConfigError(
-            f"the target {name!r} of the formula is no column; transform it beforehand, or quote it"
+            f"the target {name!r} of the formula is not a column; transform it beforehand, or quote it"
         )
 
 
@@ -198,7 +200,7 @@ def _terms(right: str) -> tuple[Any, ...]:
             raise
         raise ConfigError(f"the formula {right.strip()[:200]!r} cannot be read: {error}") from error
     if not isinstance(terms, SimpleFormula):
-        raise ConfigError("a formula has one target and one right side: no second ~ and no |")
+        raise ConfigError("a formula has one target and one right side; leave out the second ~ and any |")
     return tuple(terms)
 
 

@@ -51,9 +51,9 @@ def masked(answer: Any, least: int, columns: Sequence[str] = ()) -> Any:
 
 
 def without_values(reason: str, columns: Sequence[str]) -> str:
-    """A refusal in words that are always the same, but for a column that the study itself names.
+    """A refusal in fixed words, except for the name of a column that the study itself uses.
 
-    Whatever else it said could be compared with a number of the asker's choice; the site's log has it.
+    Any other word could be compared with a number of the asker's choice; the site's log has the details.
     """
     log.error("%s", reason)
     named = next((column for column in columns if repr(column) in reason), None)

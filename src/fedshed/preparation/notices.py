@@ -1,4 +1,4 @@
-"""What looks wrong in the levels of a category, in sentences: a slip at a site makes two levels of one."""
+"""Sentences about levels of a category that look wrong, such as two spellings of one level."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def _alike(column: str, sites: Mapping[str, list[str]]) -> Iterable[str]:
     for alike, how in ((_without_case, "by case or spaces"), (_number, "in how a number is written")):
         for levels in _groups(sites, alike):
             where = ", ".join(f"{level!r} (site {sites[level][0]!r})" for level in levels[:_MOST])
-            yield f"column {column!r}: the levels {where} differ only {how}; write them alike if they are one"
+            yield (
+                f"column {column!r}: the levels {where} differ only {how}; write them alike if they are the "
+                "same level"
+            )
 
 
 def _groups(levels: Iterable[str], alike: Callable[[str], object]) -> list[list[str]]:
@@ -67,7 +70,7 @@ def _marks(column: str, sites: Mapping[str, list[str]]) -> Iterable[str]:
     for level in filter(is_mark, sites):
         yield (
             f"column {column!r}: the level {level!r} at site {sites[level][0]!r} looks like a mark for a "
-            "missing value; make it one there if it is"
+            "missing value; if it is, mark it as missing there"
         )
 
 

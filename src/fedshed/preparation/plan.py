@@ -35,10 +35,42 @@ _LOG = logging.getLogger("fedshed")
 
 
 class DesignPlan(Struct, frozen=True):
-    """What the sites agreed on, in plain data: it encodes as JSON, and is all that a prediction needs.
+    """What the sites agreed on, as plain data; a prediction needs nothing else.
 
-    `levels` of each category begin with its reference; `names` are the columns of the design and `terms` the
-    term each belongs to, without the intercept.  `centres` and `scales` are there if the study standardises.
+    Attributes
+    ----------
+    study : Study
+        The study that the plan belongs to.
+    columns : tuple of str
+        The predictors.
+    levels : dict
+        The levels of each category, the reference first.
+    classes : tuple or None
+        The classes of the target.
+    intercept : bool
+        Whether `fedshed.optimize` adds an intercept as the last coefficient.
+    names, terms : tuple of str
+        The columns of the design without the intercept, and the term that each belongs to.
+    centres, scales : tuple of float or None
+        The mean and the standard deviation of each column over all sites, if the study standardises.
+    found : dict
+        Means and knots over all rows, if terms of the formula need them.
+    warnings : tuple of str
+        Sentences about what looks wrong in the tables; they are not sent to the sites.
+    parameter : float
+        The parameter of the family, if it was estimated.
+    fills : dict
+        For each predictor, the value that stands for a missing one, if missing values are filled in.
+    indicators : tuple of str
+        The predictors whose missing values have a coefficient.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> from fedshed.preparation import prepare
+    >>> tables = {"north": {"sex": ["f", "m"], "ill": [0, 1]}, "south": {"sex": ["m", "f"], "ill": [1, 0]}}
+    >>> prepare(tables, fedshed.Study(family="logistic", target="ill")).plan.levels
+    {'sex': ('f', 'm')}
     """
 
     study: Study
@@ -60,11 +92,13 @@ class DesignPlan(Struct, frozen=True):
         for column, levels in self.levels.items():
             if len(levels) > self.study.max_levels:
                 most = f"max_levels = {self.study.max_levels}"
-                raise ConfigError(f"column {column!r} has {len(levels)} levels, more than {most}")
+                raise ConfigError(
+                    f"column {column!r} has {len(levels)} levels, more than {most}; group them, or raise it"
+                )
 
     @property
     def coefficients(self) -> tuple[str, ...]:
-        """The names of the coefficients of one linear predictor, those without a column last."""
+        """The names of the coefficients of one linear predictor; those without a column are last."""
         return *self.names, *self.constants
 
     @property
@@ -76,25 +110,39 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what the plan makes of a table, whatever its columns are called."""
+        """The SHA-256 of what the plan does with a table, whatever the design's columns are called."""
         bare = replace(self, names=(), terms=(), warnings=(), parameter=UNSET)
         return sha256(encode(bare)).hexdigest()
 
     @property
     def loss(self) -> str:
-        """The loss of `fedshed.optimize`, with the value of its parameter where that is searched for."""
+        """The loss of `fedshed.optimize`, with the value of its parameter if that was estimated."""
         loss = self.study.loss
         return loss if isinstance(self.parameter, UnsetType) else with_value(loss, self.parameter)
 
     @property
     def transforms(self) -> dict[str, State]:
-        """Means and knots over all rows, of the formula's terms that need them."""
+        """Means and knots over all rows for the terms of the formula that need them."""
         return {} if isinstance(self.found, UnsetType) else self.found
 
     def design(self, frame: Any) -> NDArray[np.float64] | Tall:
-        """X of every row of a frame, on the scale of the fit; refuses missing values and unknown levels.
+        """The design matrix X of every row of a table, on the scale of the fit.
 
-        That of a large frame is tall.
+        Parameters
+        ----------
+        frame : table
+            A pandas, polars or Arrow table, or a dict of arrays.
+
+        Returns
+        -------
+        array
+            One row per row of the table, without the intercept; a table that stays in its file for a large
+            Arrow table.
+
+        Raises
+        ------
+        DataError
+            If a value is missing or a level is unknown.
         """
         data = frame if isinstance(frame, Frame) else Frame(frame)
         read = data.columns(self.columns)
@@ -107,7 +155,7 @@ class DesignPlan(Struct, frozen=True):
         return self.scaled(np.asarray(designs.build(self, read, data.rows).X))
 
     def complete(self, frame: Any, unknown_is_missing: bool = False) -> NDArray[np.bool_]:
-        """Which rows of a frame have all that a prediction needs, perhaps levels that a site had too."""
+        """Which rows of a table have all values that a prediction needs, and optionally only known levels."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         needed = (*self.columns, *(c for c in (self.study.offset, self.study.exposure) if c))
         read = data.columns(needed)
@@ -133,12 +181,12 @@ class DesignPlan(Struct, frozen=True):
         return self.build(frame)[0]
 
     def used(self, frame: Any) -> Read:
-        """The columns of the study in the rows of a site that are used, missing predictors filled in."""
+        """The columns of the study in the rows of a site that are used, with missing predictors filled in."""
         read = self.read(frame)
         return responses.share(self.study, filled(self, read) if self.study.fills_in else read)
 
     def read(self, frame: Any) -> Read:
-        """The same as they are in the table."""
+        """The columns of the study in the rows of a site that are used, as they are in the table."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
         formula = None if self.study.formula is None else formulas.formula_of(self.study)
         if formula is not None and set(formula.columns) != set(self.columns):
@@ -152,7 +200,7 @@ class DesignPlan(Struct, frozen=True):
         return complete(self.study, made(read, make))
 
     def build(self, frame: Any, *, stand_in: bool = False) -> tuple[Table, Design]:
-        """The table of a site, and the design it has, with its names.
+        """The table of a site, and its design with names.
 
         With `stand_in`, before means and knots are known, the argument of a transform stands in its columns.
         """
@@ -177,7 +225,9 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What looks wrong in the tables, and the numbers of terms that come from all rows, in sentences."""
+        """Sentences about what looks wrong in the tables, and about means and knots over all rows.
+        "all rows.
+        """
         terms = (f"{term}: {state.in_words()}." for term, state in self.transforms.items())
         return *self.warnings, *terms
 
@@ -186,7 +236,7 @@ class DesignPlan(Struct, frozen=True):
         return self._penalties(self.study.l2, "l2")
 
     def l1(self) -> Vector | None:
-        """The absolute penalty of each coefficient; None where there is none."""
+        """The absolute penalty of each coefficient; None if there is none."""
         return self._penalties(self.study.l1, "l1") if self.study.selects else None
 
     def _penalties(self, given: float | dict[str, float], kind: str) -> Vector:
@@ -203,7 +253,7 @@ class DesignPlan(Struct, frozen=True):
         return np.array([given.get(name, given.get(term, 0.0)) for name, term in pairs])
 
     def to_original(self) -> tuple[Matrix, tuple[str, ...]]:
-        """A and names: A theta are the coefficients on the original scale, theta those of the fit.
+        """A and names: A theta are the coefficients on the original scale, where theta are those of the fit.
 
         x'beta + beta_0 is the same on both scales: beta_j = b_j / s_j, beta_0 = b_0 - sum_j m_j b_j / s_j.
         With classes it applies to the coefficients of each contrast, or of each class.
@@ -219,7 +269,7 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def modelled(self) -> tuple[str, str] | None:
-        """Of two classes, the one whose probability is modelled, and the one it is compared with."""
+        """For two classes, the one whose probability is modelled, and the one it is compared with."""
         if self.classes is None or family_of(self.study.loss).classes != "two":
             return None
         if self.study.positive:
@@ -228,7 +278,7 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def shown_classes(self) -> tuple[str, ...]:
-        """The classes as text, the modelled one of two last."""
+        """The classes as text; for two classes the modelled one is last."""
         if self.modelled is not None:
             return self.modelled[1], self.modelled[0]
         return tuple(map(level_text, self.classes or ()))
@@ -239,7 +289,7 @@ class DesignPlan(Struct, frozen=True):
         return {column: levels[0] for column, levels in self.levels.items()}
 
     def about(self) -> tuple[str, ...]:
-        """What is modelled, and what each category is compared with, in words."""
+        """Sentences that say what is modelled, and what each category is compared with."""
         lines = []
         if self.modelled is not None:
             modelled, reference = self.modelled
@@ -261,14 +311,14 @@ class DesignPlan(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: bytes | str) -> DesignPlan:
-        """A plan that was written as JSON."""
+        """Read a plan that was written by `to_json`."""
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"this is not the JSON of a plan: {error}") from error
 
     def scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """X on the scale of the fit, in the same memory."""
+        """Bring X to the scale of the fit, in the same memory."""
         if self.centres is not None and self.scales is not None:
             centres, scales = np.array(self.centres), np.array(self.scales)
             possible = np.isfinite(centres).all() and ((scales > 0) & np.isfinite(scales)).all()
@@ -287,19 +337,21 @@ def complete(study: Study, read: Read) -> Read:
     kept = rows_kept(study, read)
     if not kept.any():
         needed = made(read, read.__getitem__, study.beside) if study.fills_in else read
-        raise DataError(f"no row is complete; leave out {_most_missing(needed)!r}, or leave out the site")
+        raise DataError(
+            f"no row is complete; leave out column {_most_missing(needed)!r}, or leave out the site"
+        )
     return read if kept.all() else made(read, lambda name: read[name].take(kept))
 
 
 def _say_filled(plan: DesignPlan, read: Read) -> None:
-    """A note on the log of what new rows miss, and what stands for it."""
+    """Write a note to the log about missing values of new rows and what replaces them."""
     fills = {} if isinstance(plan.fills, UnsetType) else plan.fills
     lost = {name: int(read[name].missing.sum()) for name in plan.columns}
     said = [
         f"{name} in {rows} rows ({fills[name]!r})" for name, rows in lost.items() if rows and name in fills
     ]
     if said:
-        _LOG.warning("missing values were filled in with those of the study: %s", ", ".join(said))
+        _LOG.warning("missing values were replaced by the values of the study: %s", ", ".join(said))
 
 
 def _refuse_missing(read: Read, remedy: str) -> None:

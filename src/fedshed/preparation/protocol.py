@@ -1,4 +1,4 @@
-"""The preparation as a protocol: describe, agree, tally, build; over the same wire as any algorithm."""
+"""The preparation as a protocol (describe, agree, tally, build), over the same wire as any algorithm."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Preparation(Conversation, frozen=True):
-    """What is asked before any gradient moves; every site must answer, and none may refuse."""
+    """The conversation before the first gradient; every site must answer, and none may refuse."""
 
     messages = MESSAGES
 
@@ -123,7 +123,19 @@ class Preparation(Conversation, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Tables that fit together: the federation, the plan they follow, and what it cost to agree."""
+    """The result of `prepare`: tables that fit together.
+
+    Attributes
+    ----------
+    federation : Federation
+        The design and target of each site.
+    plan : DesignPlan
+        The plan that all sites follow.
+    sites : mapping
+        For each site, the rows used, the rows dropped and their weight.
+    traffic : Traffic
+        The exchanges and bytes that the agreement took.
+    """
 
     federation: Federation
     plan: DesignPlan
@@ -138,10 +150,38 @@ def prepare(
     connect: Callable[[Mapping[str, Any]], Transport] = InProcess,
     name: str = "data",
 ) -> Prepared:
-    """Let the sites agree on a plan for `study`, and build their tables; nothing else leaves a site.
+    """Let the sites agree on a plan for a study, and build their tables.
 
-    `frames` has a table for each site: pandas, polars, Arrow, or a dict of arrays.  `connect` makes a
-    transport from the sites.
+    Parameters
+    ----------
+    frames : mapping
+        A table for each site: pandas, polars, Arrow, or a dict of arrays.
+    study : Study
+        The model and its columns.
+    connect : callable, optional
+        A function that makes a transport from the sites. Default: all sites are in this process.
+    name : str, default "data"
+        A name for titles.
+
+    Returns
+    -------
+    Prepared
+        The federation, the plan and the traffic.
+
+    Raises
+    ------
+    DataError
+        If the tables do not fit together; the message names the site and the column.
+    ConfigError
+        If the study cannot work.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> from fedshed.preparation import prepare
+    >>> tables = {"north": {"age": [40, 50], "ill": [0, 1]}, "south": {"age": [60, 70], "ill": [1, 0]}}
+    >>> prepare(tables, fedshed.Study(family="logistic", target="ill")).federation.columns
+    ('age',)
     """
     preparers = preparers_of(frames)
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
@@ -154,7 +194,39 @@ def prepare(
 def negotiate(
     study: Study, transport: Transport, agents: Sequence[str] | None = None, patience: int = 20
 ) -> tuple[DesignPlan, dict[str, Ready], Traffic]:
-    """The Master's part, over any transport: the plan, what each site said of its table, and the traffic."""
+    """The Master's part of the preparation, over any transport.
+
+    Parameters
+    ----------
+    study : Study
+        The model and its columns.
+    transport : Transport
+        The connection to the sites.
+    agents : sequence of str, optional
+        The sites that take part. Default: all that the transport reaches.
+    patience : int, default 20
+        The number of exchanges in a row without an answer after which a site is given up.
+
+    Returns
+    -------
+    tuple of DesignPlan, dict and Traffic
+        The plan, what each site said about its table, and the traffic.
+
+    Raises
+    ------
+    DataError
+        If the tables do not fit together; the message names the site and the column.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> from fedshed.exchange import InProcess
+    >>> from fedshed.preparation import Preparer, negotiate
+    >>> sites = {"north": Preparer("north", {"age": [40, 50], "ill": [0, 1]})}
+    >>> plan, ready, traffic = negotiate(fedshed.Study(family="logistic", target="ill"), InProcess(sites))
+    >>> plan.coefficients
+    ('age', 'intercept')
+    """
     problem = Problem(np.zeros(1), dict.fromkeys(agents or transport.agents(), 1.0), study.loss)
     checks.reachable(transport, problem.agents)
     wire = Wire(Preparation(), problem, transport, Traffic(), patience=patience)
@@ -167,7 +239,7 @@ def negotiate(
 def preparers_of(frames: Mapping[str, Any]) -> dict[str, Preparer]:
     """What answers for each table in the preparation; an error names the site."""
     if not frames:
-        raise DataError("a study needs at least one site; give a table for each")
+        raise DataError("a study needs at least one site; give a table for each site")
     made = {}
     for site, frame in frames.items():
         try:

@@ -21,6 +21,7 @@ from fedshed.preparation.plan import DesignPlan
 from fedshed.tables.stored import Table
 
 FAR = 1e8  # scales from 0
+DIGITS = 1e-10  # of the squared mean: a smaller variance has lost its digits
 ROUNDING = 1e-14  # of the mean: a smaller standard deviation is that of rounding
 
 
@@ -123,6 +124,37 @@ def mean_squares(plan: DesignPlan, ready: Ready) -> Scalars | None:
     return np.array([known.get(name, np.nan) for name in plan.names])
 
 
+def standard_deviations(plan: DesignPlan, ready: Mapping[str, Ready]) -> dict[str, float]:
+    """The standard deviation of design columns over all rows, as far as it follows from what the sites said.
+
+    Of a standardised design that of every column; else of columns of numbers that no site left out.
+    """
+    if plan.scales is not None:
+        return dict(zip(plan.names, plan.scales, strict=True))
+    moments = [(each.weight, _moments(plan, each)) for _, each in sorted(ready.items())]
+    known = set.intersection(*(set(found) for _, found in moments))
+    weight = sum(weight for weight, _ in moments)
+    deviations = {}
+    for name in (name for name in plan.names if name in known):
+        mean = sum(w * found[name][0] for w, found in moments) / weight
+        variance = sum(w * (found[name][1] + (found[name][0] - mean) ** 2) for w, found in moments) / weight
+        if variance > DIGITS * mean**2:
+            deviations[name] = float(np.sqrt(variance))
+    return deviations
+
+
+def _moments(plan: DesignPlan, ready: Ready) -> dict[str, tuple[float, float]]:
+    """The mean and the variance of each design column at a site, as far as the site said."""
+    if isinstance(ready, Told) and ready.sums is not None and ready.squares is not None:
+        means = ready.sums / ready.weight
+        pairs = zip(means.tolist(), (ready.squares - means**2).tolist(), strict=True)
+        return dict(zip(plan.names, pairs, strict=True))
+    if ready.means is None or ready.variances is None:
+        return {}
+    found = zip(ready.measured, ready.means.tolist(), ready.variances.tolist(), strict=True)
+    return {plan.columns[j]: (mean, variance) for j, mean, variance in found}
+
+
 def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> set[int]:
     """Those of `columns`, constant at each site, that are so over all; refused unless they are penalised."""
     rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
@@ -137,8 +169,8 @@ def _refuse_unpenalised(plan: DesignPlan, same: set[int]) -> None:
     unpenalised = [plan.names[j] for j in sorted(same) if penalised[j] == 0]
     if plan.intercept and unpenalised:
         raise DataError(
-            f"{unpenalised[0]!r} is the same in every row of every site, so collinear with the intercept; "
-            "leave it out, or give it l2 > 0"
+            f"{unpenalised[0]!r} is the same in every row of every site, so it is collinear with the "
+            "intercept; leave it out, or give it l2 > 0"
         )
 
 

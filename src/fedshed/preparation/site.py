@@ -51,7 +51,7 @@ def asked_study(payload: bytes) -> Study:
     """The study that an encoded request is about."""
     parts = CODEC.decode_request(payload).parts
     if not parts or not isinstance(parts[0], ASKED):
-        raise ProtocolError("a request in the preparation begins with what is asked for; prepare again")
+        raise ProtocolError("a request of the preparation must begin with what is asked for; prepare again")
     return _study(parts[0])
 
 
@@ -70,10 +70,28 @@ def held_table(plan: DesignPlan, frame: Any, site: str) -> Table:
 
 
 class Preparer:
-    """One site's answers, each a function of its frame and the request alone: asked twice, it answers alike.
+    """The answers of one site in the preparation.
 
-    A site that was given the study beforehand answers no other.  `key` is the site's secret, with which it
-    marks its rows, so that two models can be told to be of the same rows and nobody can guess at them.
+    An answer depends on the site's table and the request alone, so a repeated request gets the same answer. A
+    site that was given the study beforehand answers no other study.
+
+    Parameters
+    ----------
+    name : str
+        The name of the site.
+    frame : table
+        Its table: pandas, polars, Arrow, or a dict of arrays.
+    study : Study, optional
+        The only study that the site answers. Default: any.
+    key : bytes, optional
+        A secret with which the site marks its rows: two models of the same rows can be recognised, but nobody
+        can guess the rows.
+
+    Examples
+    --------
+    >>> from fedshed.preparation import Preparer
+    >>> Preparer("north", {"age": [40, 50], "ill": [0, 1]}).name
+    'north'
     """
 
     def __init__(
@@ -95,15 +113,15 @@ class Preparer:
         return CODEC.encode_reply(Reply(request.run, request.number, 0, answers))
 
     def table(self, plan: DesignPlan) -> Table:
-        """This site's rows as the plan has them."""
+        """The rows of this site as the plan needs them."""
         return self.built(plan)[0]
 
     def held(self, plan: DesignPlan) -> Table:
-        """This site's rows that the study holds out."""
+        """The rows of this site that the study holds out."""
         return held_table(plan, self._whole, self.name)
 
     def select(self, study: Study) -> None:
-        """Leave the rows aside that a study holds out or weighs by 0: the preparation is not about them."""
+        """Set aside the rows that a study holds out or that have weight 0; the preparation ignores them."""
         held_by = (study.holdout_seed, study.cluster) if study.holdout is not None else ()
         by = (study.weight, study.holdout, *held_by)
         if by != self._selected:
@@ -122,7 +140,7 @@ class Preparer:
         return tallies.tally(plan, {name: numbers(name, read[name]) for name in computed}, self.least)
 
     def stand_in(self, plan: DesignPlan) -> tuple[Table, Design]:
-        """This site's rows before means and knots are known: its size, and the values that are summed up."""
+        """The rows of this site before means and knots are known, for their number and their sums."""
         self.select(plan.study)
         return plan.build(self.frame, stand_in=True)
 
@@ -131,7 +149,7 @@ class Preparer:
         self._built = None
 
     def built(self, plan: DesignPlan) -> tuple[Table, Design]:
-        """This site's rows as the plan has them, and the design with its names."""
+        """The rows of this site as the plan needs them, and the design with its names."""
         self.select(plan.study)
         # Names and notes come after the design, and do not change it.
         unnamed = replace(plan, names=(), terms=(), warnings=())
@@ -148,9 +166,7 @@ class Preparer:
         except Error as error:
             return Refused(str(error))
         except UNEXPECTED as error:
-            log.error(
-                "a plan that fits neither its study nor this table: %s: %s", type(error).__name__, error
-            )
+            log.error("a plan fits neither its study nor this table: %s: %s", type(error).__name__, error)
             return Refused("was sent a plan that fits neither its study nor its table; prepare again")
 
     def _reply(self, part: Any) -> Message:
@@ -174,7 +190,9 @@ class Preparer:
         return self._values(part)
 
     def ready(self, plan: DesignPlan) -> Ready:
-        """That the design is built, and what the Master needs to know of it: of a protected study, sums."""
+        """The answer after the design is built, with what the Master needs; for a protected study, sums.
+        "sums.
+        """
         table, design = self.built(plan)
         rows, protected, first = len(table.y), plan.study.protected, plan.scales is None
         dropped = self.frame.rows - rows + self._weightless

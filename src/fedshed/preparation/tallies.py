@@ -97,7 +97,9 @@ def _histograms(site: str, told: Tallies, count: int, total: int) -> list[NDArra
     found = told.blocks.reshape(-1, 3) if len(told.blocks) == numbers else np.ones((1, 3))
     low, high, rows = found.T
     if not sized or len(told.blocks) != numbers or not ((low <= high) & (rows >= 1)).all():
-        raise ProtocolError(f"site {site!r} sent histograms that cannot be; run the same version")
+        raise ProtocolError(
+            f"site {site!r} sent impossible histograms; run the same version of fedshed there"
+        )
     histograms = np.split(found, np.cumsum(told.sizes)[:-1]) if count else []
     if any(each[:, 2].sum() != total for each in histograms):
         raise ProtocolError(f"site {site!r} sent a histogram of other rows than its {total} complete ones")
@@ -108,6 +110,7 @@ def _totals(found: Mapping[str, Tallies], count: int) -> NDArray[np.float64]:
     for site in sorted(found):
         if len(found[site].sums) != count:
             raise ProtocolError(
-                f"site {site!r} sent {len(found[site].sums)} sums, not {count}; run the same version"
+                f"site {site!r} sent {len(found[site].sums)} sums, not {count}; run the same version of "
+                "fedshed there"
             )
     return np.asarray(sum(found[site].sums for site in sorted(found)))

@@ -36,7 +36,9 @@ def check_times(study: Study) -> None:
         said = [name for name in FIELDS if getattr(study, name)]
         if said or study.ties != "efron":
             name = said[0] if said else "ties"
-            raise ConfigError(f"{name} is for survival models (family cox), not for {study.family}")
+            raise ConfigError(
+                f"{name} is for survival models (family cox), not for {study.family}; leave {name} out"
+            )
         return
     if study.time != study.target:
         raise ConfigError(f"target is {study.target!r} but time is {study.time!r}; give it once, as time")

@@ -1,1 +1,1 @@
-"""What a site lets out: the rules, and the record of what has left."""
+"""What a site releases: the rules, and the record of what has left."""

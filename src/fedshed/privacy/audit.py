@@ -79,7 +79,7 @@ def check_whole(path: str | Path) -> None:
         last = aside[-1][1].name
         raise DataError(
             f"{path} does not begin where {last} ends, so the record of what has left is not complete; "
-            f"bring {path.name} back from a backup, or, if the machine went down while {last} was set aside, "
+            f"restore {path.name} from a backup, or, if the machine went down while {last} was set aside, "
             "rename that back"
         )
 
@@ -159,7 +159,7 @@ class Audit:
         if not self._path.exists():
             check_whole(self._path)
             if self._file:
-                raise DataError(f"{self._path}: it was removed while the site was at work; bring it back")
+                raise DataError(f"{self._path}: the file was removed while the site was running; restore it")
         return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
     def released(self, study: str) -> int:
@@ -187,7 +187,7 @@ class Audit:
         entry = entry.sealed(self.head)
         line = msgspec.json.encode(entry) + b"\n"
         if os.write(self._open, line) < len(line):
-            raise OSError(f"{self._path}: the disk took only a part of an entry")
+            raise OSError(f"{self._path}: only a part of an entry was written; free some space on the disk")
         os.fsync(self._open)
         self._size += len(line)
         self.head = entry.hash
@@ -208,7 +208,7 @@ class Audit:
         try:
             self._replaced(line)
         except OSError as error:
-            log.error("the record grows, and could not be set aside: %s", in_words(error))
+            log.error("the audit file has grown large and could not be set aside: %s", in_words(error))
             return
         self.ledger, self.head = carried, entry.hash
         self._size, self._file = len(line), os.stat(self._path).st_ino
@@ -233,8 +233,8 @@ class Audit:
         """DataError if a file that was put in the place of the one that was read carries nothing over."""
         if _follows(self._path) is None:
             raise DataError(
-                f"{self._path}: another file was put in its place while the site was at work; bring the old "
-                "one back, or start the site again"
+                f"{self._path}: another file was put in its place while the site was running; restore the "
+                "old one, or start the site again"
             )
 
     def _take_in(self, descriptor: int) -> None:
@@ -247,7 +247,9 @@ class Audit:
             check_whole(self._path)
         self._file = file
         if size < self._size:
-            raise DataError(f"{self._path}: lines were removed at its end while the site was at work")
+            raise DataError(
+                f"{self._path}: lines were removed at its end while the site was running; restore the file"
+            )
         if size == self._size:
             return
         for entry in entries(self._path, self._size, self.head or None):

@@ -1,4 +1,4 @@
-"""What a Master that follows the protocol could learn of a site's single rows, from a measured table.
+"""What a Master that follows the protocol could learn about a site's single rows, from a measured table.
 
 `python -m benchmarks attacks --exposure` measures MEASURED again: honest logistic fits of three simulated
 sites with standard normal columns, l2 = 1e-3, inspection at the estimate included.  A number is the share of
@@ -134,7 +134,7 @@ def _level(share: float) -> Level:
 _LEARNS: dict[Level, str] = {
     "high": "could reconstruct single rows from",
     "moderate": "could narrow down the values of unusual rows from",
-    "low": "could learn little of single rows from",
+    "low": "could learn little about single rows from",
 }
 
 

@@ -179,7 +179,7 @@ def check_sums(words: Words, shape: Shape, sites: int) -> None:
     """ProtocolError unless these can be sums over this many sites: the constant counts them."""
     low, high, slim, flags = parts_of(words, shape)
     if (int(low[0]), int(high[0])) != (0, sites):
-        raise ProtocolError(f"the sums are not those of {sites} sites: some answered another request")
+        raise ProtocolError(f"the sums are not those of {sites} sites, because some answered another request")
     top = high.view(SIGNED)
     most = 1 << (WIDE_RANGE + 1 - 64)
     small = -most <= int(top.min()) and int(top.max()) < most

@@ -1,4 +1,4 @@
-"""The one way out of a site: what no rule forbids leaves, once it is on record; all else is refused."""
+"""The only way out of a site: what no rule forbids leaves, once it is on record; the rest is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUMS = 10  # of a linear model beside its cross-product: rows, weight, squares o
 # kinds whose answers do not follow from a cross-product
 APART = ("Scatter", "Evaluate", "Tabulate", "Recalibrate")
 CHARGED = "Privacy"  # the kind of an entry that charges a private study
-ENDED = "the study has ended at this site after too many refusals, and has to be approved again; the last: "
+ENDED = "the study has ended at this site after too many refusals and must be approved again; the last one: "
 
 
 class Scope(Struct, frozen=True):
@@ -207,7 +207,7 @@ class Gate:
             found.append(Objection(most, f"{len(study.points)} were asked about"))
         known = self._planned(asked, study) and self._as_before(asked, study.asked)
         if self.scope.pinned and not known:
-            once = "one plan in a study: let the site approve the study again if the tables have changed"
+            once = "one plan in a study; ask the site to approve the study again if the tables have changed"
             found.append(Objection(once, f"another {asked.kind} than before"))
         return found
 
@@ -242,13 +242,15 @@ class Gate:
         if table.curvature + curvature > self.policy.max_curvature * cells:
             most = (
                 f"at most {self.policy.max_curvature:g} entries of Hessians per row and column over all "
-                "studies (max_curvature): use algorithm = lbfgs, or ask the site to raise its budget"
+                "studies (max_curvature): use algorithm = lbfgs, or ask the site "
+                "for a larger budget (fedshed site approve STUDY --budget FACTOR)"
             )
             found.append(Objection(most, f"{table.curvature} have left, {curvature} more were asked for"))
         if table.numbers + count > self.policy.max_numbers * cells:
             most = (
                 f"at most {self.policy.max_numbers:g} numbers per row and column over all studies "
-                "(max_numbers): fit fewer columns, or ask the site to raise its budget"
+                "(max_numbers): fit fewer columns, or ask the site for a larger budget (fedshed site approve "
+                "STUDY --budget FACTOR)"
             )
             found.append(Objection(most, f"{table.numbers} have left, {count} more were asked for"))
         return found

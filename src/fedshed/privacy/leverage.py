@@ -1,4 +1,4 @@
-"""How much one row can make of what a site released: a number for the audit, and never a gate.
+"""How much one row contributes to what a site released: a number for the audit, which forbids nothing.
 
 Each gradient is a sum of rows with weights v = w l', each curvature one of squared rows with v = w l''.
 Let V have these vectors as rows.  A combination of what was released is about row j alone exactly if the
@@ -8,7 +8,8 @@ unit vector e_j is in the row space of V; in general the share of e_j that is th
 
 the diagonal of the hat matrix (Hoaglin and Welsch 1978, The American Statistician 32, 1).  Where the design
 has a constant column, the curvature holds sum_j v_j x_j too, so both kinds of vectors are about the same rows
-and belong to one basis.  Honest fits reach any value, and attacks pass below 0.5: it says where to look.
+and belong to one basis.  Honest fits reach any value, and attacks can stay below 0.5, so it only says
+where to look.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def pair_key(private: bytes, public: bytes, roster: bytes, names: tuple[str, str
     try:
         secret = ours.exchange(library.x25519.X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise ProtocolError("a site's X25519 key is no key that can be used") from None
+        raise ProtocolError("the X25519 key of a site cannot be used") from None
     first, second = sorted(names)
     return extracted(secret, "pair", roster, first.encode(), second.encode())
 

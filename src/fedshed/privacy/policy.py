@@ -28,18 +28,18 @@ class Objection(Struct, frozen=True):
 class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     """The rules of one site; what breaks one of them is not answered at all."""
 
-    min_rows: int = 10
-    min_rows_per_class: int = 5
-    min_rows_per_level: int = 5  # of a column with two levels
-    max_parameters_per_row: float = 0.2
-    max_scalars: int = 1_000_000  # numbers released in one study
-    effective_rows: int = 10  # that count at a point; 1 switches the rule off
-    max_deviance: float = 1.5  # at a point, of the model without columns or theta = 0; 1e300: no rule
-    max_curvature: float = 0.2  # entries of Hessians per row and column of the design, over all studies
-    max_numbers: float = 1.0  # the same of all numbers
-    max_refusals: int = 3  # in one study, which then ends
-    max_epsilon: float = 10.0  # of all private studies of a site together, with max_delta
-    max_delta: float = 1e-5
+    min_rows: int = 10  # fewest rows of a table
+    min_rows_per_class: int = 5  # fewest rows of each class of the target
+    min_rows_per_level: int = 5  # fewest rows of each level of a column with two levels
+    max_parameters_per_row: float = 0.2  # most coefficients of a model for each row of the table
+    max_scalars: int = 1_000_000  # most numbers released in one study
+    effective_rows: int = 10  # fewest rows that count at a point; 1 switches the rule off
+    max_deviance: float = 1.5  # most at a point, in units of the null model's or theta = 0's; 1e300: no rule
+    max_curvature: float = 0.2  # most entries of Hessians per row and column of the design, in all studies
+    max_numbers: float = 1.0  # most numbers of any kind per row and column of the design, in all studies
+    max_refusals: int = 3  # most refusals in one study, which then ends
+    max_epsilon: float = 10.0  # most epsilon of all private studies of a site together, with max_delta
+    max_delta: float = 1e-5  # the delta that max_epsilon is meant with
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

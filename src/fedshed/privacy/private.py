@@ -1,4 +1,4 @@
-"""What a study promises each row: `privacy = {epsilon = 4, delta = 1e-6, clip = 3}`."""
+"""The privacy that a study promises each row: `privacy = {epsilon = 4, delta = 1e-6, clip = 3}`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ WEAK = 10.0  # an epsilon above it promises little
 
 
 class Privacy(Struct, frozen=True, forbid_unknown_fields=True):
-    """Differential privacy of a study: (epsilon, delta) for replacing any one row, and the norm of rows.
+    """Differential privacy of a study: (epsilon, delta) for replacing any one row.
 
-    The predictors of a row, without the intercept, are scaled down to the norm `clip` where theirs is larger.
-    Columns must therefore be of similar size, near 1: scale them by public numbers in the formula, such as
-    `I((age - 60) / 15)`.
+    The predictors of a row, without the intercept, are scaled down to the norm `clip` if their norm is
+    larger. Columns should therefore have similar sizes, near 1: scale them by public numbers in the formula,
+    such as `I((age - 60) / 15)`.
 
     Parameters
     ----------
     epsilon : float
-        Above 0; the smaller the more private.
+        The privacy parameter epsilon, above 0; a smaller value is more private.
     delta : float
-        Between 0 and 1, and below 1 / N for N rows.
+        The privacy parameter delta, between 0 and 1, and below 1 / N for N rows.
     clip : float
-        Above 0.
+        The largest norm of a row's predictors, above 0.
 
     Raises
     ------
     ConfigError
-        If a value cannot be.
+        If a value is out of range.
 
     Examples
     --------
@@ -60,20 +60,20 @@ class Privacy(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rho(self) -> float:
-        """The budget in zCDP: the largest whose promise is (epsilon, delta)."""
+        """The largest budget rho of zero-concentrated differential privacy (zCDP) for (epsilon, delta)."""
         return rho_for(self.epsilon, self.delta)
 
     @property
     def weak(self) -> str:
-        """What is to be said of a promise that is hardly one; empty otherwise."""
+        """A sentence about a promise that protects little; empty otherwise."""
         if self.epsilon <= WEAK:
             return ""
-        return f"privacy with epsilon = {self.epsilon:g} promises little: most recommend at most {WEAK:g}"
+        return f"privacy with epsilon = {self.epsilon:g} promises little; at most {WEAK:g} is usual"
 
     def check_rows(self, rows: int) -> None:
-        """ConfigError where delta is so large that publishing some row whole would satisfy it."""
+        """Refuse a delta that publishing some row whole would satisfy, with a ConfigError."""
         if self.delta * rows >= 1:
             raise ConfigError(
-                f"delta of privacy is {self.delta:g}, which must be below 1 / rows = {1 / rows:.2g}; "
+                f"delta of privacy is {self.delta:g}, but it must be below 1 / rows = {1 / rows:.2g}; "
                 f"{0.01 / rows:.1g} is usual for {rows} rows"
             )

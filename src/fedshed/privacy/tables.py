@@ -71,7 +71,7 @@ def _found(policy: Policy, model: LinearModel, columns: Sequence[str]) -> list[O
     if rows < policy.min_rows:
         found.append(Objection(f"at least {policy.min_rows} rows (min_rows)", f"there are {rows}"))
     if model.dim > policy.max_parameters_per_row * rows:
-        most = f"at most {policy.max_parameters_per_row:g} parameters a row (max_parameters_per_row)"
+        most = f"at most {policy.max_parameters_per_row:g} parameters per row (max_parameters_per_row)"
         found.append(Objection(most, f"{model.dim} parameters for {rows} rows"))
     found += target_objections(policy, model.outcomes, model.labelled, model.weights)
     found += column_objections(policy, model.X, columns)

@@ -114,7 +114,7 @@ def rho_for(epsilon: float, delta: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The exact delta of one continuous Gaussian release with s / sigma = mu, as a yardstick.
+    """The exact delta of one continuous Gaussian release with s / sigma = mu, as a reference.
 
     delta = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu) (Balle and Wang 2018, Theorem 8).
     """

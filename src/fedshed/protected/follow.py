@@ -59,7 +59,7 @@ class Follower:
     def answer(self, reply: bytes, asked: Sequence[Message] = (), following: Sequence[Vector] = ()) -> None:
         """Give the reply of all to the request that is waited for."""
         if self.asked is None:
-            raise ProtocolError("the study has come to its end; nothing more is answered")
+            raise ProtocolError("the study has ended; the site answers nothing more")
         self._asked, self._following = list(asked), list(following)
         self._replies.put(reply)
         self.asked = self._requests.get()
@@ -130,4 +130,4 @@ def ended(follower: Follower) -> Error:
     """Why nothing more can follow, as an error."""
     if isinstance(follower.failed, Error):
         return follower.failed
-    return ProtocolError("the study has come to its end; nothing more is answered")
+    return ProtocolError("the study has ended; the site answers nothing more")

@@ -62,7 +62,7 @@ class Opening(Struct, frozen=True, array_like=True):
 
 
 class Ended(Struct, frozen=True, array_like=True):
-    """The study is over at this site, for good."""
+    """The study has ended at this site and cannot be continued."""
 
     number: int
     reason: str

@@ -25,7 +25,7 @@ from fedshed.protected.keys import Group, Site, first_transcript, next_transcrip
 from fedshed.protocol.codec import encode
 
 __all__ = ["Member", "Steps", "Store", "Witness"]
-FAILED = "its procedure failed here; start the site's process again"
+FAILED = "the procedure failed at this site; restart its process"
 
 
 class Steps(Protocol):
@@ -128,7 +128,7 @@ class Member:
     def _join(self, request: m.Agreed, payload: bytes) -> bytes:
         """Accept the shares of all sites, and hold the group key."""
         if self._group is None:
-            raise ProtocolError("the sites have not met yet: the roster comes first")
+            raise ProtocolError("the sites have not agreed on a roster yet; the roster must come first")
         known = self._journal.message("agreed")
         if known not in (None, payload):
             raise ProtocolError("other shares of the group key than those that this site has accepted")
@@ -178,9 +178,9 @@ class Member:
     def _check_attempt(self, now: Current, ask: m.Ask) -> None:
         """ProtocolError unless this attempt, of this exchange and with this set, may come now."""
         if ask.exchange != now.number:
-            raise ProtocolError("exchanges go one by one, and each is opened before the next")
+            raise ProtocolError("exchanges must follow each other, and each must be opened before the next")
         if ask.attempt != len(now.asked) + 1:
-            raise ProtocolError("attempts go one by one")
+            raise ProtocolError("attempts must follow each other")
         if not now.asked and ask.names != now.names:
             raise ProtocolError("the set of sites is not the one that must take part")
         if now.asked:
@@ -272,7 +272,7 @@ class Member:
 
     def _joined(self) -> Group:
         if self._group is None:
-            raise ProtocolError("the sites have not met yet: the roster comes first")
+            raise ProtocolError("the sites have not agreed on a roster yet; the roster must come first")
         return self._group
 
     def _playing(self) -> Current:
@@ -290,7 +290,7 @@ class Member:
         self._over = before
 
     def _end(self, reason: str) -> NoReturn:
-        """The study is over at this site, for good."""
+        """End the study at this site; it cannot be continued."""
         self._over = self._journal.keep_end(reason).reason
         raise ProtocolError(f"the study is over at site {self._site.name!r}: {reason}")
 

@@ -105,7 +105,7 @@ class Refused(Sealed, frozen=True):
 
 
 class Begin(Sealed, frozen=True):
-    """Who is there?"""
+    """The first message: which sites are present?"""
 
 
 class Roster(Sealed, frozen=True):
@@ -160,7 +160,7 @@ def _read(decoder: Decoder, data: bytes) -> Any:
     try:
         return decoder(data)
     except CodecError as error:
-        raise ProtocolError(f"this is no message of masked sums: {error}") from error
+        raise ProtocolError(f"this is not a message of masked sums: {error}") from error
 
 
 def check_body(body: Body) -> None:

@@ -1,4 +1,4 @@
-"""Where what a protected study must not forget is kept."""
+"""Stores for the records that a protected study must not lose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedshed._utils.files import write_atomically
 
 
 class MemoryStore:
-    """In memory, for a study whose sites live and die with this process."""
+    """A store in memory, for a study whose sites exist only within this process."""
 
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
@@ -23,7 +23,7 @@ class MemoryStore:
 
 
 class FolderStore:
-    """In files that only their owner can read."""
+    """A store in files that only their owner can read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

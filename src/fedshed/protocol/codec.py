@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import isfinite
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
+from fedshed.protocol.coded_replies import WRITTEN, encode_columns
 from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Conversation
 from fedshed.protocol.forms import Form, form_of
+from fedshed.protocol.kinds import KINDS, coded
 from fedshed.protocol.limits import MOST_PARTS, Number, check_items
 from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, with_trial_points
@@ -105,7 +107,6 @@ def _not_nan(array: Any) -> Any:
 
 
 Run: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=64)]  # the name of a run
-KINDS = {Vector: "vector", Gradient: "gradient", Matrix: "matrix", Packed: "packed"}
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -145,7 +146,7 @@ class Codec:
     """The wire format of one algorithm: its own messages, in a problem of dimension n."""
 
     def __init__(self, messages: Sequence[type[Message]], n: int, precision: Precision = EXACT) -> None:
-        self._precision = precision
+        self._precision, self._reads = precision, (tuple(messages), n, precision)
         self._last: tuple[bytes, Request] = b"", Request(b"", 0, [], None)
         union = _union(tuple(messages))
         self._mine = Decoder(union | None, n)
@@ -201,23 +202,34 @@ class Codec:
 
     def encode_replies(
         self, run: bytes, number: int, hessians: int, parts: Sequence[Columns], accuracy: float = 0.0
-    ) -> list[bytes]:
-        """The replies of many agents, each as `encode_reply` writes it."""
-        first = [part.rows(slice(0, 1)).messages()[0] for part in parts]
-        exact = not self._precision.lossy
-        if exact and (form := form_of((run, number, hessians), first, encode)) is not None:
-            return form.write(parts)
+    ) -> tuple[list[bytes], list[Columns]]:
+        """Replies of many agents, each by `encode_reply`, and the answers as the Master sees them."""
+        if self._precision.lossy:
+            return encode_columns((run, number, hessians), parts, self._precision, accuracy, encode)
+        several = len(parts[0]) >= FEWEST
+        form = form_of((run, number, hessians), [part.first for part in parts], encode) if several else None
+        if form is not None:
+            return form.write(parts), list(parts)
         answers = zip(*(part.messages() for part in parts), strict=True)
-        return [self.encode_reply(Reply(run, number, hessians, list(each)), accuracy) for each in answers]
+        return [encode((run, number, hessians, list(each))) for each in answers], list(parts)
+
+    def remember(self, replies: Sequence[bytes], alike: list[Alike]) -> None:
+        """What replies that this process wrote are decoded to, for a Master that reads all of them here."""
+        readable = all(part.readable().all() for group in alike for part in group.parts)
+        if self._precision.lossy and readable:
+            size = sum(part.nbytes for group in alike for part in group.parts)
+            WRITTEN.put((self._reads, tuple(replies)), alike, size)
 
     def decode_replies(self, replies: Sequence[bytes], forms: list[tuple[Form, Reply] | None]) -> list[Alike]:
         """Those of the replies that are alike, as `decode_reply` reads them; the rest is to be read alone.
 
         `forms` are those that replies had before, in the same exchange; new ones are added.
         """
+        if self._precision.lossy:
+            return WRITTEN.drop((self._reads, tuple(replies))) or []
         found: list[Alike] = []
         left, tried = list(range(len(replies))), 0
-        while len(left) >= FEWEST and tried < MOST_FORMS and not self._precision.lossy:
+        while len(left) >= FEWEST and tried < MOST_FORMS:
             if tried == len(forms):
                 forms.append(self._form(replies[left[0]]))
             form, tried = forms[tried], tried + 1
@@ -255,64 +267,12 @@ def _alike(form: Form, first: Reply, replies: Sequence[bytes], left: list[int]) 
     return Alike(rows, first, parts)
 
 
-def coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
-    """A message as the array msgspec would write, its arrays coded by their kind."""
-    fields: list[Any] = [type(message).__struct_config__.tag]
-    for name, kind in kinds_of(type(message)).items():
-        value = getattr(message, name)
-        if kind is not None and value is not None:
-            value = precision.encode(kind, value, accuracy)
-        elif isinstance(value, Message):
-            value = coded(value, precision, accuracy)
-        fields.append(value)
-    return fields
-
-
-@lru_cache
-def kinds_of(message: type[Message]) -> dict[str, str | None]:
-    """The kind of array of each field, as a precision knows it; none for anything else."""
-    hints = get_type_hints(message)
-    found = {}
-    for name in message.__struct_fields__:
-        options = (hints[name], *get_args(hints[name]))
-        found[name] = next((KINDS[kind] for kind in options if kind in KINDS), None)
-    return found
-
-
 @lru_cache
 def _union(messages: tuple[type[Message], ...]) -> Any:
     union: Any = messages[0]
     for message in messages[1:]:
         union = union | message
     return union
-
-
-def vectors(message: Message, n: int) -> float:
-    """How many vectors of R^n a message carries: the paper's unit of data (Section 6)."""
-    total = 0.0
-    for name in _carried(type(message)):
-        value = getattr(message, name)
-        if isinstance(value, np.ndarray):
-            total += value.size / n
-        elif isinstance(value, Message):
-            total += vectors(value, n)
-        elif isinstance(value, tuple):
-            total += sum(vectors(one, n) for one in value if isinstance(one, Message))
-        elif isinstance(value, bytes):
-            total += len(value) / (8 * n)
-    return total
-
-
-@lru_cache
-def _carried(message: type[Message]) -> tuple[str, ...]:
-    """The fields that may hold vectors of R^n, messages or coded bytes; a few scalars are none of them."""
-    plain = (int, float, bool, str)
-    hints = get_type_hints(message)
-    return tuple(
-        name
-        for name, kind in kinds_of(message).items()
-        if kind is not None or not {hints[name], *get_args(hints[name])} & {*plain, Scalars, Extended}
-    )
 
 
 def codec_of(conversation: Conversation, n: int) -> Codec:

@@ -1,86 +1,54 @@
-"""Lossy replies of many agents: the arrays of one field are coded in one call, and heard without decoding."""
+"""Lossy replies of many agents: the arrays of one field are coded in one call, and seen without decoding.
+
+An agent goes on from what the Master sees of its answer, and where both are in one process the Master reads
+what was just written.  Coded bytes stand for the same numbers wherever they are decoded, so the numbers of
+replies that this process wrote are found by their bytes; what comes from elsewhere is decoded, and verified
+by encoding it again (`quantize`).
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
-from fedshed.protocol.codec import Reply, encode, kinds_of
-from fedshed.protocol.messages import Message
+from fedshed.protocol.columns import Columns, each
+from fedshed.protocol.forms import Encode
+from fedshed.protocol.kinds import kinds_of
+from fedshed.protocol.limits import FREE
+from fedshed.protocol.memo import Memo
 from fedshed.protocol.precision import Precision
 
-Fields: TypeAlias = list[Any]  # of a message as it travels: its tag, then its fields
+WRITTEN = Memo(FREE)  # so no reply is known that a decoder would refuse for its size
 
 
-def encode_together(
-    replies: Sequence[Reply], precision: Precision, accuracy: float
-) -> tuple[list[bytes], list[list[Fields]]]:
-    """Each reply as `Codec.encode_reply` writes it, and its answers as they are written there."""
-    answers = zip(*(reply.parts for reply in replies), strict=True)
-    columns = [coded_together(messages, precision, accuracy) for messages in answers]
-    parts = [list(each) for each in zip(*columns, strict=True)]
-    data = [
-        encode((reply.run, reply.number, reply.hessians, part))
-        for reply, part in zip(replies, parts, strict=True)
-    ]
-    return data, parts
+def encode_columns(
+    head: tuple[bytes, int, int],
+    parts: Sequence[Columns],
+    precision: Precision,
+    accuracy: float,
+    encode: Encode,
+) -> tuple[list[bytes], list[Columns]]:
+    """Each reply as `Codec.encode_reply` writes it, and the answers as the Master sees them."""
+    found = [_coded(part, precision, accuracy) for part in parts]
+    answers = zip(*(fields for fields, _ in found), strict=True)
+    return [encode((*head, one)) for one in answers], [seen for _, seen in found]
 
 
-def coded_together(messages: Sequence[Message], precision: Precision, accuracy: float) -> list[Fields]:
-    """Each message as `codec.coded` writes it."""
-    found: list[Fields] = [[] for _ in messages]
-    for places in _alike(map(type, messages)):
-        some = [messages[place] for place in places]
-        columns = [
-            _column([getattr(m, name) for m in some], kind, precision, accuracy)
-            for name, kind in kinds_of(type(some[0])).items()
-        ]
-        tag = type(some[0]).__struct_config__.tag
-        for place, *fields in zip(places, repeat(tag, len(some)), *columns, strict=True):
-            found[place] = fields
-    return found
-
-
-def _column(values: list[Any], kind: str | None, precision: Precision, accuracy: float) -> list[Any]:
-    """One field of each message, as it travels."""
-    if kind is None:
-        inner = [place for place, value in enumerate(values) if isinstance(value, Message)]
-        coded: Sequence[Any] = coded_together([values[place] for place in inner], precision, accuracy)
-        return _put(values, inner, coded) if inner else values
-    for places in _alike(getattr(value, "shape", None) for value in values):
-        if values[places[0]] is not None:
-            arrays = [np.asarray(values[place]) for place in places]
-            values = _put(values, places, precision.encode_together(kind, arrays, accuracy))
-    return values
-
-
-def _put(values: list[Any], places: list[int], some: Sequence[Any]) -> list[Any]:
-    """The values with others in some places."""
-    values = list(values)
-    for place, value in zip(places, some, strict=True):
-        values[place] = value
-    return values
-
-
-def _alike(keys: Iterable[Hashable]) -> list[list[int]]:
-    """The places of equal keys."""
-    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for place, key in enumerate(keys):
-        groups[key].append(place)
-    return list(groups.values())
-
-
-def heard(answer: Message, fields: Fields, names: Sequence[str], precision: Precision, n: int) -> Message:
-    """An answer with these of its arrays as the Master, which reads them later, sees them."""
-    kinds = kinds_of(type(answer))
-    seen = {
-        name: precision.decode(kind, coded, n, last=False)
-        for (name, kind), coded in zip(kinds.items(), fields[1:], strict=True)
-        if kind is not None and name in names and coded is not None
-    }
-    return replace(answer, **seen) if seen else answer
+def _coded(part: Columns, precision: Precision, accuracy: float) -> tuple[Iterable[Any], Columns]:
+    """The fields of each message as they travel, after its tag, and the messages as they are seen."""
+    columns, seen = list[Iterable[Any]](), dict[str, Any]()
+    for name, kind in kinds_of(part.kind).items():
+        value = part.fields[name]
+        if isinstance(value, Columns):
+            column, value = _coded(value, precision, accuracy)
+        elif kind is not None and isinstance(value, np.ndarray):
+            column, value = precision.code(kind, value, accuracy)
+        else:
+            column = each(value, part.count)
+        columns.append(column)
+        seen[name] = value
+    tags = repeat(part.kind.__struct_config__.tag, part.count)
+    return list(zip(tags, *columns, strict=True)), Columns(part.kind, seen, part.count)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Objective
-from fedshed.protocol.columns import Columns
+from fedshed.protocol.columns import Columns, Groups
 from fedshed.protocol.messages import Message
 from fedshed.protocol.precision import Exact, Precision
 
@@ -134,11 +134,14 @@ class Conversation(Struct, frozen=True, tag=True):
     It is immutable configuration, the same at both ends.
     """
 
-    precision: Precision = Exact()
+    precision: Precision = Exact()  # how arrays of an agent are encoded
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides those of the line search
-    by_kind: ClassVar[bool] = False  # `refusal` without own part looks at nothing but kinds and the part
+    by_kind: ClassVar[bool] = False  # `refusal` looks at no number or array of an answer
     cache: ClassVar[Any] = None  # type of what a site remembers, which is only a cache
-    hears: ClassVar[tuple[str, ...] | None] = None  # the fields of answers that `sent` looks at; None: all
+    # what is said of many agents, and the methods for one agent that it stands for
+    plurals: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "respond_together": ("respond",), "located_together": ("located",), "sent_together": ("sent",),
+    }  # fmt: skip
 
     @property
     def lossy(self) -> bool:
@@ -147,11 +150,16 @@ class Conversation(Struct, frozen=True, tag=True):
 
     @classmethod
     def goes_with(cls, addition: str, method: str) -> bool:
-        """Whether an addition to a method was defined where the method was, or later, by a subclass."""
+        """Whether an addition to a method was defined in the class of the method, or in a subclass."""
         added, defined = (
             next(k for k, base in enumerate(cls.__mro__) if name in vars(base)) for name in (addition, method)
         )
         return added <= defined
+
+    @classmethod
+    def told_of_many(cls, plural: str) -> bool:
+        """Whether what is said of many is about the methods for one, which a subclass may have replaced."""
+        return all(cls.goes_with(plural, one) for one in cls.plurals[plural])
 
     def located(
         self, cache: Any, parts: Sequence[Any], own_part: Any, n: int
@@ -166,12 +174,27 @@ class Conversation(Struct, frozen=True, tag=True):
         """A site's answer to one part of a request, and its new cache."""
         raise NotImplementedError
 
-    def respond_together(self, agents: Sequence[Agent], part: Any) -> Columns | None:
-        """The answers of many agents to a part that all were sent, none of which has a cache or an own part.
+    def respond_together(
+        self, agents: Sequence[Agent], caches: Sequence[Any], part: Any, own_parts: Sequence[Any]
+    ) -> tuple[Sequence[Any], Groups] | None:
+        """The new caches of many agents, and their answers to one part, in groups that are alike.
 
         They are those of `respond`, to the bit.  None: they answer one by one.
         """
         return None
+
+    def located_together(
+        self, caches: Sequence[Any], parts: Sequence[Any], own_parts: Sequence[Any], n: int
+    ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]] | None:
+        """`located` of many agents whose requests are about the same points.
+
+        None: they are not, or some agent has lost what its request goes on from.
+        """
+        return caches, parts, own_parts
+
+    def sent_together(self, caches: Sequence[Any], answers: Columns) -> Sequence[Any]:
+        """`sent` of many agents."""
+        return [self.sent(cache, answer) for cache, answer in zip(caches, answers.messages(), strict=True)]
 
     def answer_kind(self, part: Any) -> type[Message]:
         """The kind of message that answers a part: a site that cannot answer it adds zeros of this kind."""
@@ -217,6 +240,6 @@ def believed(answers: dict[AgentId, M], why_not: Callable[[AgentId, M], str | No
 
 
 def unlike(answer: Any, *expected: type[Message]) -> str | None:
-    """Why an answer of another kind than expected cannot be used."""
+    """The reason why an answer of another kind than expected cannot be used."""
     names = " or ".join(kind.__name__ for kind in expected)
     return None if isinstance(answer, expected) else f"it sent a {type(answer).__name__}, not a {names}"

@@ -14,28 +14,34 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.linalg.arrays import Extended
-from fedshed.protocol.columns import Columns, columnar, hints_of
+from fedshed.protocol.columns import Columns, columnar
 from fedshed.protocol.messages import Message
 
 Bytes = NDArray[np.uint8]
 Encode = Callable[[object], bytes]
+NUMBERS = (np.ndarray, float, int)
 
 
 class Place(Struct, frozen=True):
     """Where the numbers of one field are in the bytes of a reply; shape () is a single number."""
 
     part: int
-    field: str
+    path: tuple[str, ...]  # the field, after those of the messages that it is in
     start: int
     stop: int
     shape: tuple[int, ...]
-    extended: bool  # may be +infinity
 
     @property
     def order(self) -> str:
         """MessagePack writes numbers big-endian; arrays are bare little-endian ones."""
         return "<f8" if self.shape else ">f8"
+
+    def column(self, parts: Sequence[Columns]) -> NDArray[np.float64]:
+        """The numbers of all messages."""
+        found: Any = parts[self.part]
+        for name in self.path:
+            found = found.fields[name]
+        return np.asarray(found)
 
 
 class Form(Struct, frozen=True):
@@ -51,20 +57,16 @@ class Form(Struct, frozen=True):
         rows = np.empty((count, length), dtype=np.uint8)
         rows[:] = np.frombuffer(self.template, dtype=np.uint8)
         for place in self.places:
-            column = parts[place.part].fields[place.field]
-            numbers = np.ascontiguousarray(column, dtype=place.order).reshape(count, prod(place.shape))
+            numbers = np.ascontiguousarray(place.column(parts), dtype=place.order).reshape(
+                count, prod(place.shape)
+            )
             rows[:, place.start : place.stop] = numbers.view(np.uint8).reshape(count, -1)
         replies: list[bytes] = rows.view(f"V{length}").ravel().tolist()
         return replies
 
     def columns(self, count: int) -> list[Columns]:
         """Room for the numbers of so many replies."""
-        room: list[dict[str, Any]] = [
-            {name: getattr(part, name) for name in part.__struct_fields__} for part in self.parts
-        ]
-        for place in self.places:
-            room[place.part][place.field] = np.empty((count, *place.shape))
-        return [Columns(type(part), fields, count) for part, fields in zip(self.parts, room, strict=True)]
+        return [_room(part, count) for part in self.parts]
 
     def read(self, replies: Sequence[bytes], into: Sequence[Columns]) -> NDArray[np.bool_]:
         """Write the numbers of replies of the form's length into columns.
@@ -75,14 +77,14 @@ class Form(Struct, frozen=True):
         rows = np.frombuffer(b"".join(replies), dtype=np.uint8).reshape(count, length)
         fine = self._agreeing(rows)
         for place in self.places:
-            column = into[place.part].fields[place.field]
-            found = column.reshape(count, prod(place.shape)).view(np.uint8).reshape(count, -1)
+            column = place.column(into)
+            size = prod(place.shape)
+            found = column.reshape(count, size).view(np.uint8).reshape(count, 8 * size)
             found[:] = rows[:, place.start : place.stop]
             if not place.shape:
                 column[:] = column.view(place.order)
-            fine &= _allowed(column.reshape(count, prod(place.shape)), place.extended)
             column.flags.writeable = False
-        return fine
+        return np.asarray(np.logical_and.reduce([fine, *(part.readable() for part in into)]))
 
     def _agreeing(self, rows: Bytes) -> NDArray[np.bool_]:
         """Which replies have the bytes of the template outside the numbers."""
@@ -95,34 +97,50 @@ class Form(Struct, frozen=True):
         return fine
 
 
-def _allowed(numbers: NDArray[np.float64], extended: bool) -> NDArray[np.bool_]:
-    """The rows without NaN and infinity, as the decoder has it: sums of squares tell of most."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        fine = np.asarray(np.isfinite(np.einsum("ij,ij->i", numbers, numbers)))
-    if not fine.all():
-        doubtful = numbers[~fine]
-        fine[~fine] = (doubtful > -np.inf if extended else np.isfinite(doubtful)).all(axis=1)
-    return fine
+def _room(part: Message, count: int) -> Columns:
+    """Room for the numbers of so many messages like this one."""
+    fields: dict[str, Any] = {}
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, Message):
+            fields[name] = _room(value, count)
+        else:
+            numeric = isinstance(value, np.ndarray | float)
+            fields[name] = np.empty((count, *np.shape(value))) if numeric else value
+    return Columns(type(part), fields, count)
 
 
 def form_of(head: Sequence[Any], parts: Sequence[Any], encode: Encode) -> Form | None:
     """The form of the reply (*head, parts); None where a field is more than a number or an array of them."""
-    if not all(isinstance(part, Message) and columnar(type(part)) for part in parts):
-        return None
     template = _opening(len(head) + 1, encode) + b"".join(map(encode, head)) + _opening(len(parts), encode)
     places: list[Place] = []
     for index, part in enumerate(parts):
-        names = part.__struct_fields__
-        template += _opening(len(names) + 1, encode) + encode(type(part).__struct_config__.tag)
-        for name in names:
-            value = getattr(part, name)
-            template += encode(value)
-            if isinstance(value, np.ndarray | float):
-                places.append(_place(index, name, part, len(template)))
-            elif not (value is None or isinstance(value, int)):
-                return None
+        data = _laid_out(part, index, (), len(template), places, encode)
+        if data is None:
+            return None
+        template += data
     same = template == encode((*head, list(parts)))
     return Form(template, tuple(parts), tuple(places)) if same else None
+
+
+def _laid_out(
+    part: Any, index: int, path: tuple[str, ...], start: int, places: list[Place], encode: Encode
+) -> bytes | None:
+    """A message as bytes that begin at `start`, the places of its numbers added to those before; or None."""
+    if not (isinstance(part, Message) and columnar(type(part))):
+        return None
+    names = part.__struct_fields__
+    data = _opening(len(names) + 1, encode) + encode(type(part).__struct_config__.tag)
+    for name in names:
+        value, own = getattr(part, name), (*path, name)
+        inner = isinstance(value, Message)
+        found = _laid_out(value, index, own, start + len(data), places, encode) if inner else encode(value)
+        if found is None or not (value is None or inner or isinstance(value, NUMBERS)):
+            return None
+        data += found
+        if isinstance(value, np.ndarray | float):
+            places.append(_place(index, own, part, start + len(data)))
+    return data
 
 
 def _opening(count: int, encode: Encode) -> bytes:
@@ -130,8 +148,8 @@ def _opening(count: int, encode: Encode) -> bytes:
     return encode([None] * count)[: -count or None]
 
 
-def _place(index: int, name: str, part: Message, end: int) -> Place:
+def _place(index: int, path: tuple[str, ...], part: Message, end: int) -> Place:
     """The place of a field whose encoding ends at `end`."""
-    value = getattr(part, name)
+    value = getattr(part, path[-1])
     shape = value.shape if isinstance(value, np.ndarray) else ()
-    return Place(index, name, end - 8 * prod(shape), end, shape, Extended in hints_of(type(part))[name])
+    return Place(index, path, end - 8 * prod(shape), end, shape)

@@ -28,7 +28,7 @@ def check_numbers(count: int, length: int) -> None:
     """Refuse a coded array of `count` numbers in `length` bytes that would take too much memory."""
     if 8 * count > FREE + TIMES * length:
         raise CodecError(
-            f"{length} bytes stand for {count} numbers, more than are decoded; send them as plain numbers "
+            f"{length} bytes stand for {count} numbers, which exceeds the limit; send them as plain numbers "
             "(precision = Exact()), or fewer at a time"
         )
 
@@ -42,7 +42,7 @@ def check_items(data: bytes) -> None:
         size, inside = _item(data, at)
         at, open_items, seen = at + size, open_items - 1 + inside, seen + 1
         if seen + open_items > MOST_ITEMS:
-            raise CodecError(f"a message of {len(data)} bytes holds more than {MOST_ITEMS} things")
+            raise CodecError(f"a message of {len(data)} bytes holds more than {MOST_ITEMS} items")
 
 
 _FIXED = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xCA: 5, 0xCB: 9}

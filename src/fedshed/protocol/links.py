@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import CodecError
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.protocol.limits import MOST_STEP_SIZES, Count
+from fedshed.protocol.memo import Memo
 from fedshed.protocol.messages import Message, Search, Share, Update
 from fedshed.protocol.quantize import decode_logs, decode_steps, encode_logs, encode_steps, power_of_two
 
@@ -101,7 +102,7 @@ class Started(Struct, frozen=True):
 
 
 def digest(*parts: bytes) -> int:
-    """32 bits that tell copies apart; they find accidents, and are no defence."""
+    """32 bits that distinguish copies; they detect accidents but do not protect against attacks."""
     hasher = blake2b(digest_size=4)
     for part in parts:
         hasher.update(len(part).to_bytes(4, "little") + part)
@@ -148,9 +149,19 @@ def encode_diagonal(values: Vector) -> bytes:
     return bytes([bool(mask)]) + mask + encode_logs(logs)
 
 
-@lru_cache(maxsize=4)  # agents have one in common; those of many would be n numbers each
 def roots_of(coded: bytes, n: int) -> Vector:
-    """Square roots of a coded diagonal, 2^(k/8), the same on every machine; 0 where it is 0."""
+    """Square roots of a coded diagonal, 2^(k/8), the same on every machine, read-only; 0 where it is 0."""
+    roots: Vector | None = _ROOTS.get((coded, n))
+    if roots is None:
+        roots = _roots_of(coded, n)
+        _ROOTS.put((coded, n), roots, roots.nbytes + len(coded))
+    return roots
+
+
+_ROOTS = Memo(8 * 2**20)  # an agent, the Master's check and its first step look at the same diagonal
+
+
+def _roots_of(coded: bytes, n: int) -> Vector:
     head = 1 + (coded[:1] == b"\1") * -(-n // 8)
     if coded[:1] not in (b"\0", b"\1") or len(coded) < head:
         raise CodecError("a coded diagonal is cut off or malformed")

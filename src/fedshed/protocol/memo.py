@@ -1,4 +1,4 @@
-"""What one process need not compute twice: bounded in bytes, and found by content only."""
+"""Results that one process need not compute twice: bounded in bytes, and found by content only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Memo:
         return None if found is None else found[0]
 
     def drop(self, key: Hashable) -> Any:
-        """What is known by that key, or None: forgotten, for nobody will ask for it again."""
+        """The value of that key, or None; it is removed, because nobody asks for it again."""
         with self._lock:
             found, gone = self._known.pop(key, (None, 0))
             self._held -= gone

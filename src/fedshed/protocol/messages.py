@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.protocol.limits import MOST_STEP_SIZES, Count
@@ -22,9 +23,10 @@ from fedshed.protocol.sums import GRADIENT, HESSIAN, MEAN, NOTHING, Added, Rule
 
 
 class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False, gc=False):
-    """Base of all messages: immutable, finite, encoded as an array behind the name of its class.
+    """Base of all messages: immutable, finite, encoded as an array after the name of its class.
 
-    It holds numbers and other messages, never itself, so the collector of cycles need not look at it (`gc`).
+    It holds numbers and other messages, never itself, so the garbage collector need not look for cycles
+    (`gc`).
     """
 
     adds: ClassVar[Mapping[str, Rule] | None] = None  # how each field adds up over sites, if it is an answer
@@ -35,6 +37,15 @@ class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fie
             value = getattr(self, name)
             if value is not None and not isfinite(value):
                 raise ValueError(f"{name} of {type(self).__name__} is {value}")
+
+    @classmethod
+    def possible(cls, fields: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
+        """Which of so many messages, field by field, `__post_init__` would not refuse."""
+        fine = np.ones(count, dtype=bool)
+        for name in _floats(cls):
+            if isinstance(fields[name], np.ndarray):
+                fine &= np.isfinite(fields[name])
+        return fine
 
 
 @cache
@@ -183,7 +194,18 @@ class Eigenpairs(Message, frozen=True):
             raise ValueError(f"{start + count} eigenpairs are more than n - 1 = {n - 1}")
         chain.append(rho)
         if rho < 0 or (chain != sorted(chain, reverse=True) and _rises(chain)):
-            raise ValueError("eigenvalues must fall, down to a rho of at least 0")
+            raise ValueError("eigenvalues must decrease and end with a rho of at least 0")
+
+    @classmethod
+    def possible(cls, fields: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
+        """The same of many: so many pairs of one Hessian, with eigenvalues that fall."""
+        (_, rows, n), start = fields["vectors"].shape, fields["start"]
+        fits = fields["k"] >= 1 and start >= 0 and fields["values"].shape[1] == rows
+        if not fits or start + rows > max(n - 1, 0):
+            return np.zeros(count, dtype=bool)
+        chain, rho = np.column_stack([fields["values"], fields["rho"]]), fields["rho"]
+        rises = (np.diff(chain, axis=1) > 1e-9 * rho[:, None]).any(axis=1)
+        return np.asarray(super().possible(fields, count) & (rho >= 0) & ~rises)
 
 
 def _rises(chain: list[float]) -> bool:

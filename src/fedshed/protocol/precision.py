@@ -1,13 +1,12 @@
-"""How precisely an agent's arrays travel: one parameter of any algorithm, the same chance for all of them.
+"""How precisely an agent's arrays travel: a parameter that every algorithm has, so that comparisons are fair.
 
 Costs, eigenvalues and other scalars always travel in full.  A lossy gradient has the accuracy that the
 Master asked for, a fraction of the last gradient norm, so its error vanishes as the run converges; before
-convergence is declared gradients are asked for once more, exactly.
+convergence is declared, gradients are asked for once more, exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import sqrt
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,14 +16,14 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import pack, unpack
-from fedshed.protocol.coded import decode_known, encode_all, encode_known
-from fedshed.protocol.quantize import decode_rows, encode_rows
+from fedshed.protocol.coded import code_rows
+from fedshed.protocol.quantize import decode_rows, decode_steps, encode_rows, encode_steps
 
 Array: TypeAlias = NDArray[np.float64]
 
 
 class Exact(Struct, frozen=True, tag=True):
-    """Arrays travel in float64.
+    """Arrays travel as float64 numbers, without rounding.
 
     Examples
     --------
@@ -36,19 +35,19 @@ class Exact(Struct, frozen=True, tag=True):
     lossy: ClassVar[bool] = False
 
     def accuracy(self, norms: tuple[float, ...], n: int) -> float:
-        """Nothing is rounded."""
+        """0: nothing is rounded."""
         return 0.0
 
     def encode(self, kind: str, array: Array, accuracy: float) -> bytes:
-        """Not used: exact arrays are encoded by the codec."""
+        """This method is not used: the codec encodes exact arrays."""
         raise NotImplementedError
 
-    def decode(self, kind: str, raw: bytes, n: int, last: bool = True) -> Array:
-        """Not used: exact arrays are decoded by the codec."""
+    def decode(self, kind: str, raw: bytes, n: int) -> Array:
+        """This method is not used: the codec decodes exact arrays."""
         raise NotImplementedError
 
-    def encode_together(self, kind: str, values: Sequence[Array], accuracy: float) -> list[bytes]:
-        """Not used: exact arrays are encoded by the codec."""
+    def code(self, kind: str, arrays: Array, accuracy: float) -> tuple[list[bytes], Array]:
+        """This method is not used: the codec encodes exact arrays."""
         raise NotImplementedError
 
 
@@ -63,7 +62,7 @@ class _Lossy(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"gradient must be at least 0 and below 10, not {self.gradient}")
 
     def accuracy(self, norms: tuple[float, ...], n: int) -> float:
-        """The step of a gradient's entries; negative at the start: a fraction of the agent's own norm."""
+        """The rounding step of a gradient's entries; at the start a negative share of the agent's norm."""
         return self.gradient * norms[-1] / n**0.5 if norms else -self.gradient
 
     def encode(self, kind: str, array: Array, accuracy: float) -> bytes:
@@ -74,13 +73,10 @@ class _Lossy(Struct, frozen=True, kw_only=True):
             return array.astype("<f4").tobytes()
         return self.encode_rows(array) if kind == "matrix" else self._encode_packed(array)
 
-    def decode(self, kind: str, raw: bytes, n: int, last: bool = True) -> Array:
-        """The array as the Master sees it: of the shape that n says, and finite.
-
-        A gradient that this process will read again is not read for the `last` time.
-        """
+    def decode(self, kind: str, raw: bytes, n: int) -> Array:
+        """The array as the Master sees it: of the shape that n says, and finite."""
         if kind == "gradient":
-            return self._decode_gradient(raw, n, last)
+            return self._decode_gradient(raw, n)
         if kind == "vector":
             if len(raw) != 4 * n:
                 raise CodecError(f"{len(raw)} bytes are not a float32 vector of {n} entries")
@@ -91,22 +87,22 @@ class _Lossy(Struct, frozen=True, kw_only=True):
             raise CodecError(f"{_count(raw)} coded rows are more than R^{n} has directions")
         return self.decode_rows(raw, n)
 
-    def encode_together(self, kind: str, values: Sequence[Array], accuracy: float) -> list[bytes]:
-        """The bytes of each agent's array of this kind, as `encode` makes them; arrays alike in one pass."""
-        alike = len({value.shape for value in values}) == 1 and all(v.flags.c_contiguous for v in values)
-        if alike and kind == "gradient":
-            return self._gradients_together(np.stack(values), accuracy)
-        if alike and kind == "matrix":
-            return self.matrices_together(np.stack(values))
-        return [self.encode(kind, value, accuracy) for value in values]
+    def code(self, kind: str, arrays: Array, accuracy: float) -> tuple[list[bytes], Array]:
+        """The bytes of each agent's array of this kind, by `encode`, and the arrays by `decode`."""
+        if kind == "gradient":
+            return self._code_gradients(arrays, accuracy)
+        return self.code_matrices(arrays) if kind == "matrix" else self._code_each(kind, arrays, accuracy)
 
-    def matrices_together(self, matrices: Array) -> list[bytes]:
-        """The bytes of each matrix by `encode_rows`."""
-        return [self.encode_rows(rows) for rows in matrices]
+    def code_matrices(self, matrices: Array) -> tuple[list[bytes], Array]:
+        """The same of eigenvectors."""
+        return self._code_each("matrix", matrices, 0.0)
 
-    def decode_together(self, kind: str, raws: Sequence[bytes], n: int) -> list[Array]:
-        """Each agent's array as the Master sees it, as `decode` makes it."""
-        return [self.decode(kind, raw, n) for raw in raws]
+    def _code_each(self, kind: str, arrays: Array, accuracy: float) -> tuple[list[bytes], Array]:
+        """One after the other."""
+        size = arrays.shape[-1]
+        n = int((2 * size) ** 0.5) if kind == "packed" else size
+        coded = [self.encode(kind, array, accuracy) for array in arrays]
+        return coded, np.stack([self.decode(kind, raw, n) for raw in coded])
 
     def _encode_packed(self, packed: Array) -> bytes:
         """H = D (W + E) D with a unit diagonal in W: D and the largest eigenvalue of E in float32, W coded.
@@ -151,32 +147,38 @@ class _Lossy(Struct, frozen=True, kw_only=True):
         accuracy = _step_of(g, accuracy)
         if not _in_steps(accuracy, np.abs(g).max(initial=0.0)):
             return b"\0" + g.astype("<f8").tobytes()
-        return b"\1" + encode_known(g, accuracy)
+        return b"\1" + encode_steps(g, accuracy)
 
-    def _gradients_together(self, G: Array, accuracy: float) -> list[bytes]:
-        """The bytes of each row by `_encode_gradient`."""
-        steps = [_step_of(g, accuracy) for g in G]
+    def _code_gradients(self, G: Array, accuracy: float) -> tuple[list[bytes], Array]:
+        """The rows by `_encode_gradient`, all quantised in one pass, and as they are decoded."""
+        steps = [accuracy] * len(G) if accuracy >= 0 else [_step_of(g, accuracy) for g in G]
         if not all(map(_in_steps, steps, np.abs(G).max(axis=1, initial=0.0).tolist())):
-            return [self._encode_gradient(g, accuracy) for g in G]
-        return [b"\1" + coded for coded in encode_all(G, steps)]
+            return self._code_each("gradient", G, accuracy)
+        coded, seen = code_rows(G, steps)
+        return [b"\1" + data for data in coded], seen
 
-    def _decode_gradient(self, raw: bytes, n: int, last: bool) -> Array:
+    def _decode_gradient(self, raw: bytes, n: int) -> Array:
         if raw[:1] == b"\1":
-            return decode_known(raw[1:], n, last)
+            return decode_steps(raw[1:], n)
         if raw[:1] != b"\0" or len(raw) != 1 + 8 * n:
             raise CodecError(f"{len(raw)} bytes are not a coded gradient of {n} entries")
         return _finite(np.frombuffer(raw[1:], "<f8"))
 
 
 class Bits(_Lossy, frozen=True, tag=True):
-    """Eigenvectors and Hessians in so many bits per entry, with one scale per row.
+    """Eigenvectors and Hessians travel with a fixed number of bits per entry and one scale per row.
 
     Parameters
     ----------
-    bits : int
-        From 1 to 16.
+    bits : int, default 8
+        The number of bits per entry, from 1 to 16.
     gradient : float
-        Gradients come in steps of this share of the last gradient norm; 0: in float64.
+        The rounding step of gradients, as a share of the last gradient norm; with 0 they travel as float64.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
 
     Examples
     --------
@@ -207,16 +209,21 @@ class Bits(_Lossy, frozen=True, tag=True):
 
 
 class EntropyCoded(_Lossy, frozen=True, tag=True):
-    """Eigenvectors and Hessians in uniform steps of `step` times their root mean square, entropy coded.
+    """Eigenvectors and Hessians travel in uniform steps, entropy coded.
 
     With equal steps on rows of unequal size this is reverse water-filling: small entries get fewer bits.
 
     Parameters
     ----------
     step : float
-        In units of the root mean square, from 1e-6 to 10.
+        The rounding step in units of the root mean square of the entries, from 1e-6 to 10.
     gradient : float
-        Gradients come in steps of this share of the last gradient norm; 0: in float64.
+        The rounding step of gradients, as a share of the last gradient norm; with 0 they travel as float64.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
 
     Examples
     --------
@@ -237,39 +244,47 @@ class EntropyCoded(_Lossy, frozen=True, tag=True):
     def encode_rows(self, rows: Array) -> bytes:
         """One stream for all rows."""
         step = self._step(float(np.square(rows).sum()), rows.size)
-        return len(rows).to_bytes(4, "little") + encode_known(rows.ravel(), step)
+        return len(rows).to_bytes(4, "little") + encode_steps(rows.ravel(), step)
 
-    def matrices_together(self, matrices: Array) -> list[bytes]:
-        """The bytes of each matrix by `encode_rows`, all quantised in one pass."""
+    def code_matrices(self, matrices: Array) -> tuple[list[bytes], Array]:
+        """The matrices by `encode_rows`, all quantised in one pass, and as they are decoded."""
         count, rows, n = matrices.shape
         flat = matrices.reshape(count, rows * n)
         steps = [self._step(square, rows * n) for square in np.square(flat).sum(axis=1).tolist()]
-        return [rows.to_bytes(4, "little") + coded for coded in encode_all(flat, steps)]
+        coded, seen = code_rows(flat, steps)
+        head = rows.to_bytes(4, "little")
+        return [head + data for data in coded], seen.reshape(matrices.shape)
 
     def _step(self, square: float, size: int) -> float:
-        """So many root mean squares."""
+        """The rounding step, as a multiple of the root mean square."""
         return max(self.step * (sqrt(square / size) if size else 0.0), 1e-30)
 
     def decode_rows(self, raw: bytes, n: int) -> Array:
         """Rows of n entries each."""
         count = _count(raw)
-        return decode_known(raw[4:], count * n).reshape(count, n)
+        return decode_steps(raw[4:], count * n).reshape(count, n)
 
 
 class Differences(EntropyCoded, frozen=True, tag=True):
-    """Coded both ways: gradients as differences from the agent's last one, directions instead of theta.
+    """Coding in both directions: agents send differences of gradients, and the Master sends directions.
 
-    For `lbfgs` and `qn-shed`. Eigenvectors and Hessians travel as with `EntropyCoded`.
+    It is for `lbfgs` and `qn-shed`. Eigenvectors and Hessians travel as with `EntropyCoded`.
 
     Parameters
     ----------
     step : float
         As for `EntropyCoded`.
     direction : float
-        The Master rounds a direction d to d + e with e'He at most this share, squared, of |g'd|, where H is
-        its estimate of the curvature; below 1, and 0: directions travel in float64.
+        The Master rounds a direction d to d + e such that e'He is at most the square of this share times
+        |g'd|, where H is its estimate of the curvature. It is at least 0 and below 1; with 0 directions
+        travel as float64.
     gradient : float
         As for `EntropyCoded`, in units of the curvature's diagonal.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
 
     Examples
     --------

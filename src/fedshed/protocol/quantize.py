@@ -48,14 +48,14 @@ def _split(x: Symbols, low: int, high: int) -> bytes:
 
 
 def _fitted_stream(x: Symbols, largest: int) -> bytes:
-    return stream(x, largest, int(np.count_nonzero(x)), int(np.abs(x).sum()))
+    return stream(x + largest, largest, int(np.count_nonzero(x)), int(np.abs(x).sum()))
 
 
-def stream(x: Symbols, largest: int, others: int, total: int) -> bytes:
-    """Symbols of at most this magnitude: how many are not 0, and the sum of magnitudes, give the model."""
-    zeros, tail = _fitted(len(x), others, total)
+def stream(indices: Symbols, largest: int, others: int, total: int) -> bytes:
+    """Symbols plus the largest magnitude: how many are not 0, and the sum of magnitudes, give the model."""
+    zeros, tail = _fitted(len(indices), others, total)
     side = _SIDE.pack(zeros, tail, largest)
-    return side + _range_encode(x + largest, _model(zeros, tail, largest)) if largest else side
+    return side + _range_encode(indices, _model(zeros, tail, largest)) if largest else side
 
 
 def _range_encode(indices: Symbols, model: Any) -> bytes:

@@ -79,7 +79,7 @@ class Nothing(Struct, frozen=True):
         """Whether it is left out or empty."""
         value = getattr(message, name)
         if value is not None and len(value):
-            raise ProtocolError(f"{name} of {type(message).__name__} does not add up over sites")
+            raise ProtocolError(f"{name} of {type(message).__name__} cannot be added over sites")
         return value is None, None
 
     def join(self, public: Any, totals: Vector, kind: Any, scaling: Scaling) -> Any:

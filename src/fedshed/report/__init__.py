@@ -4,11 +4,13 @@ from fedshed.report.model import (
     Agent,
     Coefficient,
     Fit,
+    Gap,
     Grid,
     Problem,
     Report,
     Rerun,
     Run,
+    SiteTraffic,
     Spectrum,
     Times,
     versions,
@@ -17,6 +19,6 @@ from fedshed.report.page import page, payload, write
 from fedshed.report.recorder import Recorder
 
 __all__ = [
-    "Agent", "Coefficient", "Fit", "Grid", "Problem", "Recorder", "Report", "Rerun", "Run", "Spectrum",
-    "Times", "page", "payload", "versions", "write",
+    "Agent", "Coefficient", "Fit", "Gap", "Grid", "Problem", "Recorder", "Report", "Rerun", "Run",
+    "SiteTraffic", "Spectrum", "Times", "page", "payload", "versions", "write",
 ]  # fmt: skip

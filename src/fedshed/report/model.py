@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -34,6 +35,16 @@ class Spectrum(Struct, frozen=True):
     whole: tuple[float, ...] = ()  # all eigenvalues at the end of the run, where the rows are at hand
 
 
+class SiteTraffic(Struct, frozen=True):
+    """What passed between the Master and one site in a run, and the exchange that the site last answered."""
+
+    name: str
+    uplink_bytes: int
+    downlink_bytes: int
+    last: int
+    refused: int = 0  # answers that could not be used
+
+
 class Run(Struct, frozen=True):
     """One algorithm: its trace, how it ended, and what the Master held of each agent."""
 
@@ -45,6 +56,7 @@ class Run(Struct, frozen=True):
     budget: Grid | None = None  # d_t^(i)
     spectra: tuple[Spectrum, ...] = ()
     repeats: tuple[Sequence[Row], ...] = ()  # traces on other partitions of the rows
+    traffic: tuple[SiteTraffic, ...] = ()  # of each site, in a study over sites
 
 
 class Agent(Struct, frozen=True):
@@ -67,6 +79,13 @@ class Times(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class Gap(Struct, frozen=True):
+    """What the gaps of a problem's traces are: from the pooled optimum, unless the note says otherwise."""
+
+    name: str = "gap f − f*"
+    note: str = ""
+
+
 class Problem(Struct, frozen=True):
     """Runs on the same data and cost, and who holds the data."""
 
@@ -75,10 +94,14 @@ class Problem(Struct, frozen=True):
     count: int  # of agents: bytes are shown per agent
     agents: tuple[Agent, ...] = ()
     times: Times | None = None
+    gap: Gap = Gap()
+
+
+Kind: TypeAlias = Literal["number", "level", "constant"]  # what a coefficient belongs to; an intercept: none
 
 
 class Coefficient(Struct, frozen=True):
-    """An estimate with its confidence interval; what was not computed is None."""
+    """An estimate with its confidence interval, in the table's units; what was not computed is None."""
 
     name: str
     estimate: float
@@ -86,6 +109,8 @@ class Coefficient(Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     p_value: float | None = None
+    kind: Kind = "number"
+    deviation: float | None = None  # standard deviation of its column over all rows, where it is known
 
 
 class Fit(Struct, frozen=True):
@@ -94,6 +119,7 @@ class Fit(Struct, frozen=True):
     coefficients: tuple[Coefficient, ...]
     summary: str = ""
     level: float = 0.95
+    ratio: str = ""  # what exp(coefficient) is, such as "odds ratio", where the family has a name for it
 
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "msgspec", "constriction")

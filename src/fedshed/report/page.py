@@ -23,16 +23,9 @@ COLUMNS = (
     "seconds", "gap", "grad_norm", "eta", "q_max", "renewed",
 )  # fmt: skip
 SCRIPTS = (
-    "base.js",
-    "curves.js",
-    "table.js",
-    "times.js",
-    "agents.js",
-    "spectrum.js",
-    "fit.js",
-    "evaluation.js",
-    "main.js",
-)
+    "base.js", "looks.js", "plot.js", "scales.js", "curves.js", "curve_words.js", "table.js", "times.js",
+    "traffic.js", "agents.js", "spectrum.js", "fit.js", "evaluation.js", "print.js", "main.js",
+)  # fmt: skip
 
 
 def write(path: str | Path, report: Report) -> Path:
@@ -42,7 +35,7 @@ def write(path: str | Path, report: Report) -> Path:
 
 def page(report: Report, live: dict[str, Any] | None = None) -> str:
     """The report as HTML; `live` is what the script needs to follow a run that goes on."""
-    scripts = (*SCRIPTS[:-1], "live.js", SCRIPTS[-1]) if live else SCRIPTS
+    scripts = (*SCRIPTS[:-1], "form.js", "live.js", SCRIPTS[-1]) if live else SCRIPTS
     parts = {
         "title": html.escape(printable(report.title)),
         "connect": "'self'" if live else "'none'",
@@ -99,6 +92,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "count": problem.count,
         "agents": problem.agents,
         "times": problem.times,
+        "gap": problem.gap,
         "runs": [_run(run, look) for run, look in zip(problem.runs, distinct(problem.runs), strict=True)],
     }
 
@@ -125,6 +119,7 @@ def _run(run: Run, look: Look) -> dict[str, Any]:
         "pairs": run.pairs,
         "budget": run.budget,
         "spectra": run.spectra,
+        "traffic": run.traffic,
     }
 
 

@@ -13,6 +13,7 @@ from fedshed.linalg.arrays import Scalars
 from fedshed.report.downsample import spread
 from fedshed.report.model import Grid, Spectrum
 from fedshed.solve.engine import Progress
+from fedshed.solve.watching import Observer
 
 MOST_AGENTS, MOST_ITERATIONS = 200, 100  # of a grid
 MOST_STEPS, MOST_VALUES = 400, 3000  # of a spectrum: iterations, and eigenvalues over all of its Hessians
@@ -26,7 +27,7 @@ class _Seen(NamedTuple):
     rho: float
 
 
-class Recorder:
+class Recorder(Observer):
     """Watches one run: how many eigenpairs are held of each agent, and the spectra of a few of them."""
 
     def __init__(self, spectra: int = 3) -> None:

@@ -1,1 +1,1 @@
-"""Solving one problem: the engine, when it ends, what it records, and how far the result can be off."""
+"""Solving one problem: the engine, its stopping rules, its records, and bounds on the error."""

@@ -66,12 +66,12 @@ class Checkpoint:
         self._saved = time.monotonic() - every  # the first round is saved at once
 
     def offer(self, progress: Progress) -> None:
-        """Save, unless it was saved a moment ago."""
+        """Save, unless the last save was a moment ago."""
         if time.monotonic() - self._saved >= self._every:
             self.save_if_possible(progress)
 
     def save_if_possible(self, progress: Progress) -> None:
-        """Save what there is to save; a disk that is full must not cost the result."""
+        """Save what there is to save; a full disk must not destroy the result."""
         self._saved = time.monotonic()
         try:
             self.save(progress)
@@ -97,8 +97,8 @@ def load(
         raise CodecError(f"{path} is not a fedshed checkpoint: {error}") from error
     if saved.version != VERSION:
         raise ConfigError(
-            f"{path} has format {saved.version}, this fedshed reads {VERSION}; begin the run again, or go on "
-            "with the version that wrote it"
+            f"{path} has format {saved.version}, but this fedshed reads {VERSION}; start the run again, or "
+            "resume with the version of fedshed that wrote it"
         )
     if saved.data != data:
         raise ConfigError(f"{path} was saved on other data; resume with the federation it was started with")
@@ -106,9 +106,13 @@ def load(
         try:
             algorithm = Decoder(BUILT_IN, saved.n)(bytes(saved.algorithm))
         except CodecError as error:
-            raise ConfigError(f"{path} holds an algorithm of your own: pass algorithm= ({error})") from error
+            raise ConfigError(
+                f"{path} holds an algorithm that is not part of fedshed; pass it as algorithm= ({error})"
+            ) from error
     elif encode(algorithm) != bytes(saved.algorithm):
-        raise ConfigError(f"{path} was saved with another algorithm or other parameters than {algorithm!r}")
+        raise ConfigError(
+            f"{path} was saved with another algorithm or other parameters than {algorithm!r}; pass the same"
+        )
     state = Decoder(algorithm.state, saved.n)(bytes(saved.state))
     progress = Progress(state, **{name: getattr(saved, name) for name in KEPT})
     return algorithm, Decoder(Settings, saved.n)(bytes(saved.settings)), progress

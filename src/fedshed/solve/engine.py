@@ -25,7 +25,7 @@ from fedshed.solve.trace import Row
 
 
 class Progress(Struct, frozen=True):
-    """A run between two rounds: all that is needed to go on, and the rows that are complete."""
+    """A run between two rounds: everything needed to continue, and the complete rows of the trace."""
 
     state: Any
     traffic: Traffic = Traffic()
@@ -39,7 +39,7 @@ class Progress(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """How a run ended, and what the Master knew then."""
+    """How a run ended, and what the Master knew at the end."""
 
     state: Any
     rows: tuple[Row, ...]
@@ -98,7 +98,7 @@ def iterate(
 
 
 class _Run:
-    """The two halves of a round as they are played, and how one ends that cannot be."""
+    """The two halves of a round, and how a run ends that cannot continue."""
 
     def __init__(self, algorithm: Algorithm[Any], problem: Problem, wire: Wire, goal: Goal) -> None:
         self._algorithm, self._problem, self._wire, self._goal = algorithm, problem, wire, goal
@@ -116,7 +116,7 @@ class _Run:
         return replace(seen, reason=seen.reason or (ROUNDING if stalled else None))
 
     def stepped(self, seen: Seen, progress: Progress) -> tuple[Seen, Any, Info]:
-        """The state at theta^{t+1}; where no step was found, rounding or a model may be to blame."""
+        """The state at theta^{t+1}; if no step was found, the cause may be rounding or a model."""
         after, info = self._stepped(seen)
         if info.stopped and self.doubtful(seen):
             seen = self._confirmed(seen, progress)
@@ -126,7 +126,7 @@ class _Run:
         return replace(seen, reason=reason), after, info
 
     def abandoned(self, progress: Progress, silence: SilenceError) -> Seen:
-        """What was seen last, with models for the silent; nothing where one of them never answered."""
+        """What was seen last, with models for silent agents; nothing if one of them never answered."""
         if len(progress.state.known) < len(self._problem.agents) and self._last is None:
             raise silence
         seen = self._last or self._seen(progress.state, progress, exact=False)
@@ -149,7 +149,7 @@ class _Run:
             if isinstance(error, ValueError) and "read-only" not in str(error):
                 raise
             raise ProtocolError(
-                f"{name}.step failed ({error}); it must leave theta as it is and return "
+                f"{name}.step failed ({error}); it must not change theta in place and must return "
                 "`advance(state, theta, g), Info(...)` with a new one (docs/extend.md)"
             ) from error
         if info.stopped is None and after.t != seen.state.t + 1:

@@ -199,7 +199,7 @@ class Evaluating(Conversation, frozen=True, tag=True):
 def _believe(site: AgentId, why: str | None) -> None:
     """Refuse a site's answer that no rows have."""
     if why is not None:
-        raise ProtocolError(f"site {site!r} sent {why}, of an evaluation; check its software")
+        raise ProtocolError(f"site {site!r} sent {why} in an evaluation; check its table and its software")
 
 
 def _usual_length(sums: Mapping[AgentId, Evaluated]) -> int:
@@ -248,7 +248,7 @@ def _tabulated(rows: Scored, asked: Tabulate) -> Tabulated:
     group_ends = None if groups is None else groups[1]
     if asked.bins == 0:
         if rows.least > 1:
-            raise ValueError("the policy of this site lets no single score leave; ask for bins")
+            raise ValueError("the policy of this site releases no single score; ask for bins (bins, --bins)")
         scores, positive, negative = rows.by_score()
         return Tabulated(*within, positive, negative, shown, known, scores, scores, group_ends)
     (positive, ends), (negative, other) = rows.by_bin(edges_of(centre, scale, asked.bins, cut), cut)

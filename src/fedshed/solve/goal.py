@@ -1,4 +1,4 @@
-"""When a run ends: the only place that says so."""
+"""When a run ends; no other module decides this."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from msgspec import Struct
 class Goal(Struct, frozen=True):
     """A gradient norm of at most `tol`, a gap f - f_star of at most `gap_tol`, or `max_iterations`.
 
-    A round goes on when `quorum` sites have answered; a site without a usable answer in `patience` exchanges
-    in a row ends the run.
+    A round continues when `quorum` sites have answered; a site without a usable answer in `patience`
+    exchanges in a row ends the run.
     """
 
     tol: float = 1e-9

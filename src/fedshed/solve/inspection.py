@@ -1,4 +1,4 @@
-"""The exchange: each site's exact score, information and fit at the estimate, and at the null model's."""
+"""The exchange for statistics: each site's exact score, information and fit at two points."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Inspected(Message, frozen=True):
 
 
 class Inspection(Conversation, frozen=True, tag=True):
-    """One exchange that moves nothing: every site must answer, and exactly."""
+    """One exchange at the estimate that changes nothing: every site must answer, and exactly."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Inspect, Inspected)
 
@@ -120,7 +120,9 @@ class Inspection(Conversation, frozen=True, tag=True):
         answers = answers_of(replies, Inspected, Inspect)
         for i, answer in answers.items():
             if why := disagreement(problem, i, answer):
-                raise ProtocolError(f"site {i!r} is not believed: {why}; check its table and its software")
+                raise ProtocolError(
+                    f"the answer of site {i!r} is not plausible: {why}; check its table and its software"
+                )
         return answers
 
     def respond(self, agent: Agent, cache: None, part: Inspect, own_part: Any) -> tuple[None, Inspected]:

@@ -1,4 +1,4 @@
-"""`optimize` and `resume`: from a federation to a result, everything checked before it starts."""
+"""`optimize` and `resume`: from a federation to a result; everything is checked before the run starts."""
 
 from __future__ import annotations
 
@@ -75,73 +75,85 @@ def optimize(
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 + l1'|theta| over the sites, p_i = N_i / N.
+    """Minimise sum_i p_i f^(i)(theta) + theta' diag(l2) theta / 2 + l1'|theta| over the sites.
+
+    f^(i) is the mean loss of the rows of site i, and p_i = N_i / N is its share of all rows.
 
     Parameters
     ----------
     federation : Federation
         The rows of each site.
-    loss : str
-        least-squares, logistic, poisson, gamma or multinomial; theta then holds K - 1 contrasts of the K
-        classes, one after the other (`fedshed.objectives.contrasts`).
-    l2 : float or array
-        The ridge: one number, or one for each column.
-    l1 : float or array
-        The absolute penalty (lasso), as `l2`; with both it is the elastic net. It sets coefficients to 0, and
-        is for newton and the SHED family (docs/selection.md).
-    intercept : bool
-        Whether to add an intercept, as the last coefficient; one number `l2` or `l1` does not penalise it.
-    algorithm : str or Algorithm
-        A name (see `fedshed algorithms`), an instance, or "auto", which estimates for the size of the problem
-        and the network what ends soonest, and says why in `result.algorithm` (docs/cost.md).
+    loss : str, default "logistic"
+        The loss, such as "least-squares", "logistic", "poisson", "gamma" or "multinomial". With "multinomial"
+        theta holds K - 1 contrasts of the K classes, one after the other (`fedshed.objectives.contrasts`).
+    l2 : float or array, default 1e-5
+        The ridge on the mean loss: one number, or one per column.
+    l1 : float or array, default 0.0
+        The absolute penalty (lasso) on the mean loss, in the same form; with both it is the elastic net. It
+        sets coefficients to 0, and is for newton and the SHED family (docs/selection.md).
+    intercept : bool, default False
+        Whether to add an intercept as the last coefficient; a single number `l2` or `l1` does not penalise
+        it.
+    algorithm : str or Algorithm, default "auto"
+        A name (see `fedshed algorithms`), an instance, or "auto". "auto" estimates, for the size of the
+        problem and the network, which algorithm ends first, and gives the reason in `result.algorithm`
+        (docs/cost.md).
     budget : int or Channel, optional
-        Eigenpairs per round and site. Default: the algorithm's own. An algorithm of fixed message size
-        refuses one.
+        The number of eigenpairs per round and site. Default: that of the algorithm. An algorithm whose
+        messages have a fixed size refuses a budget.
     line_search : LineSearch, optional
-        `TwoExchange()` or `Fused()`. Default: the algorithm's own.
+        `TwoExchange()` or `Fused()`. Default: that of the algorithm.
     precision : Precision, optional
-        How an agent's arrays travel: `Exact()`, `Bits(bits=8)`, `EntropyCoded()`. Default: the algorithm's.
+        How precisely an agent's arrays travel: `Exact()`, `Bits(bits=8)`, `EntropyCoded()`. Default: that of
+        the algorithm.
     theta0 : array or "null", optional
-        The start; "null" is the intercept of the model without columns, for one more exchange of a few sums.
-        Default: 0.
-    max_iterations : int
+        The starting point. "null" starts at the intercept of the model without columns, which costs one more
+        exchange of a few sums. Default: 0.
+    max_iterations : int, default 500
         Stop after this many iterations.
-    tol : float
-        Converged when the norm of the global gradient is at most this; with `l1`, that of the subgradient of
-        least norm.
+    tol : float, default 1e-9
+        The run has converged when the norm of the global gradient is at most this number; with `l1`, the norm
+        of the subgradient of least norm.
     f_star, gap_tol : float, optional
-        The optimum, for the column `gap` of the trace, and the gap f - f_star at which to stop.
-    seed : int
-        For what is drawn at random, such as links that fade.
-    quorum, patience : int
-        A round goes on once `quorum` sites have answered, with the Master's model of the others where the
-        algorithm has one. A site without a usable answer in `patience` exchanges in a row ends the run, which
-        is then not converged (docs/faults.md).
+        The optimal cost, for the column `gap` of the trace, and the gap f - f_star at which to stop.
+    seed : int, default 0
+        The seed of random draws, such as those of fading links.
+    quorum, patience : int, default 1 and 20
+        A round continues once `quorum` sites have answered; the Master uses its model of the other sites if
+        the algorithm has one. A site without a usable answer in `patience` exchanges in a row ends the run,
+        which has then not converged (docs/faults.md).
     groups : sequence of Group, optional
-        Groups of sites that are one agent each to the Master, for algorithms that need only sums
-        (docs/scale.md). A site in no group stays an agent. `result.hops` counts the bytes within groups.
+        Groups of sites, each of which appears to the Master as one agent, for algorithms that need only sums
+        (docs/scale.md). A site outside all groups stays an agent. `result.hops` counts the bytes within
+        groups.
     transport : callable, optional
-        Makes a transport from the sites, or from the groups. Default: all in this process.
+        A function that makes a transport from the sites or groups. Default: all sites are in this process.
     network : Network, optional
-        Latency and rate that "auto" reckons with. Default: none where all sites are in this process, where it
-        counts CPU seconds; 50 ms and 10 Mbit/s with a `transport`.
+        The latency and rate that "auto" assumes. Default: without `transport`, none, and CPU seconds count;
+        with a `transport`, 50 ms and 10 Mbit/s.
     device : str, optional
-        Where agents of this process compute, such as "torch:cuda", for simulations of very many: the same to
-        rounding, except that approximate eigenpairs are exact there (docs/performance.md).
+        The device on which agents of this process compute, such as "torch:cuda", for simulations of very many
+        agents. Results agree to rounding, except that approximate eigenpairs are exact there
+        (docs/performance.md).
     checkpoint : path, optional
-        A file from which `resume` goes on.
+        A file that the run writes and from which `resume` continues.
     watch : callable, optional
-        Called with the progress after every round; `RunLog(folder)` writes it for `fedshed watch folder`.
+        A function that is called with the progress after every round; `RunLog(folder)` writes it for
+        `fedshed watch folder`.
 
     Returns
     -------
     Result
-        theta, whether and why it ended, how far it can be off, and the trace.
+        The coefficients theta, whether and why the run ended, a certificate of the error, and the trace.
 
     Raises
     ------
-    ConfigError, DataError, SingularError
-        Before anything is sent, with what to do.
+    ConfigError
+        If parameters cannot work; nothing has been sent then.
+    DataError
+        If a table does not suit the loss.
+    SingularError
+        If the optimum is not unique, for example with collinear columns that are not penalised.
 
     Examples
     --------
@@ -193,25 +205,30 @@ def resume(
     device: str | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Go on from a checkpoint: the same iterates, bit for bit, as a run that was never stopped.
+    """Continue a run from a checkpoint, with the same iterates, bit for bit, as if it had never been stopped.
 
     Parameters
     ----------
     path : path
         The file that `optimize(..., checkpoint=path)` wrote.
     federation : Federation
-        The same rows as before; others are refused.
+        The same rows as before; other rows are refused.
     algorithm : Algorithm, optional
-        Needed only for one that is not part of fedshed.
+        The algorithm; needed only if it is not part of fedshed.
     max_iterations, tol, quorum, patience : optional
-        New values; by default those that the run began with.
+        New values of these parameters of `optimize`. Default: those that the run started with.
     transport, device, watch
-        As in `optimize`. A run on a device goes on with the same bits on the same device.
+        As in `optimize`. A run on a device continues with the same bits on the same device.
 
     Returns
     -------
     Result
-        Of the whole run, with all rows of its trace.
+        The result of the whole run, with all rows of its trace.
+
+    Raises
+    ------
+    ConfigError
+        If the file is not a checkpoint of this version, or of other data or another algorithm.
 
     Examples
     --------
@@ -250,19 +267,24 @@ def agents_of(
 def optimum(
     federation: Federation, *, loss: str = "logistic", l2: float | Vector = 1e-5, intercept: bool = False
 ) -> tuple[Vector, float]:
-    """theta* and f* of the pooled rows: what every algorithm must reach.
+    """The optimum theta* and f* of the pooled rows, which every algorithm must reach.
 
     Parameters
     ----------
     federation : Federation
-        The rows.
+        The rows of each site.
     loss, l2, intercept
         As in `optimize`.
 
     Returns
     -------
     tuple of array and float
-        theta* and f*, from Newton's method on all rows at once.
+        theta* and f*, computed by Newton's method on all rows at once.
+
+    Raises
+    ------
+    SingularError
+        If the optimum is not unique.
 
     Examples
     --------
@@ -324,7 +346,7 @@ def _solve(
     algorithm: Algorithm[Any], problem: Problem, objectives: Mapping[str, LinearModel], sites: LocalSites,
     progress: Progress, goal: Goal, saver: Checkpoint | None, watch: Watch | None,
 ) -> Result:  # fmt: skip
-    """The run, and whether what it ended at is an optimum."""
+    """The run, and whether the point where it ended is an optimum."""
     with sites.open(fit_stage(algorithm)) as transport, threadpool_limits(1):  # the same bits with this BLAS
         checks.reachable(transport, problem.agents)
         problem = replace(problem, stateless=transport.stateless)

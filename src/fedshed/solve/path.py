@@ -50,7 +50,10 @@ class PathSettings(Struct, frozen=True):
         penalised = self.factors > 0
         largest = float((np.abs(g[penalised]) / self.factors[penalised]).max()) / self.l1_ratio
         if not largest > 0:
-            raise ConfigError("no penalised column says anything about the target; there is no path")
+            raise ConfigError(
+                "no penalised column is related to the target, so there is no path; check the columns and "
+                "the target"
+            )
         return largest * np.geomspace(1.0, self.ratio, self.values)
 
 
@@ -114,7 +117,7 @@ def walk(problem: Problem, settings: PathSettings) -> Flow[Walked]:
 def _check_folds(first: Sequence[Place]) -> None:
     for k, place in enumerate(first[1:], 1):
         if place.held_weight <= 0:
-            raise ConfigError(f"fold {k} of {len(first) - 1} has no rows; take fewer folds")
+            raise ConfigError(f"fold {k} of {len(first) - 1} has no rows; use fewer folds")
 
 
 def _solved(
@@ -139,7 +142,9 @@ def _place(theta: Vector, sites: Mapping[AgentId, FoldSums]) -> Place | None:
     each = [sites[i] for i in sorted(sites)]
     W, n = sum(one.weight for one in each), len(theta)
     if not W > 0:
-        raise ConfigError("a fold has all rows of all sites; take fewer folds")
+        raise ConfigError(
+            "a fold has all rows of all sites, so none is left to fit; give more rows or more clusters"
+        )
     f, g, packed = 0.0, np.zeros(n), np.zeros(n * (n + 1) // 2)
     for one in each:
         if one.loss is None:

@@ -97,7 +97,9 @@ def clipped(X: Rows, clip: float, columns: int) -> NDArray[np.float64]:
     It is rounded towards 0, so that the norm is never larger.
     """
     if not isinstance(X, np.ndarray) and not hasattr(X, "toarray"):
-        raise ConfigError("a private fit needs tables that fit into memory; leave privacy out, or read fewer")
+        raise ConfigError(
+            "a private fit needs tables that fit into memory; use fewer rows or columns, or leave privacy out"
+        )
     dense = np.array(X if isinstance(X, np.ndarray) else X.toarray(), dtype=np.float64)
     norms = np.sqrt(np.square(dense[:, :columns]).sum(axis=1))
     dense[:, :columns] *= np.minimum(1.0, clip * (1 - 1e-12) / np.maximum(norms, clip * 1e-12))[:, None]

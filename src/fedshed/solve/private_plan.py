@@ -146,9 +146,9 @@ class Prediction(Struct, frozen=True):
             return ""
         return (
             f"With {self.rows:,} rows, {self.columns} columns and epsilon = {self.epsilon:g} the private "
-            f"estimates would be {self.deviation:.2g} standard errors from the pooled ones, which is noise; "
-            f"it needs about {self.needed_rows:,} rows, or epsilon = {self.needed_epsilon:.2g}, or fewer "
-            "columns."
+            f"estimates would be {self.deviation:.2g} standard errors from the pooled ones, which is only "
+            f"noise; the study needs about {self.needed_rows:,} rows, or epsilon = "
+            f"{self.needed_epsilon:.2g}, or fewer columns."
         )
 
 

@@ -1,4 +1,4 @@
-"""The pooled optimum, by Newton's method on all rows at once: the yardstick f* of every gap."""
+"""The pooled optimum by Newton's method on all rows at once: the reference f* of every gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run`: one algorithm on one problem over one transport, watched and saved, to its result."""
+"""`run`: one algorithm on one problem over one transport, watched and saved, until its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,61 @@ _LOG = logging.getLogger("fedshed")
 
 
 class Result(Struct, frozen=True):
-    """What a run gives: theta, whether and why it ended, how far it can be off, and its trace.
+    """The result of a run.
+
+    Attributes
+    ----------
+    theta : array
+        The coefficients, in the order of `columns`.
+    converged : bool
+        Whether the run reached the optimum.
+    reason : str
+        Why the run ended.
+    certificate : Certificate
+        The gradient norm, and how far from the optimum the result can be.
+    trace : Trace
+        One row per iteration, with costs, exchanges and bytes.
+    columns : tuple of str
+        The names of the coefficients.
+    algorithm : str
+        The algorithm, and why it was chosen.
+    sites : dict
+        For each agent, when it last answered, and the bytes to and from it.
+    refusals : tuple
+        Answers that were not used, with the reason.
+    traffic : Traffic
+        Exchanges and bytes of the whole run.
+    answers : dict
+        The exact cost and gradient of each agent at theta, without the ridge.
+    hops : tuple of GroupTraffic
+        The bytes within groups since the run was started or resumed.
+
+    Attributes
+    ----------
+    theta : array
+        The coefficients, in the order of `columns`; the intercept, if there is one, is last.
+    converged : bool
+        Whether theta is the pooled optimum to the tolerance that was asked for.
+    reason : str
+        Why the run ended, in words.
+    certificate : Certificate
+        The norm of the gradient at theta, and a bound or an estimate of f(theta) - f*.
+    trace : Trace
+        One row for each iteration: bytes, exchanges, cost, gradient norm, seconds.
+    columns : tuple of str
+        The names of the coefficients.
+    algorithm : str
+        Which algorithm ran, and why it was chosen.
+    sites : dict
+        When each site last answered, and the bytes to and from it.
+    refusals : tuple of Refusal
+        Answers that were not used, and why.
+    traffic : Traffic
+        Exchanges and bytes of the whole run.
+    answers : dict
+        f_i and g_i at theta, of each site whose answer is exact there.
+    hops : tuple of GroupTraffic
+        Bytes within groups since this run was started or resumed.
 
     Examples
     --------
@@ -48,12 +102,12 @@ class Result(Struct, frozen=True):
     certificate: Certificate
     trace: Trace
     columns: tuple[str, ...]
-    algorithm: str = ""  # which, and why it was chosen
-    sites: dict[str, Contact] = {}  # when each site last answered, and the bytes to and from it
-    refusals: tuple[Refusal, ...] = ()  # answers that were not used, and why
+    algorithm: str = ""
+    sites: dict[str, Contact] = {}
+    refusals: tuple[Refusal, ...] = ()
     traffic: Traffic = Traffic()
-    answers: dict[str, tuple[float, Vector]] = {}  # f_i and g_i at theta, of each site whose are exact there
-    hops: tuple[GroupTraffic, ...] = ()  # bytes within groups since this run was started or resumed
+    answers: dict[str, tuple[float, Vector]] = {}
+    hops: tuple[GroupTraffic, ...] = ()
 
     def __repr__(self) -> str:
         ended = "converged" if self.converged else "NOT converged"
@@ -78,7 +132,7 @@ def run(
     algorithm: Algorithm[Any], problem: Problem, transport: Transport, progress: Progress, goal: Goal,
     saver: Checkpoint | None = None, watch: Watch | None = None,
 ) -> Result:  # fmt: skip
-    """Play an algorithm from where it is to its end; `conclude` then tells the observer how it ended."""
+    """Run an algorithm from its present state to its end; `conclude` then tells the observer how it ended."""
     if isinstance(watch, Observer):
         watch.begin(_begin(algorithm, problem, goal))
     outcome = _watched(iterate(algorithm, problem, transport, progress, goal), progress, saver, watch)
@@ -120,7 +174,7 @@ def _watched(
     rounds: Generator[Progress, None, Outcome], progress: Progress, saver: Checkpoint | None,
     watch: Watch | None,
 ) -> Outcome:  # fmt: skip
-    """Play a run to its end, saving now and then, and once more when it ends or is interrupted."""
+    """Run to the end, saving from time to time, and once more at the end or after an interrupt."""
     try:
         while True:
             try:

@@ -1,9 +1,9 @@
-"""Whether a cost falls for ever along some direction: separated classes, or a level whose counts are all 0.
+"""Whether a cost decreases without bound: separated classes, or a level whose counts are all 0.
 
 Without a penalty there is then no finite optimum (Albert and Anderson 1984, Biometrika 71, 1).  A short
-Newton step proves that there is one; else a linear program decides (Konis 2007), in a basis where near
-collinearity and units do not show and columns of levels stay sparse, and on few rows: those that the last
-solution broke are added until none is.
+Newton step proves that there is one; otherwise a linear program decides (Konis 2007), in a basis where near
+collinearity and units do not matter and columns of levels stay sparse.  It starts with few rows; those that
+the last solution violates are added until there are none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedshed.objectives import LinearModel
 from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message, Search
 
-FLAT = 1e-3  # curvature per squared margin: only in so flat a direction can a cost fall for ever
+FLAT = 1e-3  # curvature per squared margin: a cost can fall without end only in a direction as flat as this
 SOLVABLE = 1e-10  # of the largest curvature: the Newton step along a flatter direction may be rounding
 SHORT = 0.5  # by which a Newton step may move a margin
 VANISHED = 1e-12  # the same of a direction that no number of rows could have an optimum in
@@ -66,10 +66,10 @@ class SeparationTest(Conversation, frozen=True, tag=True):
 def flat_part(step: Vector, H: Matrix, H_0: Matrix) -> tuple[Vector, bool]:
     """The part of a Newton step along which the Hessian H is far below H_0, that at theta = 0.
 
-    Only there can a cost fall for ever.  In the rest of the space a run may have stopped just before its
-    optimum, and what the slope gains there would hide that it gains nothing here.  With H v = lambda H_0 v
-    the directions v are orthogonal in both, so the slope along the part is -part'H part.  Where H is 0
-    to rounding, a run has gone so far that nothing is left to test: that direction, and True.
+    Only there can a cost decrease without bound.  In the rest of the space a run may have stopped just before
+    its optimum, and what the slope gains there would hide that it gains nothing here.  With H v = lambda H_0
+    v the directions v are orthogonal in both, so the slope along the part is -part'H part.  Where H is 0 to
+    rounding, a run has gone so far that nothing is left to test: that direction, and True.
     """
     _, unit = unit_diagonal(H_0)
     if np.linalg.eigvalsh(unit)[0] <= len(H) * np.finfo(float).eps:
@@ -82,7 +82,7 @@ def flat_part(step: Vector, H: Matrix, H_0: Matrix) -> tuple[Vector, bool]:
 
 
 def separated(names: tuple[str, ...], loss: str = "") -> str:
-    """Why there is no optimum, and what to do."""
+    """The reason why there is no optimum, and what to do."""
     shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
     remedy = "no row has an event: add rows that do"
     if names != ("intercept",):
@@ -114,7 +114,9 @@ def _named(size: Vector, columns: Sequence[str], share: float) -> tuple[str, ...
 
 
 def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> tuple[str, ...]:
-    """The unpenalised coefficients along which the cost falls for ever; none where it has an optimum."""
+    """The unpenalised coefficients along which the cost decreases without bound, if there are any.
+    "optimum.
+    """
     names = sorted(objectives)  # of sites, which the Master may know as groups
     models = [objectives[i] for i in names]
     free = np.flatnonzero(problem.penalised == 0)

@@ -21,7 +21,7 @@ from fedshed.protocol.messages import Message
 
 Reason: TypeAlias = Literal["small", "singular", "separated", "withheld"]
 REASONS: dict[Reason, str] = {
-    "small": "it has too few rows for so many coefficients",
+    "small": "it has too few rows for the number of coefficients",
     "singular": "its columns are constant or collinear there",
     "separated": "its own rows are separated, so it has no finite estimate",
     "withheld": "its disclosure policy withholds it, as too few rows would decide it",
@@ -62,7 +62,7 @@ class SiteEstimate(Message, frozen=True):
 
 
 class NoEstimate(Message, frozen=True):
-    """A site that has no estimate of its own, and why."""
+    """A site that has no estimate from its own rows, and the reason."""
 
     why: Reason
 

@@ -1,4 +1,4 @@
-"""The numbers of a run in TensorBoard or MLflow: thin observers over packages that are only needed here."""
+"""Sends the numbers of a run to TensorBoard or MLflow; their packages are imported only here."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TensorBoard(Observer):
 class MLflow(Observer):
     """Parameters, metrics and tags of one MLflow run (`pip install 'fedshed[mlflow]'`).
 
-    Where it is logged to is MLflow's own setting (`mlflow.set_tracking_uri`, `MLFLOW_TRACKING_URI`).
+    MLflow's settings decide where it is logged (`mlflow.set_tracking_uri`, `MLFLOW_TRACKING_URI`).
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The border of `optimize`: every mistake is named, with what to do, before anything is sent."""
+"""The checks of `optimize`: every mistake is named, with what to do, before anything is sent."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def absolute(l1: Any, n: int, intercept: bool, loss: str) -> Vector | None:
 
 
 SEVERAL_CLASSES = (
-    "l1 is for one linear predictor: of several classes the zeros would depend on which contrasts stand for "
-    "them; fit each class against the others, or use l2"
+    "l1 is for one linear predictor: with several classes the zeros would depend on the choice of contrasts; "
+    "fit each class against the others, or use l2"
 )
 
 
@@ -90,16 +90,21 @@ def checked_algorithm(
 
 
 def new_file(path: str | Path) -> None:
-    """Refuse to write a run over another."""
+    """Refuse to overwrite another run."""
     if Path(path).exists():
-        raise ConfigError(f"{path} exists: go on with fedshed.resume(path, federation), or remove it first")
+        raise ConfigError(
+            f"{path} exists; continue with fedshed.resume(path, federation), or remove it first"
+        )
 
 
 def reachable(transport: Transport, agents: Sequence[str]) -> None:
     """Every site must be on the transport, by the same name."""
     missing = sorted(set(agents) - set(transport.agents()))
     if missing:
-        raise ConfigError(f"the transport does not reach {missing}; it reaches {sorted(transport.agents())}")
+        raise ConfigError(
+            f"the transport does not reach {missing}; it reaches {sorted(transport.agents())}, so use these "
+            "names"
+        )
 
 
 def choose_algorithm(
@@ -155,7 +160,7 @@ def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:
     if isinstance(precision, Differences) and not isinstance(algorithm, Linked):
         raise ConfigError(
             f"precision = Differences() is for lbfgs and qn-shed, not for {type(algorithm).__name__}; "
-            "take EntropyCoded() or Bits()"
+            "use EntropyCoded() or Bits()"
         )
     return replace(algorithm, precision=precision)
 
@@ -164,7 +169,7 @@ def federation_of(value: Any) -> Federation:
     """A federation."""
     if not isinstance(value, Federation):
         raise ConfigError(
-            f"optimize needs a Federation, not {type(value).__name__}: see Federation.from_arrays"
+            f"optimize needs a Federation, not {type(value).__name__}; build one with Federation.from_arrays"
         )
     return value
 
@@ -177,7 +182,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def parameter_given(loss: str) -> None:
-    """Refuse a loss whose parameter has to be found, which is the work of several fits."""
+    """Refuse a loss whose parameter has to be searched for, which takes several fits."""
     parameter = family_of(loss).parameter
     if parameter is not None and parameter.searched and parts_of(loss)[1] is None:
         raise ConfigError(
@@ -217,7 +222,7 @@ def known_optimum(f_star: Any) -> float | None:
 def gap_tolerance(gap_tol: Any, f_star: Any) -> float | None:
     """A number to stop at, where f* is known."""
     if gap_tol is not None and f_star is None:
-        raise ConfigError("gap_tol needs f_star: the gap is f - f_star")
+        raise ConfigError("gap_tol needs f_star, because the gap is f - f_star; give f_star")
     return None if gap_tol is None else tolerance(gap_tol, "gap_tol")
 
 
@@ -243,7 +248,9 @@ def goal(
 
 
 def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...]) -> None:
-    """Refuse unpenalised columns that are collinear over all sites: the optimum would not be unique."""
+    """Refuse unpenalised columns that are collinear over all sites, where the optimum is not unique.
+    "unique.
+    """
     width = next(iter(objectives.values())).X.shape[1]
     free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
     if len(free) == 0:
@@ -274,7 +281,10 @@ def collinear_columns(
     separated = ", or the data are separated there" * separable
     if far and separable:
         return f"{far}; if the data are separated there instead, set l2 > 0"
-    return far or f"collinear over all sites and not penalised: {shown}{separated}; drop one or set l2 > 0"
+    return (
+        far
+        or f"these are collinear over all sites and not penalised: {shown}{separated}; drop one or set l2 > 0"
+    )
 
 
 def _dependent(G: Matrix) -> list[int]:

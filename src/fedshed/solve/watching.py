@@ -1,4 +1,4 @@
-"""Watching a run: what it has to say round by round, and a log of it, one JSON line a round."""
+"""Watching a run: what it reports after every round, and a log with one JSON line per round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTES = logging.getLogger("fedshed")
 
 
 class Begin(Struct, frozen=True, tag_field="kind", tag="begin"):
-    """What is being fitted, and when it will be done; a resumed run begins with one of its own."""
+    """What is being fitted, and when it will be done; a resumed run writes another one."""
 
     algorithm: str
     loss: str
@@ -72,6 +72,8 @@ class Round(Struct, frozen=True, tag_field="kind", tag="round"):
     bound: float | None  # of f - f*, where all sites answered, exactly, and every coefficient is penalised
     eta: float | None
     sites: dict[str, SiteNews]
+    hessians: float | None = None  # computed until now, per site; None in logs of earlier versions
+    vectors: float | None = None  # sent up until now, per site
 
 
 class End(Struct, frozen=True, tag_field="kind", tag="end"):
@@ -86,6 +88,11 @@ class End(Struct, frozen=True, tag_field="kind", tag="end"):
     grad_norm: float
     bound: float | None
     refusals: int
+    f: float | None = None  # this and what follows: None in logs of earlier versions
+    uplink_bytes: int | None = None
+    downlink_bytes: int | None = None
+    hessians: float | None = None
+    vectors: float | None = None
 
 
 Line: TypeAlias = Begin | Round | End
@@ -127,12 +134,12 @@ class ObserverGroup(Observer):
 
 
 class RunLog(Observer):
-    """Writes FOLDER/run.jsonl, which `fedshed watch FOLDER` shows while the run goes on and afterwards.
+    """Writes the log FOLDER/run.jsonl, which `fedshed watch FOLDER` shows during a run and afterwards.
 
     Parameters
     ----------
     folder : path
-        Where to write it; a log that is there is added to.
+        The folder of the log; new lines are appended to an existing log.
 
     Examples
     --------
@@ -150,21 +157,21 @@ class RunLog(Observer):
         self._failed = False
 
     def begin(self, study: Begin) -> None:
-        """The first line."""
+        """Write the first line: what is being fitted."""
         self._study = study
         self._write(study)
 
     def __call__(self, progress: Progress) -> None:
-        """One line."""
+        """Write the line of one round."""
         assert self._study is not None
         self._write(news(self._study, progress))
 
     def end(self, result: Result) -> None:
-        """The last line."""
+        """Write the last line: how the run ended."""
         self._write(end_of(result))
 
     def _write(self, line: Line) -> None:
-        """Add a line if that is possible; a log that cannot be written ends no run, and is said once."""
+        """Append a line if possible; a log that cannot be written does not end a run and is reported once."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             append_whole(self._path, safe_json(msgspec.json.encode(line).decode()).encode() + b"\n")
@@ -175,8 +182,8 @@ class RunLog(Observer):
 
 
 def news(study: Begin, progress: Progress) -> Round:
-    """What a round has to say."""
-    row = progress.rows[-1]
+    """What a round reports."""
+    row, count = progress.rows[-1], max(1, len(study.sites))
     certain = study.least_l2 > 0 and progress.exact
     return Round(
         time=time.time(), iteration=row.iteration, exchanges=progress.traffic.exchanges,
@@ -185,6 +192,7 @@ def news(study: Begin, progress: Progress) -> Round:
         bound=row.grad_norm**2 / (2 * study.least_l2) if certain else None,
         eta=progress.info.eta if progress.info else None,
         sites={i: _site(contact, progress.state.known.get(i)) for i, contact in progress.sites.items()},
+        hessians=progress.traffic.hessians / count, vectors=progress.traffic.uplink_vectors / count,
     )  # fmt: skip
 
 
@@ -201,7 +209,8 @@ def end_of(result: Result) -> End:
     row = result.trace[-1]
     return End(
         time.time(), result.converged, result.reason, row.iteration, row.exchanges, row.seconds,
-        row.grad_norm, result.certificate.bound, len(result.refusals),
+        row.grad_norm, result.certificate.bound, len(result.refusals), row.f, row.uplink_bytes,
+        row.downlink_bytes, row.hessians, row.uplink_vectors,
     )  # fmt: skip
 
 
@@ -220,7 +229,9 @@ def lines(stream: IO[bytes]) -> Iterator[Line]:
 
 
 def seconds_left(rounds: Sequence[Round], tol: float) -> float | None:
-    """Time until the gradient norm is at most tol, if its logarithm goes on falling as in the last rounds."""
+    """Time until the gradient norm is at most tol, if its logarithm keeps falling as in the last rounds.
+    "rounds.
+    """
     import numpy as np
 
     recent = [one for one in rounds[-8:] if one.grad_norm > 0]

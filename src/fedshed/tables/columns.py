@@ -146,7 +146,7 @@ def declared_order(series: nw.Series[Any]) -> tuple[Any, ...] | None:
 
 
 def _check_size(name: str, values: NDArray[Any]) -> None:
-    """Refuse whole numbers that would be rounded: they name something, and measure nothing."""
+    """Refuse whole numbers that float64 would round: they are identifiers, not measurements."""
     if values.dtype.kind in "iuO" and len(values) and max(int(values.max()), -int(values.min())) > LARGEST:
         raise DataError(
             f"column {name!r} holds whole numbers beyond 2^53, which would be rounded; leave the column out "
@@ -233,7 +233,7 @@ def _from_values(
 def _say_marked(name: str, marks: Sequence[str], rows: NDArray[np.bool_]) -> None:
     """Say how many rows have a mark: one of them may be a level."""
     _NOTES.warning(
-        "column %r: the text %s marks a missing value, in %d rows; if it is a level, rename it, or make "
+        "column %r: the text %s was read as a missing value in %d rows; if it is a level, rename it, or make "
         "the column a Categorical or Enum",
         name, " or ".join(map(repr, marks)), int(rows.sum()),
     )  # fmt: skip
@@ -243,7 +243,7 @@ def _common_kind(name: str, values: Iterable[Any]) -> Kind:
     kinds = {_kind(value) for value in values}
     if len(kinds) > 1:
         found = " and ".join(sorted("text" if kind == "category" else kind for kind in kinds))
-        raise DataError(f"column {name!r} mixes {found}; make it one or the other")
+        raise DataError(f"column {name!r} mixes {found}; convert all values to one of them")
     (kind,) = kinds or {"number"}
     if kind not in ("number", "category", "boolean"):
         raise DataError(f"column {name!r} holds {kind}; turn it into numbers or text, or leave it out")

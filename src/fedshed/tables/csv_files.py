@@ -1,4 +1,4 @@
-"""CSV files as people have them: separator, decimal mark and encoding are given, or found out and said."""
+"""Reads CSV files; separator, decimal mark and encoding are given, or detected and reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIELDS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 
 
 class CsvFormat(Struct, frozen=True):
-    """How a CSV file is written; what is None is found out."""
+    """The format of a CSV file; a field that is None is detected."""
 
     sep: str | None = None
     decimal: str | None = None
@@ -47,14 +47,16 @@ class CsvFormat(Struct, frozen=True):
             try:
                 "".encode(self.encoding)
             except LookupError:
-                raise ConfigError(f"unknown encoding {self.encoding!r}; such as utf-8 or latin-1") from None
+                raise ConfigError(
+                    f"unknown encoding {self.encoding!r}; use for example utf-8 or latin-1"
+                ) from None
 
 
 FOUND_OUT = CsvFormat()
 
 
 def read_csv(path: Path, form: CsvFormat = FOUND_OUT) -> Any:
-    """The table in a CSV file; what was found out and may surprise is said in the log `fedshed`."""
+    """The table in a CSV file; surprising detections are reported in the log `fedshed`."""
     try:
         with _opened(path) as file:
             start = file.read(SAMPLE)
@@ -128,7 +130,7 @@ def _sentence(error: str, form: CsvFormat) -> str:
 
 
 def _with_encoding(path: Path, start: bytes, form: CsvFormat) -> CsvFormat:
-    """UTF-16 is known by its first bytes; other files with zero bytes are no text."""
+    """Detect UTF-16 by its first bytes; refuse other files with zero bytes, which are not text."""
     if form.encoding is not None:
         return form
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -143,21 +145,23 @@ def _text(start: bytes, form: CsvFormat) -> str:
 
 
 def _decoded(path: Path, form: CsvFormat) -> tuple[Any, CsvFormat]:
-    """The table; one that is not in UTF-8 is read as Windows-1252, which most others are."""
+    """The table; a file that is not in UTF-8 is read as Windows-1252, the most frequent other encoding."""
     table = _arrow(path, form)
     if _is_text(table):
         return table, form
     if form.encoding is not None:
-        raise DataError(f"{path} is not in {form.encoding}; name its encoding")
+        raise DataError(f"{path} is not in {form.encoding}; name its encoding (encoding, --encoding)")
     for encoding, said in (("cp1252", "Windows-1252"), ("latin-1", "Latin-1")):
         try:
             other = replace(form, encoding=encoding)
             table = _arrow(path, other)
         except (UnicodeDecodeError, DataError):
             continue
-        _NOTES.warning("%s is not in UTF-8 and was read as %s; give encoding if names look wrong", path, said)
+        _NOTES.warning(
+            "%s is not in UTF-8 and was read as %s; name the encoding if names look wrong", path, said
+        )
         return table, other
-    raise DataError(f"{path} is not in UTF-8; name its encoding, or save it in UTF-8")
+    raise DataError(f"{path} is not in UTF-8; name its encoding (encoding, --encoding), or save it in UTF-8")
 
 
 def _is_text(table: Any) -> bool:
@@ -208,7 +212,7 @@ def _with_decimals(path: Path, table: Any, form: CsvFormat) -> Any:
             "write both alike"
         )
     more = f" and {len(others)} more" if others else ""
-    _NOTES.warning("%s: decimal commas were read as such, in column %r%s", path, first, more)
+    _NOTES.warning("%s: commas were read as decimal marks in column %r%s", path, first, more)
     return other
 
 
@@ -239,7 +243,7 @@ def _became_text(before: Any, after: Any, name: str) -> bool:
 
 
 def _with_long_digits_as_text(path: Path, table: Any, form: CsvFormat) -> Any:
-    """The table; digits that no integer type holds, which Arrow would round, name something and are text."""
+    """The table, in which digits that no integer type holds are text, because Arrow would round them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -290,7 +294,8 @@ def _say_marks(path: Path, table: Any, form: CsvFormat) -> None:
         if len(found):
             marks = " or ".join(map(repr, sorted(found.unique().to_pylist())))
             _NOTES.warning(
-                "%s: column %r: the text %s marks a missing value, in %d rows; if it is a level, rename it",
+                "%s: column %r: the text %s was read as a missing value in %d rows; if it is a level, "
+                "rename it",
                 path, name, marks, len(found),
             )  # fmt: skip
 
@@ -301,7 +306,7 @@ def _say_marks(path: Path, table: Any, form: CsvFormat) -> None:
 def _no_name_twice(path: Path, table: Any) -> None:
     names = [name for name in table.column_names if name.strip()]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise DataError(f"{path}: two columns are called {twice!r}; give each its own name")
+        raise DataError(f"{path}: two columns are called {twice!r}; give each column a different name")
 
 
 def _named(path: Path, table: Any) -> Any:
@@ -313,6 +318,8 @@ def _named(path: Path, table: Any) -> Any:
         if j > 0 and not empty:
             raise DataError(f"{path}: column {j + 1} has no name; give it one in the first line")
         if not empty:
-            _NOTES.warning("%s: the first column has no name and was left out as row numbers", path)
+            _NOTES.warning(
+                "%s: the first column has no name; it was taken for row numbers and left out", path
+            )
         table = table.remove_column(j)
     return table

@@ -1,4 +1,4 @@
-"""A Federation: the local tables of several sites that share their columns and nothing else."""
+"""A Federation: the local tables of several sites that have the same columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,25 @@ _MOST_CLASSES = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """Local tables by site, with common columns; `from_arrays` and `from_sites` build and check one."""
+    """The local tables of several sites with common columns.
+
+    Use `from_arrays` or `from_sites` to build one; both check the data.
+
+    Attributes
+    ----------
+    tables : mapping of str to Table
+        The table of each site, by its name.
+    columns : tuple of str
+        The names of the columns.
+    name : str
+        A name for titles.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> fedshed.Federation.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["a", "a", "b"])
+    Federation('data': 2 sites, 3 rows, 1 columns)
+    """
 
     tables: Mapping[str, Table]
     columns: tuple[str, ...]
@@ -45,24 +63,34 @@ class Federation:
         columns: Sequence[str] | None = None,
         name: str = "data",
     ) -> Federation:
-        """One table with a site label per row.
+        """Build a federation from one table with a site label per row.
 
         Parameters
         ----------
         X : array, sparse matrix or DataFrame
-            The columns.
+            The predictors, one row per observation.
         y : array
-            The target.
+            The target, one entry per row.
         sites : array, optional
-            The site of each row. Default: a single site "all".
+            The site of each row. Default: a single site called "all".
         sample_weight : array, optional
-            A weight is how often its row counts.
+            The weight of each row: how often the row counts. Default: 1.
         offset : array, optional
-            Added to the row's x'theta, such as the logarithm of an exposure.
+            A number per row that is added to x'theta, such as the logarithm of an exposure. Default: 0.
         columns : sequence of str, optional
-            Names of the columns. Default: those of a DataFrame, else x0, x1, ...
-        name : str
-            For titles.
+            The names of the columns. Default: those of a DataFrame, otherwise x0, x1, ...
+        name : str, default "data"
+            A name for titles.
+
+        Returns
+        -------
+        Federation
+            One table per site, with its rows in their order.
+
+        Raises
+        ------
+        DataError
+            If the data cannot be used; the message names the site and the column.
 
         Examples
         --------
@@ -88,16 +116,28 @@ class Federation:
     def from_sites(
         cls, sites: Mapping[Any, Any], *, columns: Sequence[str] | None = None, name: str = "data"
     ) -> Federation:
-        """One (X, y) or Table per site; DataFrames are brought into one order of columns.
+        """Build a federation from one (X, y) or `Table` per site.
+
+        The columns of DataFrames are brought into one order.
 
         Parameters
         ----------
         sites : mapping
             For each name a pair (X, y), or a `Table` with weights and offsets.
         columns : sequence of str, optional
-            Names of the columns.
-        name : str
-            For titles.
+            The names of the columns. Default: those of the first DataFrame, otherwise x0, x1, ...
+        name : str, default "data"
+            A name for titles.
+
+        Returns
+        -------
+        Federation
+            The checked tables.
+
+        Raises
+        ------
+        DataError
+            If the data cannot be used; the message names the site and the column.
 
         Examples
         --------
@@ -106,7 +146,7 @@ class Federation:
         1
         """
         if not isinstance(sites, Mapping):
-            raise DataError(f"sites must map each name to a pair (X, y), not be a {type(sites).__name__}")
+            raise DataError(f"sites must be a mapping of names to pairs (X, y), not a {type(sites).__name__}")
         names = _site_names(sites)
         return _build({site: _pair(site, sites[key]) for site, key in names.items()}, columns, name)
 
@@ -126,7 +166,7 @@ class Federation:
         return {site: len(self.tables[site].y) for site in self.sites}
 
     def pooled(self) -> Table:
-        """All rows in one table in memory, site after site in sorted order; CSR if a site's is."""
+        """All rows in one table in memory, site by site in sorted order; CSR if one site's table is."""
         parts = [self.tables[site] for site in self.sites]
         if any(scipy.sparse.issparse(part.X) for part in parts):
             X = scipy.sparse.vstack([_csr(part.X) for part in parts], format="csr")
@@ -140,7 +180,7 @@ class Federation:
         )
 
     def fingerprint(self) -> str:
-        """A hash of site names, columns, shapes and values: equal for equal data, whatever the name."""
+        """A hash of site names, columns, shapes and values, which does not depend on `name`."""
         digest = hashlib.blake2b(json.dumps(self.columns).encode(), digest_size=16)
         for site in self.sites:
             part = self.tables[site]
@@ -151,7 +191,7 @@ class Federation:
         return digest.hexdigest()
 
     def report(self) -> list[dict[str, Any]]:
-        """For each site its rows and, if there are at most 20 classes, how many rows of each (`y=1`)."""
+        """The number of rows of each site and, up to 20 classes, the number of rows per class (`y=1`)."""
         outcomes = {site: _outcomes(self.tables[site].y) for site in self.sites}
         classes = np.unique(np.concatenate(list(outcomes.values()))).tolist()
         shown = classes if len(classes) <= _MOST_CLASSES else []
@@ -199,7 +239,9 @@ def _pair(site: str, given: Any) -> Raw:
     try:
         X, y = given
     except (TypeError, ValueError) as error:
-        raise DataError(f"site {site!r}: give a pair (X, y), not {type(given).__name__}") from error
+        raise DataError(
+            f"site {site!r}: give a pair (X, y) or a Table, not {type(given).__name__}"
+        ) from error
     return checks.raw(f"site {site!r}", X, y)
 
 
@@ -256,7 +298,7 @@ def _is_text(y: NDArray[Any]) -> bool:
 
 
 def _responses(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """All responses; of times to an event, each site has its own strata."""
+    """All responses; strata of times to an event are kept apart by site."""
     y = np.concatenate(parts)
     if is_survival(y):
         sites = np.repeat(np.arange(len(parts)), [len(part) for part in parts])

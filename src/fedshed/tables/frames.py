@@ -36,7 +36,7 @@ class Frame:
         self._columns = {name: columns[name] for name in columns if not _is_row_number(name)}
         if len(self._columns) < len(columns):
             left = next(name for name in columns if name not in self._columns)
-            _NOTES.warning("column %r was left out: it is the row number that pandas writes", left)
+            _NOTES.warning("column %r was left out, because it holds row numbers that pandas wrote", left)
         lengths = {len(values) for values in self._columns.values()}
         if len(lengths) > 1:
             raise DataError(f"the columns have different lengths ({sorted(lengths)}); give one value per row")
@@ -203,4 +203,4 @@ def _series(native: Any) -> dict[str, Any]:
             f"not {type(native).__name__}"
         ) from error
     except nw.exceptions.NarwhalsError as error:
-        raise DataError(f"the table cannot be read ({error}); give each column a name of its own") from error
+        raise DataError(f"the table cannot be read ({error}); give each column a different name") from error

@@ -38,7 +38,7 @@ def arrow_table(where: str, X: Any) -> Any:
     if isinstance(X, pa.Table):
         return X
     raise DataError(
-        f"{where}: X is a pyarrow {type(X).__name__}, which cannot be read again and again; "
+        f"{where}: X is a pyarrow {type(X).__name__}, which cannot be read repeatedly; "
         "give a pyarrow.Table (docs/large.md maps one from a file)"
     )
 

@@ -36,10 +36,10 @@ _MAGIC = {
 def read_sites(
     paths: Sequence[str | Path], *, site: str | None = None, keep: bool = False, csv: CsvFormat = FOUND_OUT
 ) -> dict[str, Any]:
-    """A table for each site: those of the column `site`, or one file each, named by the file.
+    """The table of each site, from one file with a column `site` or from one file per site.
 
-    `csv` says how CSV files are written, as far as it is not to be found out.  `keep` leaves the column
-    `site` in the tables.
+    A site of the second kind has the name of its file. `csv` gives the format of CSV files; what it leaves
+    open is detected. `keep` leaves the column `site` in the tables.
     """
     tables: dict[str, Any] = {}
     csv = csv if site is None else replace(csv, text=(*csv.text, site))
@@ -84,7 +84,7 @@ def mapped(path: Path) -> Any:
     large = reader.num_record_batches and whole.size > lazy.COPIED
     if large and not _within(whole, reader.get_batch(0)):
         raise DataError(
-            f"{path} is a large Arrow file that is compressed, so that its rows cannot be left there; "
+            f"{path} is a large compressed Arrow file, whose rows cannot stay in the file; "
             "write it without compression (pyarrow.ipc.new_file does)"
         )
     return reader.read_all()
@@ -113,7 +113,9 @@ def split(table: Any, column: str, keep: bool = False) -> dict[str, Any]:
     """The rows of each site, by a column that names it; without that column unless it is to be kept."""
     sites = Frame(table).column(column).as_category()
     if lost := int(sites.missing.sum()):
-        raise DataError(f"column {column!r} names no site in {lost} rows; fill it in or drop those rows")
+        raise DataError(
+            f"column {column!r} names no site in {lost} rows; fill in the column or drop those rows"
+        )
     frame = nw.from_native(table, eager_only=True)
     kept = frame if keep else frame.drop(column)
     if lazy.is_arrow(table) and lazy.is_large(table):
@@ -128,7 +130,7 @@ def _slices(table: Any, column: str, sites: Column) -> dict[str, Any]:
     begins = np.flatnonzero(np.diff(sites.values, prepend=-1))
     if len(begins) > len(sites.levels):
         raise DataError(
-            f"the rows of a site (column {column!r}) do not follow each other, so that they cannot stay in "
+            f"the rows of a site (column {column!r}) are not next to each other, so they cannot stay in "
             "their file; sort the table by that column, or write a file for each site"
         )
     ends = [*begins[1:].tolist(), len(sites.values)]

@@ -1,4 +1,4 @@
-"""One site's rows, and the checks that a caller's X and y pass before they become them."""
+"""The rows of one site, and the checks that a caller's X and y must pass."""
 
 from __future__ import annotations
 
@@ -29,10 +29,20 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One site's rows: X is float64, dense and C-contiguous or CSR, or tall: left where it is; y one per row.
+    """The rows of one site.
 
-    Weights are None where every row counts once; an offset is added to x'theta (None: 0); rows with the same
-    entry in `clusters` are not independent (None: all are).
+    Attributes
+    ----------
+    X : array, scipy CSR array or Tall
+        The predictors as float64 numbers: dense, sparse, or left in their file.
+    y : array
+        The target, one entry per row.
+    weights : array or None
+        The weight of each row; None if every row counts once.
+    offset : array or None
+        A number per row that is added to x'theta; None means 0.
+    clusters : array or None
+        Rows with the same entry are not independent; None if all rows are.
     """
 
     X: Matrix2D
@@ -113,7 +123,7 @@ def _weights(where: str, weights: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def missing(value: object) -> bool:
-    """Whether a value stands for "not known": None, NaN, NaT or pandas' NA."""
+    """Whether a value stands for "not known": None, NaN, NaT or the NA of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (*_REAL, np.datetime64)) and bool(value != value)
@@ -233,7 +243,7 @@ def _dense_or_csr(where: str, X: Any, columns: Sequence[str]) -> Matrix2D:
 
 
 def _contiguous(X: NDArray[Any]) -> NDArray[np.float64]:
-    """X in float64, row after row; what float64 cannot hold becomes infinite and is refused afterwards."""
+    """X in float64, row by row; numbers that are too large become infinite and are refused later."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(X, dtype=np.float64)
 

@@ -34,7 +34,7 @@ def checked(where: str, y: NDArray[Any]) -> NDArray[Any]:
     unnamed = len(names) == 2 and not {"event", "time"} <= set(names)
     event, time = names if unnamed else ("event", "time")
     if not unnamed and not {"event", "time"} <= set(names):
-        raise DataError(f"{where}: y has the fields {', '.join(names)}; it needs event and time")
+        raise DataError(f"{where}: y has the fields {', '.join(names)}; give it the fields event and time")
     found = survival(
         _numbers(where, time, y[time]),
         _events(where, event, y[event]),
@@ -43,21 +43,24 @@ def checked(where: str, y: NDArray[Any]) -> NDArray[Any]:
     )
     for bad, found_in, rule in broken(found):
         if bad.any():
-            raise DataError(f"{where}: {found_in} in {int(bad.sum())} of {len(y)} rows, but {rule}")
+            raise DataError(
+                f"{where}: {found_in} in {int(bad.sum())} of {len(y)} rows, but {rule}; correct or drop "
+                "those rows"
+            )
     return found
 
 
 def broken(y: NDArray[Any]) -> tuple[tuple[NDArray[np.bool_], str, str], ...]:
     """The rules of times: the rows that break each, what is found there, and the rule."""
     return (
-        (y["time"] < 0, "the time is negative", "a time is at least 0"),
-        (y["entry"] >= y["time"], "the entry is not before the time", "a row enters before its time ends"),
+        (y["time"] < 0, "the time is negative", "a time must be at least 0"),
+        (y["entry"] >= y["time"], "the entry is not before the time", "a row must enter before its time"),
     )
 
 
 def _numbers(where: str, name: str, values: NDArray[Any], unbounded: bool = False) -> NDArray[np.float64]:
     if values.dtype.kind not in "biuf":
-        raise DataError(f"{where}: y holds no numbers in its field {name!r}; convert it")
+        raise DataError(f"{where}: the field {name!r} of y does not hold numbers; convert it")
     numbers: NDArray[np.float64] = values.astype(np.float64)
     bad = np.isnan(numbers) | (numbers == np.inf) | ((numbers == -np.inf) & (not unbounded))
     if bad.any():

@@ -1,1 +1,1 @@
-"""The report while a run goes on: a simulation that can be paused and stopped, or the log of a deployment."""
+"""The live page of a run: a simulation that can be paused and stopped, or the log of a deployment."""

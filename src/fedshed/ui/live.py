@@ -1,4 +1,4 @@
-"""A comparison that runs in a thread of its own, and can be watched, paused, resumed and stopped."""
+"""A comparison that runs in a separate thread, and can be watched, paused, resumed and stopped."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from fedshed.solve.engine import Progress
 from fedshed.solve.run import Result
 from fedshed.solve.trace import Row
 from fedshed.tables import Federation
+from fedshed.ui.choices import check
 
 READY, RUNNING, PAUSED, STOPPED, DONE, FAILED = "ready", "running", "paused", "stopped", "done", "failed"
 STOPPED_BY_HAND = "stopped by hand"
+STOPPED_WITH_SERVER = "stopped, because the server ended"
 
 
 class Status(Struct, frozen=True):
-    """Where a run stands; `generation` tells one run from the next, `token` is what its commands need."""
+    """The state of a run; `generation` distinguishes runs, and commands to the run need its `token`."""
 
     state: str
     message: str = ""
@@ -35,9 +37,12 @@ class Status(Struct, frozen=True):
 
 
 class Source(Protocol):
-    """What the live page follows: rows as they come, and a report of all there is."""
+    """What the live page shows: rows as they arrive, and a report of everything so far."""
 
-    rows: list[tuple[str, Row]]  # of the present generation, in order
+    @property
+    def rows(self) -> list[tuple[str, Row]]:
+        """The rows of the present generation, in order."""
+        ...
 
     def status(self) -> Status:
         """Where the run stands."""
@@ -47,52 +52,87 @@ class Source(Protocol):
         """All there is so far."""
         ...
 
+    def close(self) -> None:
+        """End the run, because its server ends."""
+        ...
+
 
 class _StoppedError(Exception):
     """Ends a run from within."""
 
 
+class _Record:
+    """All that is known about one run; the next has another record, so that a report never mixes two."""
+
+    def __init__(self, study: ComparisonSpec, algorithms: dict[str, Algorithm[Any]]) -> None:
+        self.study, self.algorithms = study, algorithms
+        self.rows: list[tuple[str, Row]] = []
+        self.recorders: dict[str, Recorder] = defaultdict(Recorder)
+        self.results: dict[str, Result] = {}
+        self.federation: Federation | None = None
+        self.agents: tuple[Agent, ...] = ()
+        self.data: dict[str, str] = {}
+
+    def report(self, ended: str) -> Report:
+        """The report so far; `ended` is shown for a run without a result."""
+        rows: dict[str, list[Row]] = {}
+        for name, row in list(self.rows):
+            rows.setdefault(name, []).append(row)
+        runs = tuple(self._run(name, trace, ended) for name, trace in rows.items())
+        title = f"{self.study.dataset}: {self.study.loss}, l2 = {self.study.l2:g}"
+        problem = Problem(title, runs, max(1, len(self.agents)), self.agents)
+        return Report(title, (problem,), Rerun(self.study.command(), self.study.seed, self.data, versions()))
+
+    def _run(self, name: str, rows: list[Row], ended: str) -> Run:
+        result, recorder = self.results.get(name), self.recorders.get(name, Recorder())
+        assert self.federation is not None
+        n = self.federation.dim + self.study.intercept
+        budget = drawn(self.algorithms[name], self.federation, len(rows) - 1, n)
+        if result is not None:
+            ended = result.reason
+        converged = result is not None and result.converged
+        return Run(name, rows, ended, converged, recorder.pairs(), budget, recorder.spectra())
+
+
 class Simulation:
-    """At most one comparison at a time; a new one begins a new generation with a token of its own."""
+    """At most one comparison at a time; a new one has a new generation and a new token."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[str, Row]] = []
-        self.study = ComparisonSpec().resolved()
+        self._record = _Record(ComparisonSpec().resolved(), {})
         self._status = Status(READY, "choose what to compare, then start")
         self._lock = threading.Lock()
         self._go, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._fresh()
-
-    def _fresh(self) -> None:
-        self._recorders: dict[str, Recorder] = defaultdict(Recorder)
-        self._results: dict[str, Result] = {}
-        self._algorithms: dict[str, Algorithm[Any]] = {}
-        self._federation: Federation | None = None
-        self._agents: tuple[Agent, ...] = ()
-        self._data: dict[str, str] = {}
+        self._why = STOPPED_BY_HAND
         self._idle = self._counted = 0.0  # seconds spent paused: all, and those in the last row
+
+    @property
+    def rows(self) -> list[tuple[str, Row]]:
+        """The rows of the present generation, in order."""
+        return self._record.rows
 
     # --- commands --------------------------------------------------------------------------------
 
     def start(self, study: ComparisonSpec) -> Status:
-        """Begin a comparison; what is wrong with its settings is said at once."""
+        """Start a comparison; wrong settings are refused at once."""
+        check(study)
         study = study.resolved()
-        algorithms = study.prepared()
+        record = _Record(study, study.prepared())
         with self._lock:
             if self._status.state in (RUNNING, PAUSED):
-                raise ConfigError("a run is going on; stop it before another is started")
-            self._fresh()
-            self.study, self.rows, self._algorithms = study, [], algorithms
+                raise ConfigError("a run is in progress; stop it before you start another")
+            self._record = record
             self._stop.clear()
             self._go.set()
-            self._status = Status(RUNNING, "loading", self._status.generation + 1, secrets.token_urlsafe(16))
-            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._status = Status(
+                RUNNING, "loading the data", self._status.generation + 1, secrets.token_urlsafe(16)
+            )
+            self._thread = threading.Thread(target=self._run, args=(record,), daemon=True)
             self._thread.start()
             return self._status
 
     def command(self, name: str) -> Status:
-        """Pause, resume or stop; without effect on a run that has ended."""
+        """Pause, resume or stop the run; a run that has ended does not change."""
         with self._lock:
             if self._status.state not in (RUNNING, PAUSED):
                 return self._status
@@ -107,6 +147,12 @@ class Simulation:
         if self._thread is not None:
             self._thread.join(seconds)
 
+    def close(self, seconds: float = 5.0) -> None:
+        """Stop the run, because its server ends; what was computed is kept."""
+        self._why = STOPPED_WITH_SERVER
+        self.command("stop")
+        self.join(seconds)
+
     # --- what is seen ----------------------------------------------------------------------------
 
     def status(self) -> Status:
@@ -115,40 +161,27 @@ class Simulation:
 
     def report(self) -> Report:
         """All there is so far."""
-        rows: dict[str, list[Row]] = {}
-        for name, row in list(self.rows):
-            rows.setdefault(name, []).append(row)
-        runs = tuple(self._report_of(name, trace) for name, trace in rows.items())
-        title = f"{self.study.dataset}: {self.study.loss}, l2 = {self.study.l2:g}"
-        problem = Problem(title, runs, max(1, len(self._agents)), self._agents)
-        rerun = Rerun(self.study.command(), self.study.seed, self._data, versions())
-        return Report(title, (problem,), rerun)
+        with self._lock:
+            record, status = self._record, self._status
+        return record.report("" if status.state in (RUNNING, PAUSED) else status.message)
 
     def settings(self) -> dict[str, Any]:
         """The settings of the present study."""
-        return asdict(self.study)
-
-    def _report_of(self, name: str, rows: list[Row]) -> Run:
-        result, recorder = self._results.get(name), self._recorders.get(name, Recorder())
-        goes_on = "" if self._status.state in (RUNNING, PAUSED) else self._status.message
-        ended = goes_on if result is None else result.reason
-        converged = result is not None and result.converged
-        assert self._federation is not None
-        n = self._federation.dim + self.study.intercept
-        budget = drawn(self._algorithms[name], self._federation, len(rows) - 1, n)
-        return Run(name, rows, ended, converged, recorder.pairs(), budget, recorder.spectra())
+        return asdict(self._record.study)
 
     # --- in the run's own thread -----------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, record: _Record) -> None:
         try:
-            self._federation = data = self.study.data()
-            self._agents, self._data = agents_of(data), {self.study.dataset: data.fingerprint()}
+            data = record.study.data()
+            record.agents, record.data = agents_of(data), {record.study.dataset: data.fingerprint()}
+            record.federation = data
+            self._wait()
             self._say("computing the pooled optimum")
-            self.study.compare(data, watch=self._watch, on_result=self._ended)
+            record.study.compare(data, watch=self._watch, on_result=self._ended)
             self._end(DONE, "all algorithms have ended")
         except _StoppedError:
-            self._end(STOPPED, STOPPED_BY_HAND)
+            self._end(STOPPED, self._why)
         except Error as error:
             self._end(FAILED, str(error))
         except Exception as error:
@@ -158,13 +191,13 @@ class Simulation:
     def _watch(self, name: str, progress: Progress) -> None:
         if len(progress.rows) == 1:
             self._idle = self._counted = 0.0
-        self._recorders[name](progress)
+        self._record.recorders[name](progress)
         self._tell(name, progress.rows[-1], self._counted)
         self._counted = self._idle
         self._wait()
 
     def _wait(self) -> None:
-        """Stay here while paused; that time is not the algorithm's."""
+        """Wait while the run is paused; this time does not count as the algorithm's."""
         began = time.perf_counter()
         self._go.wait()
         self._idle += time.perf_counter() - began
@@ -172,7 +205,7 @@ class Simulation:
             raise _StoppedError
 
     def _ended(self, name: str, result: Result) -> None:
-        self._results[name] = result
+        self._record.results[name] = result
         self._tell(name, result.trace[-1], self._idle)
 
     def _tell(self, name: str, row: Row, idle: float) -> None:

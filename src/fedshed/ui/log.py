@@ -1,4 +1,4 @@
-"""The log of a deployment (`watch=RunLog(folder)`), followed while it grows."""
+"""The log of a run (`watch=RunLog(folder)`), such as a deployment's, which is read while it grows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from fedshed._utils.errors import CodecError, DataError
-from fedshed.report import Grid, Problem, Report, Rerun, Run, versions
+from fedshed.report import Gap, Grid, Problem, Report, Rerun, Run, SiteTraffic, versions
 from fedshed.report.recorder import grid
 from fedshed.solve.trace import Row
 from fedshed.solve.watching import LOG, Begin, End, Line, Round, lines
@@ -14,15 +14,23 @@ from fedshed.ui.live import DONE, FAILED, Status
 
 FOLLOWING = "following"
 NAN = float("nan")
+BOUND = Gap(
+    "gap at most",
+    "The optimum is not known during a run. The plot shows ‖g‖²/(2 l2), an upper bound of the gap, if all "
+    "sites answered exactly and every coefficient is penalised; otherwise look at the gradient norm.",
+)
 
 
 class Log:
-    """A source for the live page that only reads; what a log does not say (Hessians, vectors) is zero."""
+    """A source for the live page that only reads a log; what the log does not contain is not shown."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path) / LOG if Path(path).is_dir() else Path(path)
         if not self.path.is_file():
-            raise DataError(f"no log {self.path}; name the folder of a run with watch=RunLog(folder)")
+            raise DataError(
+                f"there is no log {self.path}; give the results folder of a deployment, or of a run with "
+                "watch=RunLog(folder)"
+            )
         self._lock, self._generation = threading.Lock(), 0
         self._begin_anew()
 
@@ -44,16 +52,21 @@ class Log:
             return Status(DONE, self._end.reason, self._generation)
         return Status(FOLLOWING, f"{self.path.name}, {len(self._rounds)} rounds", self._generation)
 
+    def close(self) -> None:
+        """Do nothing: the run does not depend on who reads its log."""
+
     def report(self) -> Report:
         """All there is so far."""
         self.status()
         rows, name = [row for _, row in self.rows], self._name
         ended, converged = ("", False) if self._end is None else (self._end.reason, self._end.converged)
-        runs = (Run(name, rows, ended, converged, self._grid()),) if rows else ()
+        run = Run(name, rows, ended, converged, self._grid(), traffic=self._traffic())
+        runs = (run,) if rows else ()
         title = f"{name} on {self._study.loss}" if self._study else self.path.name
         if self._study is not None and self._study.protected is not None:
             title += f", {self._study.who}"
-        problem = Problem(title, runs, len(self._study.sites) if self._study else 1)
+        count = len(self._study.sites) if self._study else 1
+        problem = Problem(title, runs, count, gap=BOUND)
         return Report(title, (problem,), Rerun(f"fedshed ui --log {self.path.name}", 0, {}, versions()))
 
     @property
@@ -61,7 +74,7 @@ class Log:
         return "run" if self._study is None else self._study.algorithm
 
     def _read(self) -> None:
-        """Take in what was added since the last look; a file that shrank is read anew."""
+        """Read what was added since the last time; a file that is now shorter is read from its beginning."""
         if self.path.stat().st_size < self._offset:
             self._begin_anew()
         with self.path.open("rb") as stream:
@@ -87,7 +100,7 @@ class Log:
             self._tell(_row(line, before))
 
     def _tell(self, row: Row) -> None:
-        """Add a row; a resumed run goes on from its checkpoint, which may be some rounds back."""
+        """Add a row; a resumed run continues from its checkpoint, which may be some rounds back."""
         kept = [pair for pair in self.rows if pair[1].iteration < row.iteration]
         if len(kept) < len(self.rows):
             self._generation += 1
@@ -100,27 +113,40 @@ class Log:
         agents = sorted({agent for pairs in held for agent in pairs})
         if not agents:
             return None
-        iterations = [one.iteration for one in self._rounds]
+        iterations = [one.iteration + 1 for one in self._rounds]  # a round leads to the next iterate
         return grid(agents, iterations, lambda t, i: held[t].get(agents[i]))
+
+    def _traffic(self) -> tuple[SiteTraffic, ...]:
+        """The bytes of each site until the last round, if more than sums is known."""
+        if not self._rounds or self._study is None or self._study.protected is not None:
+            return ()
+        sites = sorted(self._rounds[-1].sites.items())
+        return tuple(SiteTraffic(i, one.uplink_bytes, one.downlink_bytes, one.last) for i, one in sites)
 
 
 def _row(line: Round, before: dict[str, int]) -> Row:
-    """A round as a row of a trace; who holds fewer pairs than before has renewed."""
+    """A round as a row of a trace; an agent with fewer pairs than before has renewed its Hessian."""
     pairs = {i: site.pairs or 0 for i, site in line.sites.items()}
     return Row(
         iteration=line.iteration, rounds=line.exchanges, exchanges=line.exchanges,
-        uplink_bytes=line.uplink_bytes, downlink_bytes=line.downlink_bytes, uplink_vectors=0.0, hessians=0.0,
-        f=line.f, gap=None, grad_norm=line.grad_norm, eta=line.eta,
-        renewed=sum(pairs[i] < before.get(i, 0) for i in pairs), q_max=max(pairs.values(), default=0),
-        seconds=line.seconds,
+        uplink_bytes=line.uplink_bytes, downlink_bytes=line.downlink_bytes,
+        uplink_vectors=_known(line.vectors), hessians=_known(line.hessians), f=line.f, gap=line.bound,
+        grad_norm=line.grad_norm, eta=line.eta, renewed=sum(pairs[i] < before.get(i, 0) for i in pairs),
+        q_max=max(pairs.values(), default=0), seconds=line.seconds,
     )  # fmt: skip
 
 
 def _last(end: End, row: Row | None) -> Row:
-    """The end of a run as a row; its bytes are those of the last round."""
+    """The end of a run as a row; a log of an earlier version has the bytes of the last round only."""
     up, down = (row.uplink_bytes, row.downlink_bytes) if row else (0, 0)
     return Row(
-        iteration=end.iterations, rounds=end.exchanges, exchanges=end.exchanges, uplink_bytes=up,
-        downlink_bytes=down, uplink_vectors=0.0, hessians=0.0, f=NAN, gap=None, grad_norm=end.grad_norm,
-        eta=None, renewed=0, q_max=0, seconds=end.seconds,
+        iteration=end.iterations, rounds=end.exchanges, exchanges=end.exchanges,
+        uplink_bytes=up if end.uplink_bytes is None else end.uplink_bytes,
+        downlink_bytes=down if end.downlink_bytes is None else end.downlink_bytes,
+        uplink_vectors=_known(end.vectors), hessians=_known(end.hessians), f=_known(end.f), gap=end.bound,
+        grad_norm=end.grad_norm, eta=None, renewed=0, q_max=0, seconds=end.seconds,
     )  # fmt: skip
+
+
+def _known(value: float | None) -> float:
+    return NAN if value is None else value

@@ -55,14 +55,54 @@ from fedshed.protocol.messages import Local, Message, Update
 SETTLED = 1.3  # |log w| below which secants help
 SENDABLE = 1e-70, 1e70  # squares of decrements that float32 has room for
 UNSENDABLE = (
-    "the Newton decrement is too small or too large to be coded: rescale the target, or take an algorithm "
+    "the Newton decrement is too small or too large to be coded; rescale the target, or use an algorithm "
     "that sends plain numbers, such as newton"
 )
 FAST = 4.0  # by what the decrement must fall for the Hessian to be good enough
 
 
 class Pen(Algorithm[PenState], frozen=True, tag=True):
-    """Newton's rounds at a fraction of Newton's bytes, for n up to about 1,000: n^2 numbers an agent."""
+    """PEN, predictive entropy-coded Newton: the rounds of Newton's method with a fraction of its bytes.
+
+    Master and agent keep the same copy of the agent's gradient and Hessian, and an agent sends only what the
+    copy did not predict, entropy coded (docs/beyond.md). The copies are n x n matrices, so PEN is for n up to
+    about 1,000. The default steps were chosen on the problems F5, F6, F8 and W5 of docs/beyond.md.
+
+    Parameters
+    ----------
+    step_size : float, default 0.2
+        The quantisation step of the Hessian's innovation, in whitened coordinates.
+    dithered_step : float, default 0.12
+        The quantisation step of changes that are rounded at random.
+    first_hessian : float, default 0.25
+        The quantisation step of the first Hessian, in units of its own diagonal.
+    pair_step : float, default 0.7
+        The quantisation step of spectral innovations, in units of their weakest row; 0 turns them off.
+    shift : float, default 0.15
+        The amount that is added to the eigenvalues, in units of the noise radius.
+    first_step : float, default 2.0
+        The first step size for models of two classes, whose curvature is largest at 0.
+    memory : int, default 10
+        The number of secants.
+    tensor : bool, default True
+        Whether a step is corrected by the change of the Hessian.
+    skip : bool, default True
+        Whether no Hessian is asked for while the decrement halves and the frame stays.
+    every : int, default 1
+        The number of exchanges per Hessian while rounding errors are independent, from 1 to 16.
+    coherent : float
+        The coherence of rounding errors above which changes are rounded at random.
+    channel : Channel, optional
+        The largest message per round, in eigenpairs. Default: no limit.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Pen(memory=5)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
 
     step_size: float = 0.2  # of the Hessian's innovation, in whitened coordinates
     dithered_step: float = 0.12  # of dithered changes
@@ -70,12 +110,12 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     pair_step: float = 0.7  # of spectral innovations, in units of their weakest row; 0: there are none
     shift: float = 0.15  # added to the eigenvalues, in units of the noise radius
     first_step: float = 2.0  # of the logistic loss, whose curvature is largest at 0
-    memory: int = 10
-    tensor: bool = True
+    memory: int = 10  # secants that are kept
+    tensor: bool = True  # correct the direction by the change of the Hessian
     skip: bool = True  # no Hessian while the decrement halves and the frame stays
     every: Annotated[int, Meta(ge=1, le=16)] = 1  # exchanges per Hessian, while errors are independent
     coherent: float = COHERENT  # rho above which errors do not average out and changes are dithered
-    channel: Channel | None = None
+    channel: Channel | None = None  # what links carry; None: no limit
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         Start,
@@ -124,7 +164,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         after, eta, taken, trials = yield from self._search(problem, state, gw, u, eta, change)
         if eta == 0:
             return state, Info(
-                0.0, 1, stopped="the line search found no step above 2^-40 that lowers the cost"
+                0.0, 1, stopped="the line search found no step size above 2^-40 that lowers the cost"
             )
         after = advance(after, after.theta, g)
         after = replace(after, A=A, s=s, y=y, last=(-taken, gw), updated=after.t)
@@ -242,7 +282,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         if isinstance(part, Update):
             return unlike(answer, Local)
         if isinstance(answer, Forgot) and isinstance(part, Move):
-            return None if own_part.whole is None else "it forgot the copy that was sent with the request"
+            return None if own_part.whole is None else "it has lost the copy that was sent with the request"
         if isinstance(answer, Beyond) and isinstance(part, Move):
             return None
         why = unlike(answer, First if isinstance(part, Start) else Innovation)

@@ -120,7 +120,7 @@ def predicted(copy: Copy, move: Move) -> Copy:
 
 
 def _once(memo: Memo, key: int, said: bytes, W: Matrix, compute: Callable[[], Matrix]) -> Matrix:
-    """What an agent and a Master in one process both make of W and a message, computed by one of them."""
+    """What agent and Master of one process both compute from W and a message, computed by one of them."""
     known = memo.get(key)
     if known is not None and known[0] == said and same(known[1], W):
         memo.drop(key)  # each of the two has it now
@@ -131,7 +131,7 @@ def _once(memo: Memo, key: int, said: bytes, W: Matrix, compute: Callable[[], Ma
 
 
 def outdated(copy: Copy) -> None:
-    """Both ends have gone on from this copy."""
+    """Forget what was computed for a copy that both ends have replaced."""
     _TURNED.drop(copy.digest)
     _CORRECTED.drop(copy.digest)
 

@@ -1,1 +1,1 @@
-"""Methods of others, one file each, on the same protocol: to compare with, and some to use."""
+"""Methods of other authors, one file each, on the same protocol, for comparisons and some for use."""

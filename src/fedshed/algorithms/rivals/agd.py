@@ -1,4 +1,4 @@
-"""First-order methods: Nesterov's accelerated gradient, and heavy ball as GIANT's code runs it."""
+"""First-order methods: Nesterov's accelerated gradient, and heavy ball as in GIANT's code."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ class MomentumState(State[Scale], frozen=True):
 class _FirstOrder(GradientAlgorithm[MomentumState], frozen=True):
     """A constant step size in units of 1/K, K = sum_i p_i lambda_1(H_i(theta^1)) + max l2."""
 
-    step_size: float = 1.0
+    step_size: float = 1.0  # in units of 1/K
     summable: ClassVar[bool] = True
     state: ClassVar[type[MomentumState]] = MomentumState
     first: ClassVar[type[Message]] = LocalSmoothness
 
     def __post_init__(self) -> None:
         if not 0 < self.step_size < np.inf:
-            raise ConfigError(f"step_size must be a finite number > 0 in units of 1/K, not {self.step_size}")
+            raise ConfigError(
+                f"step_size must be a finite number above 0, in units of 1/K, not {self.step_size}"
+            )
 
     def scaled(self, point: Point) -> Message:
         """With the first answer, the smoothness constant."""
@@ -52,10 +54,31 @@ class _FirstOrder(GradientAlgorithm[MomentumState], frozen=True):
 
 
 class Agd(_FirstOrder, frozen=True, tag=True):
-    """Nesterov's method with the momentum (a - 1)/(a + 2) of age a, restarted when it points uphill.
+    """Nesterov's accelerated gradient method, restarted when its momentum points uphill.
 
-    Gradient restart: O'Donoghue and Candes, Found. Comput. Math. 15 (2015), Section 3.2; no strong-convexity
-    constant is needed.  theta^t is the extrapolated point, at which gradients are taken.
+    The momentum after a steps since the last restart is (a - 1) / (a + 2). Gradient restart: O'Donoghue and
+    Candes, Found. Comput. Math. 15 (2015), Section 3.2; no strong-convexity constant is needed. theta^t is
+    the extrapolated point, at which gradients are taken.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    step_size : float, default 1.0
+        The constant step size in units of 1/K, where K = sum_i p_i lambda_1(H_i(theta^1)) + max l2.
+
+    Raises
+    ------
+    ConfigError
+        If `step_size` is not a finite number above 0.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Agd(step_size=2.0)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
     """
 
     def step(self, problem: Problem, state: MomentumState) -> Flow[tuple[MomentumState, Info]]:
@@ -71,9 +94,32 @@ class Agd(_FirstOrder, frozen=True, tag=True):
 
 
 class HeavyBall(_FirstOrder, frozen=True, tag=True):
-    """v = m v - s g, theta^{t+1} = theta + v, m = 0.95 as in GIANT's code (docs/paper.md 15)."""
+    """The heavy-ball method: v <- momentum v - s g and theta^{t+1} = theta^t + v, with a constant step s.
 
-    momentum: float = 0.95
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    step_size : float, default 1.0
+        The constant step size in units of 1/K, where K = sum_i p_i lambda_1(H_i(theta^1)) + max l2.
+    momentum : float, default 0.95
+        The factor of the last velocity; the default is that of GIANT's code (docs/paper.md 15).
+
+    Raises
+    ------
+    ConfigError
+        If `step_size` is not a finite number above 0.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.HeavyBall(momentum=0.9)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
+
+    momentum: float = 0.95  # m, the share of the last step that is added
 
     def step(self, problem: Problem, state: MomentumState) -> Flow[tuple[MomentumState, Info]]:
         """A step along the velocity."""

@@ -1,4 +1,4 @@
-"""Compressors of FedNL: what an agent sends of the difference between its Hessian and the one learnt.
+"""Compressors of FedNL: they compress the difference between an agent's Hessian and the one learnt so far.
 
 A compressor C is *contractive* if ||C(A) - A||_F^2 <= (1 - delta) ||A||_F^2, and FedNL then learns with rate
 1; it is *unbiased* if E C(A) = A and E ||C(A) - A||_F^2 <= omega ||A||_F^2, and the rate is 1/(omega + 1)
@@ -43,7 +43,7 @@ class CodedCorrection(Message, frozen=True):
 
 
 class Draw(Struct, frozen=True):
-    """Where a correction is made: what a link carries there, and what random numbers follow from."""
+    """Where a correction is made: what the link carries there, and what the random numbers depend on."""
 
     agent: str
     t: int
@@ -55,7 +55,15 @@ class Draw(Struct, frozen=True):
 
 
 class RankR(Struct, frozen=True, tag=True):
-    """The best approximation of the rank that the link carries; delta = R/n."""
+    """The best approximation of the rank that the link carries; it is contractive with delta = R/n.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> from fedshed.algorithms.rivals.compressors import RankR
+    >>> fedshed.algorithms.FedNL().compressor == RankR()
+    True
+    """
 
     rate: ClassVar[float] = 1.0
     message: ClassVar[type[Message]] = Correction
@@ -96,7 +104,7 @@ class _Coded(Struct, frozen=True):
         raise NotImplementedError
 
     def decode(self, code: bytes, n: int) -> Packed:
-        """C(A) as a packed matrix; CodecError for anything that is none."""
+        """C(A) as a packed matrix; CodecError for bytes that are not one."""
         raise NotImplementedError
 
 
@@ -106,7 +114,8 @@ class TopK(_Coded, frozen=True, tag=True):
     Parameters
     ----------
     k : int, optional
-        Default: n entries for each eigenpair that the link carries, as many numbers as the pair has.
+        The number of entries. Default: n entries for each eigenpair that the link carries, because a pair has
+        as many numbers.
 
     Examples
     --------
@@ -138,14 +147,16 @@ class TopK(_Coded, frozen=True, tag=True):
         values = np.frombuffer(code, "<f8", count)
         places = np.frombuffer(code[8 * count :], kind, count).astype(np.int64)
         if rest or not np.isfinite(values).all() or (np.diff(places, append=size) <= 0).any():
-            raise CodecError(f"{len(code)} bytes are not some entries of a matrix of {n} columns, in order")
+            raise CodecError(
+                f"{len(code)} bytes are not entries of a matrix of {n} columns in increasing order"
+            )
         packed = np.zeros(size)
         packed[places] = values
         return packed
 
 
 class Natural(_Coded, frozen=True, tag=True):
-    """Each entry rounded at random to a power of two above or below: 9 bits an entry, omega = 1/8.
+    """Each entry rounded at random to a power of two above or below: 9 bits per entry, omega = 1/8.
 
     Horvath, Ho, Horvath, Sahu, Canini, Richtarik, "Natural compression for distributed deep learning", MSML
     2022, Definition 1.  Exponents count down from the largest; what is 2^255 times smaller becomes 0.
@@ -153,7 +164,7 @@ class Natural(_Coded, frozen=True, tag=True):
     Parameters
     ----------
     seed : int, optional
-        Default: the seed of the run. Draws depend on (seed, agent, t) only.
+        The seed of the random draws, which depend on (seed, agent, t) only. Default: the seed of the run.
 
     Examples
     --------

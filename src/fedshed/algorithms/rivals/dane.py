@@ -32,7 +32,7 @@ from fedshed.protocol.messages import Local, Message, Update
 NEWTON_STEPS = 50  # of an agent in one exchange
 EXACT_ENOUGH = 1e-9  # of eta g: a smaller local gradient is a minimum
 ROUNDING = 32 * float(np.finfo(float).eps)
-HINT = "raise mu (the sites are too unlike for this one), or take a method with a line search"
+HINT = "raise mu (it is too small for sites that differ this much), or use a method with a line search"
 
 
 class Subproblem(Message, frozen=True):
@@ -48,7 +48,7 @@ class Subproblem(Message, frozen=True):
 
 
 class Move(Message, frozen=True):
-    """Where an agent's subproblem has its minimum, seen from theta."""
+    """The minimum of an agent's subproblem, relative to theta."""
 
     move: Vector
 
@@ -61,15 +61,42 @@ class DaneState(State[Scale], frozen=True):
 
 
 class Dane(GradientAlgorithm[DaneState], frozen=True, tag=True):
-    """theta^{t+1} = sum_i p_i argmin_x f_i(x) - (g_i - eta g)'x + mu ||x - theta^t||^2 / 2.
+    """DANE: agents minimise their own cost, corrected by the global gradient; the Master averages the minima.
 
-    For least squares theta^{t+1} - theta* = (I - eta sum_i p_i (H_i + mu I)^-1 H) (theta^t - theta*): it
-    converges if and only if the spectral radius is below 1, which unlike sites spoil unless mu is large.
+    theta^{t+1} = sum_i p_i argmin_x f_i(x) - (g_i - eta g)'x + mu ||x - theta^t||^2 / 2.
+
+    For least squares theta^{t+1} - theta* = (I - eta sum_i p_i (H_i + mu I)^-1 H) (theta^t - theta*): the
+    method converges if and only if the spectral radius of this matrix is below 1. Heterogeneous sites violate
+    this unless mu is large.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    mu : float, default 0.01
+        The proximal coefficient, in units of K = sum_i p_i lambda_1(H_i(theta^1)) + max l2.
+    eta : float, default 1.0
+        The factor of the global gradient.
+    momentum : float, default 0.0
+        The extrapolation of AIDE, at least 0 and below 1.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Dane(mu=0.02)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
     """
 
-    # in units of K = sum_i p_i lambda_1(H_i(theta^1)) + max l2; best of 0.001 to 0.1 on F5 (docs/beyond.md)
-    mu: float = 0.01
-    eta: float = 1.0
+    # K = sum_i p_i lambda_1(H_i(theta^1)) + max l2; 0.01 was the best of 0.001 to 0.1 on F5 (docs/beyond.md)
+    mu: float = 0.01  # in units of K, what holds a local solution near theta^t
+    eta: float = 1.0  # the weight of the global gradient in the local problems
     momentum: float = 0.0  # AIDE's extrapolation
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalSmoothness, Subproblem, Move)
     first: ClassVar[type[Message]] = LocalSmoothness

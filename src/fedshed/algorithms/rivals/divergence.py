@@ -1,4 +1,4 @@
-"""When a method without a line search has left its problem for good."""
+"""Detects that a method without a line search diverges."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SLACK = 1e-6  # of the cost: a start at the optimum is not left by rounding
 
 
 def diverged(state: State[Any], f: float, first: float, hint: str) -> str | None:
-    """Why to stop at a cost of f, if it is far above the first one, or still above it after many iterations.
+    """The reason to stop if the cost f is far above the first one, or still above it after many iterations.
 
-    Convex losses may keep the cost of a method that diverges bounded: it then jumps to and fro.
+    With some convex losses the cost of a diverging method stays bounded and oscillates.
     """
     size = max(abs(first), 1e-300)
     most = first + SLACK * size if state.t > PATIENCE else FAR * size

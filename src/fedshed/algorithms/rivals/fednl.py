@@ -51,25 +51,50 @@ class Learnt(Message, frozen=True):
 
 
 class Estimate(PackedHessian, frozen=True, kw_only=True):
-    """One agent's Hessian as learnt up to `version`, and the correction to follow: the same on both sides."""
+    """One agent's Hessian as learnt up to `version`, and the next correction, as Master and agent hold it."""
 
     version: int
     change: Packed | None = None
     lost: bool = False
 
     def corrected_hessian(self, rate: float) -> Estimate:
-        """With the correction applied: version + 1."""
+        """The estimate with the correction applied, as version + 1."""
         packed = self.packed if self.change is None else self.packed + rate * self.change
         return Estimate(packed=packed, version=self.version + 1, lost=self.lost)
 
 
 class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta_t [H^t]^-1 g_t, H^{t+1} = H^t + rate sum_i p_i C(H_i(theta^t) - H_i^t)."""
+    """FedNL-LS: the Master learns each agent's Hessian from compressed differences.
+
+    theta^{t+1} = theta^t - eta_t [H^t]^-1 g_t and H^{t+1} = H^t + rate sum_i p_i C(H_i(theta^t) - H_i^t),
+    where C is the compressor. The first Hessian is sent whole.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    channel : Channel, default Constant(1)
+        The rank of the compressor RankR() per round; TopK() takes n entries for each unit of rank.
+    compressor : RankR, TopK or Natural, default RankR()
+        How a difference is compressed (fedshed.algorithms.compressors).
+    rate : float, optional
+        The share of a correction that is applied. Default: the value that theory gives for the compressor.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.FedNL(channel=fedshed.Constant(2))
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
 
     channel: Channel = Constant(1)  # the rank of the compressor
-    compressor: Compressor = RankR()
+    compressor: Compressor = RankR()  # C: what is sent of the difference between two matrices
     rate: float | None = None  # None: as the theory says for the compressor
-    line_search: LineSearch = TwoExchange()
+    line_search: LineSearch = TwoExchange()  # how eta_t is found
     messages: ClassVar[tuple[type[Message], ...]] = (
         Update,
         Learnt,
@@ -111,7 +136,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         return step.state, Info(step.eta, rounds, renewed=len(problem.agents), stopped=step.stopped)
 
     def assume_forgotten(self, state: State[Estimate]) -> State[Estimate]:
-        """Send the matrix with the next request: an agent may have forgotten it."""
+        """Send the matrix with the next request, because an agent may have lost it."""
         known = {i: replace(a, curvature=replace(a.curvature, lost=True)) for i, a in state.known.items()}
         return replace(state, known=known)
 
@@ -132,7 +157,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         return replace(new, change=self.compressor.change(local), lost=False)
 
     def refusal(self, problem: Problem, part: Update, own_part: Learnt | None, answer: Any) -> str | None:
-        """First a Hessian, then corrections of the version asked for (-1: the agent lost it)."""
+        """First a Hessian, then corrections of the version asked for (-1: the agent lost its matrix)."""
         if own_part is None:
             return unlike(answer, LocalHessian)
         if why := unlike(answer, self.compressor.message):
@@ -142,7 +167,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         return unreadable(self.compressor, answer)
 
     def sent(self, cache: Estimate | None, answer: Any) -> Estimate | None:
-        """The correction as the Master sees it is the one that both sides apply."""
+        """Both sides apply the correction as the Master decodes it."""
         if cache is not None and isinstance(answer, LocalHessian):
             return replace(cache, packed=answer.hessian)
         corrects = isinstance(answer, self.compressor.message)
@@ -153,7 +178,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
     def respond(
         self, agent: Agent, cache: Estimate | None, part: Update, own_part: Learnt | None
     ) -> tuple[Estimate | None, Message]:
-        """The whole Hessian at the start; then the compressed difference to what was learnt."""
+        """The whole Hessian at the start; then the compressed difference from the learnt matrix."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
         H, n = gram(point.factor), agent.objective.dim

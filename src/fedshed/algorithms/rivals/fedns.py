@@ -51,7 +51,7 @@ class Sketched(Struct, frozen=True):
 
 
 class Gaussian(Struct, frozen=True, tag=True):
-    """Independent normal entries of variance 1/k."""
+    """A sketch with independent normal entries of variance 1/k."""
 
     seed: int | None = None  # None: the run's
 
@@ -62,7 +62,7 @@ class Gaussian(Struct, frozen=True, tag=True):
 
 
 class Srht(Struct, frozen=True, tag=True):
-    """k rows, drawn without replacement, of a Hadamard transform of rows with random signs: orthogonal."""
+    """A sketch of k rows, drawn without replacement, of a Hadamard transform of rows with random signs."""
 
     seed: int | None = None
 
@@ -80,11 +80,39 @@ Sketch: TypeAlias = Gaussian | Srht
 
 
 class FedNS(Algorithm[State[Sketched]], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta_t [sum_i p_i (S_i R_i)'S_i R_i + l2]^-1 g_t, sketched anew every round."""
+    """FedNS: Newton's method with sketched Hessians.
+
+    theta^{t+1} = theta^t - eta_t [sum_i p_i (S_i R_i)' S_i R_i + diag(l2)]^-1 g_t, where R_i is a square root
+    of the Hessian, H_i = R_i' R_i, and S_i is a random matrix that is drawn again in every round.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    k : int, optional
+        The number of rows of a sketch, at least 1. Default: n / 2, but at least 32.
+    sketch : Srht or Gaussian, default Srht()
+        The distribution of S_i: a randomised Hadamard transform, or independent normal entries.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+
+    Raises
+    ------
+    ConfigError
+        If `k` is below 1.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.FedNS(k=48)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
 
     k: Annotated[int, Meta(ge=1, lt=2**31)] | None = None  # rows of a sketch; None: n/2, at least 32
-    sketch: Sketch = Srht()
-    line_search: LineSearch = TwoExchange()
+    sketch: Sketch = Srht()  # how the random combinations of rows are drawn
+    line_search: LineSearch = TwoExchange()  # how eta_t is found
 
     compare_only: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalSketch)
@@ -93,7 +121,7 @@ class FedNS(Algorithm[State[Sketched]], frozen=True, tag=True):
 
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:
-            raise ConfigError(f"a sketch needs at least one row: k must be at least 1, not {self.k}")
+            raise ConfigError(f"k, the number of rows of a FedNS sketch, must be at least 1, not {self.k}")
 
     def ask(self, problem: Problem, state: State[Sketched]) -> Ask:
         """f_i, g_i and a sketch of H_i at theta^t."""
@@ -127,7 +155,7 @@ class FedNS(Algorithm[State[Sketched]], frozen=True, tag=True):
         )
 
     def rows_of(self, n: int) -> int:
-        """k; by default as many rows as have the numbers of a packed Hessian, and no fewer than 32."""
+        """k; by default as many rows as have the numbers of a packed Hessian, and at least 32."""
         return max((n + 1) // 2, FEWEST) if self.k is None else self.k
 
     def respond(self, agent: Agent, cache: None, part: Update, own_part: Any) -> tuple[None, LocalSketch]:

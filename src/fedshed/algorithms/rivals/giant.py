@@ -1,4 +1,4 @@
-"""GIANT and its relatives: each agent solves with its own Hessian for the global gradient.
+"""GIANT and related methods: each agent solves a linear system with its own Hessian and the global gradient.
 
 GIANT: Wang, Roosta, Xu, Mahoney, NeurIPS 2018; here the exact harmonic mean (docs/paper.md 14).
 Determinantal averaging: Derezinski, Mahoney, NeurIPS 2019.  DONE: Dinh et al., IEEE TPDS 2022.
@@ -32,7 +32,7 @@ MOST_ITERATIONS = 10_000  # of Richardson's method in one exchange
 
 
 class Solve(Message, frozen=True):
-    """H_i(theta)^-1 g for the global gradient g, ridge included; l2 is one number, or one a coefficient."""
+    """H_i(theta)^-1 g for the global gradient g, ridge included; l2 is one number, or one per coefficient."""
 
     theta: Vector
     g: Vector
@@ -47,9 +47,27 @@ class Direction(Message, frozen=True):
 
 
 class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
-    """theta^{t+1} = theta^t - eta_t sum_i p_i H_i^-1 g_t: the global gradient costs one more exchange."""
+    """GIANT: theta^{t+1} = theta^t - eta_t sum_i p_i H_i^-1 g_t, an average of local Newton directions.
 
-    line_search: LineSearch = TwoExchange()
+    Sending the global gradient g_t to the agents costs one exchange more per iteration.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Giant()
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
+
+    line_search: LineSearch = TwoExchange()  # how eta_t is found
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, Solve, Direction)
     state = State[None]
 
@@ -79,16 +97,32 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
         return None, Direction(self.local_direction(H, part.g), self.log_weight(H))
 
     def local_direction(self, H: Matrix, g: Vector) -> Vector:
-        """H^-1 g; a site whose own Hessian is singular cannot take part without a penalty."""
+        """H^-1 g; without a penalty, a site whose own Hessian is singular cannot take part."""
         return DensePlusRidge(H, np.full(len(g), np.finfo(float).tiny)).solve(g)
 
     def log_weight(self, H: Matrix) -> float:
-        """All agents of equal size count the same."""
+        """0: all agents of equal size have the same weight."""
         return 0.0
 
 
 class GiantDeterminantal(Giant, frozen=True, tag=True):
-    """GIANT with each direction weighted by det H_i, which removes the bias of averaging inverses."""
+    """GIANT with each direction weighted by det H_i, which removes the bias of averaging inverses.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.GiantDeterminantal()
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
 
     def log_weight(self, H: Matrix) -> float:
         """log det H_i."""
@@ -96,16 +130,41 @@ class GiantDeterminantal(Giant, frozen=True, tag=True):
 
 
 class Done(Giant, frozen=True, tag=True):
-    """GIANT with the solve replaced by Richardson iterations x <- x + a (g - H x), a = 1/lambda_1(H)."""
+    """DONE: GIANT whose agents solve approximately, by Richardson iterations.
 
-    iterations: Annotated[int, Meta(ge=1, le=MOST_ITERATIONS)] = 40
+    The iterations are x <- x + a (g - H x) with a = 1 / lambda_1(H).
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+    iterations : int, default 40
+        The number of iterations of an agent per exchange.
+
+    Raises
+    ------
+    ConfigError
+        If `iterations` is out of range.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Done(iterations=80)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
+
+    iterations: Annotated[int, Meta(ge=1, le=MOST_ITERATIONS)] = 40  # Richardson iterations per direction
 
     def __post_init__(self) -> None:
         if not 1 <= self.iterations <= MOST_ITERATIONS:
             raise ConfigError(f"iterations must be from 1 to {MOST_ITERATIONS}, not {self.iterations}")
 
     def local_direction(self, H: Matrix, g: Vector) -> Vector:
-        """H^-1 g to so many iterations."""
+        """H^-1 g, approximated by `iterations` iterations."""
         a = 1 / np.linalg.norm(H, 2)
         x = np.zeros_like(g)
         for _ in range(self.iterations):

@@ -1,9 +1,9 @@
-"""FedAvg and FedProx: every agent takes steps on its own cost, and the Master averages where they end.
+"""FedAvg and FedProx: every agent takes steps on its own cost, and the Master averages the end points.
 
 FedAvg: McMahan, Moore, Ramage, Hampson, Aguera y Arcas, AISTATS 2017, with whole gradients in place of
 stochastic ones.  FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020, with gradient steps as the
 local solver.  The local cost has the ridge, so l2 travels.  With more than one local step their limit on
-unequal sites is not the pooled optimum (docs/rivals.md).
+heterogeneous sites is not the pooled optimum (docs/rivals.md).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ S = TypeVar("S", bound=LocalState)
 class _LocalSteps(GradientAlgorithm[S], frozen=True):
     """y <- y - s (g_i(y) + l2 y + ...), `local_steps` times from theta^t; one exchange brings f, g and y."""
 
-    local_steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] = 10
+    local_steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] = 10  # gradient steps of an agent per round
     rate: float = 1.0  # s in units of 1/K, K = max_i lambda_1(H_i(theta^1)) + max l2
     messages: ClassVar[tuple[type[Message], ...]] = (Train, Shift, LocalSmoothness, Trained)
     compare_only: ClassVar[bool] = True
@@ -96,7 +96,7 @@ class _LocalSteps(GradientAlgorithm[S], frozen=True):
         return Ask((part,), {i: self.own_part(problem, state, i) for i in problem.agents})
 
     def own_part(self, problem: Problem, state: S, i: AgentId) -> Shift | None:
-        """Nothing is for one agent alone."""
+        """None: no part of the request is for one agent alone."""
         return None
 
     def step_length(self, problem: Problem, state: S) -> float:
@@ -162,18 +162,46 @@ class _LocalSteps(GradientAlgorithm[S], frozen=True):
             g = here.gradient + part.l2 * y + shift + prox * (y - part.theta)
             total, y = total + g, y - part.step * g
             if not np.isfinite(y).all():
-                raise ValueError(f"local step {k + 1} left what can be computed; lower rate or local_steps")
+                raise ValueError(
+                    f"local step {k + 1} gave numbers that are not finite; lower rate or local_steps"
+                )
         return total / self.local_steps
 
 
 _LIMIT = (
     "the average of the sites' models no longer moves; with more than one local step that is the pooled "
-    "optimum only where sites are alike (take scaffold, or local_steps = 1)"
+    "optimum only if the sites are alike (use scaffold, or local_steps = 1)"
 )
 
 
 class FedAvg(_LocalSteps[LocalState], frozen=True, tag=True):
-    """theta^{t+1} = sum_i p_i y_i, y_i after gradient steps on f_i; with one step it is gradient descent."""
+    """FedAvg: theta^{t+1} = sum_i p_i y_i, where y_i is the end of gradient steps on the local cost f_i.
+
+    With one local step it is gradient descent. With more, the limit on heterogeneous sites is not the pooled
+    optimum (docs/rivals.md).
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    local_steps : int, default 10
+        The number of local steps per round.
+    rate : float, default 1.0
+        The local step size in units of 1/K, where K = max_i lambda_1(H_i(theta^1)) + max l2.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.FedAvg()
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm, max_iterations=20).converged
+    False
+    """
 
     state: ClassVar[type[LocalState]] = LocalState
 
@@ -184,7 +212,34 @@ class FedAvg(_LocalSteps[LocalState], frozen=True, tag=True):
 
 
 class FedProx(FedAvg, frozen=True, tag=True):
-    """FedAvg with local steps on f_i(y) + prox K ||y - theta^t||^2 / 2, which keeps them near theta^t."""
+    """FedProx: FedAvg with a proximal term in the local cost, which keeps local steps near theta^t.
+
+    The local cost is f_i(y) + prox K ||y - theta^t||^2 / 2.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    local_steps : int, default 10
+        The number of local steps per round.
+    rate : float, default 1.0
+        The local step size in units of 1/K, where K = max_i lambda_1(H_i(theta^1)) + max l2.
+    prox : float, default 0.1
+        The proximal coefficient in units of K, at least 0.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.FedProx()
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm, max_iterations=20).converged
+    False
+    """
 
     prox: float = 0.1  # in units of K
 

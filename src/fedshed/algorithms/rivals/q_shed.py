@@ -81,7 +81,7 @@ class Refinement(Message, frozen=True):
         ):
             raise ValueError("a new vector needs from 1 to 16 bits, and a scale of at least 0")
         if self.rho < 0 or (np.diff(np.append(self.values, self.rho)) > 1e-9 * self.rho).any():
-            raise ValueError("eigenvalues must fall, down to a rho of at least 0")
+            raise ValueError("eigenvalues must decrease and end with a rho of at least 0")
 
     @property
     def planes(self) -> int:
@@ -136,11 +136,46 @@ class RefinedCurvature(SharedCurvature, frozen=True, kw_only=True):
 
 
 class QShed(Shed, frozen=True, tag=True):
-    """Fib-SHED with `bits` bits an entry in place of each eigenpair that the link carries."""
+    """Q-SHED: Fib-SHED whose eigenvectors travel in few bits, which later rounds refine.
+
+    Per round an agent sends `bits` bits per entry for each eigenpair that its link carries.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default EntropyCoded()
+        How precisely gradients travel.
+    renewal : Renewal, default Fibonacci()
+        At which iterations an agent computes a new Hessian.
+    channel : Channel, default Constant(1)
+        How many eigenpairs an agent's link carries per round.
+    line_search : TwoExchange or Fused, default TwoExchange()
+        How the step size eta_t is found.
+    rho : NextEigenvalue, Midpoint or TailMean, default NextEigenvalue()
+        The number that stands for the eigenvalues that have not been sent.
+    kernel : Kernel, default Automatic()
+        How an agent computes its eigenpairs.
+    bits : int, default 64
+        Bits per entry that stand for one eigenpair, from 1 to 1024; a float64 number has 64.
+    allocation : WaterFilling or EqualBits, default WaterFilling()
+        How the bits are shared among the eigenvectors.
+
+    Raises
+    ------
+    ConfigError
+        If `bits` is out of range.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.QShed(bits=32)
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm).converged
+    True
+    """
 
     precision: Precision = EntropyCoded()  # of gradients
     bits: Annotated[int, Meta(ge=1, le=1024)] = 64  # an entry, for each eigenpair: a float64 has 64
-    allocation: Allocation = WaterFilling()
+    allocation: Allocation = WaterFilling()  # how bits are divided among eigenvectors
 
     compare_only: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Refine, LocalRefined)
@@ -148,7 +183,7 @@ class QShed(Shed, frozen=True, tag=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 1024:
-            raise ConfigError(f"bits must be from 1 to 1024 for each eigenpair, not {self.bits}")
+            raise ConfigError(f"bits of QShed must be from 1 to 1024 per eigenpair, not {self.bits}")
 
     # --- at the Master ---------------------------------------------------------------------------
 
@@ -202,7 +237,7 @@ class QShed(Shed, frozen=True, tag=True):
         pairs = None
         if own_part.more:
             cache = self._recalled(agent, cache, part, own_part, point, agent.objective.dim)
-            total = self.bits * self._carried(agent, part.t)
+            total = self.bits * self.carried(agent, part.t)
             pairs = None if cache is None else self._refinement(cache, own_part, total)
         return cache, LocalRefined(point.value, point.gradient, pairs)
 

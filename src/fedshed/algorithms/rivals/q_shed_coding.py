@@ -28,12 +28,12 @@ TURNS = 4  # numbers of vectors after the best one that are still tried
 
 
 class WaterFilling(Struct, frozen=True, tag=True):
-    """Bits where they lower the error of the Hessian most."""
+    """Gives each bit to the eigenvector where it lowers the error of the Hessian most."""
 
     finest: ClassVar[int] = MOST_BITS  # bits of a vector that are not refined any more
 
     def __call__(self, spectrum: Vector, sent: Counts, total: int, most: int) -> Counts:
-        """The bits of each vector after `total` more, given those `sent`: of at most `most` vectors."""
+        """The bits of each of at most `most` vectors after `total` more, given the bits already `sent`."""
         best, least, worse = sent, np.inf, 0
         for q in range(len(sent), min(len(sent) + total, most) + 1):
             bits = np.append(sent, np.ones(q - len(sent), dtype=np.int64))
@@ -46,23 +46,23 @@ class WaterFilling(Struct, frozen=True, tag=True):
 
 
 class EqualBits(Struct, frozen=True, tag=True):
-    """The naive variant: every vector in the same number of bits, none refined.
+    """The naive variant: every vector has the same number of bits, and none is refined later.
 
     Parameters
     ----------
     bits : int
-        Of each entry, from 1 to 16.
+        The number of bits per entry, from 1 to 16.
     """
 
     bits: Annotated[int, Meta(ge=1, le=MOST_BITS)] = 8
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= MOST_BITS:
-            raise ConfigError(f"bits must be from 1 to {MOST_BITS}, not {self.bits}")
+            raise ConfigError(f"bits of EqualBits must be from 1 to {MOST_BITS}, not {self.bits}")
 
     @property
     def finest(self) -> int:
-        """Bits of a vector that are not refined any more."""
+        """The number of bits at which a vector is no longer refined."""
         return self.bits
 
     def __call__(self, spectrum: Vector, sent: Counts, total: int, most: int) -> Counts:

@@ -1,8 +1,8 @@
-"""SCAFFOLD: local steps whose drift is taken out by control variates.
+"""SCAFFOLD: local steps whose drift is corrected by control variates.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020, Algorithm 1 with option II, every agent in every
 round and whole gradients.  c_i follows from what agent i sends, so the Master keeps it and sends c - c_i,
-which is as long as the c of the paper: agents have nothing to remember, and nothing to forget.
+which is as long as the c of the paper.  So agents need no cache.
 """
 
 from __future__ import annotations
@@ -31,14 +31,40 @@ class ControlState(LocalState, frozen=True):
 
 
 class Scaffold(_LocalSteps[ControlState], frozen=True, tag=True):
-    """y <- y - s (g_i(y) - c_i + c) at agent i, theta^{t+1} = theta^t + eta (sum_i p_i y_i - theta^t).
+    """SCAFFOLD: local gradient steps, corrected by control variates c_i.
 
-    c_i becomes the mean of the gradients that the agent has met on its way, c their mean; they start as g_i
-    at theta^1, which costs nothing.  At the pooled optimum g_i - c_i + c = 0 for every agent: nothing moves.
+    Agent i takes steps y <- y - s (g_i(y) - c_i + c), and theta^{t+1} = theta^t + eta (sum_i p_i y_i -
+    theta^t). Then c_i becomes the mean of the gradients that agent i computed on its way, and c their mean
+    over agents. They start as g_i at theta^1, which needs no further message. At the pooled optimum g_i - c_i
+    + c = 0 for every agent, so nothing moves.
+
+    Parameters
+    ----------
+    precision : Exact, Bits or EntropyCoded, default Exact()
+        How precisely an agent's arrays travel.
+    local_steps : int, default 5
+        The number of local steps per round.
+    rate : float, default 1.0
+        The local step size in units of 1/K, where K = max_i lambda_1(H_i(theta^1)) + max l2.
+    global_rate : float, default 1.0
+        The step size eta of the Master.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is out of range.
+
+    Examples
+    --------
+    >>> import fedshed
+    >>> federation = fedshed.datasets.load("digits", agents=4)
+    >>> algorithm = fedshed.algorithms.Scaffold()
+    >>> fedshed.optimize(federation, l2=1e-2, algorithm=algorithm, tol=1e-3).converged
+    True
     """
 
     local_steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] = 5
-    global_rate: float = 1.0
+    global_rate: float = 1.0  # eta
     state: ClassVar[type[ControlState]] = ControlState
 
     def __post_init__(self) -> None:

@@ -1,35 +1,69 @@
 "use strict";
-// What all parts of the page share: the data, what is chosen, small helpers, and drawing.
+// What all parts of the page share: the data, what is chosen, and small helpers.
 
 let data = JSON.parse(document.getElementById("data").textContent);
 const FLOOR = 1e-16; // below it a gap is rounding
+
+/** What was chosen in an earlier visit, if it is one of these; a browser may keep nothing for a file. */
+function recall(name, among) {
+  try {
+    const kept = localStorage.getItem(`fedshed-${name}`);
+    return among.includes(kept) ? kept : among[0];
+  } catch {
+    return among[0];
+  }
+}
+
+function remember(name, value) {
+  try {
+    localStorage.setItem(`fedshed-${name}`, value);
+  } catch {
+    /* it is chosen again in the next visit */
+  }
+}
+
 const chosen = {
-  problem: 0, measure: "gap", axes: ["rounds", "kb_up", "hessians", "seconds"], logX: false, logY: true,
-  hidden: new Set(), target: 0, sort: { column: null, down: false },
+  problem: 0,
+  measure: "gap",
+  axes: ["rounds", "kb_up", "hessians", "seconds"],
+  hidden: new Set(),
+  target: 0,
+  scale: recall("scale", ["auto", "log", "linear", "cut"]),
+  logY: recall("log-y", ["on", "off"]) === "on",
+  sort: { column: null, down: false },
 };
-const MEASURES = { gap: "gap f − f*", grad_norm: "gradient norm" };
 const perAgent = (bytes, count) => bytes.map((value) => value / 1000 / count);
 const AXES = {
   iteration: { label: "iterations", values: (c) => c.iteration },
   rounds: { label: "rounds", values: (c) => c.rounds },
   exchanges: { label: "exchanges", values: (c) => c.exchanges },
-  kb_up: { label: "KB up", values: (c, count) => perAgent(c.uplink_bytes, count) },
-  kb_down: { label: "KB down", values: (c, count) => perAgent(c.downlink_bytes, count) },
-  vectors: { label: "vectors", values: (c) => c.uplink_vectors },
-  hessians: { label: "Hessians", values: (c) => c.hessians },
+  kb_up: { label: "KB up", values: (c, count) => perAgent(c.uplink_bytes, count), each: true },
+  kb_down: { label: "KB down", values: (c, count) => perAgent(c.downlink_bytes, count), each: true },
+  vectors: { label: "vectors", values: (c) => c.uplink_vectors, each: true },
+  hessians: { label: "Hessians", values: (c) => c.hessians, each: true },
   seconds: { label: "seconds", values: (c) => c.seconds },
 };
 
 const byId = (id) => document.getElementById(id);
 const problem = () => data.problems[chosen.problem];
 const shown = (run) => !chosen.hidden.has(run.name);
+const measures = () => ({ gap: problem().gap.name, grad_norm: "gradient norm" });
+const measure = () => measures()[chosen.measure];
 
 /** The traces of a run, one for each partition of the rows. */
 const tracesOfRun = (run) => (run.repeats.length ? run.repeats : [run.columns]);
 
 function median(values) {
-  const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
+  const sorted = [...values].sort((a, b) => a - b),
+    half = sorted.length >> 1;
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+/** At most so many indices out of `count`, evenly spaced, with both ends. */
+function spread(count, most) {
+  const few = Math.min(count, most),
+    step = few > 1 ? (count - 1) / (few - 1) : 0;
+  return Array.from({ length: few }, (_, k) => Math.round(k * step));
 }
 
 /** An element; text is always text, never markup. */
@@ -40,12 +74,28 @@ function element(tag, attributes = {}, ...children) {
     else if (value === true) made.setAttribute(name, "");
     else if (value !== false && value !== null) made.setAttribute(name, value);
   }
-  made.append(...children.map((child) => child instanceof Node ? child : String(child)));
+  made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
   return made;
+}
+
+/** Fill a table: the first cell of a row is its head. */
+function fillTable(table, heads, rows) {
+  const head = element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)));
+  const body = rows.map(([first, ...rest]) =>
+    element("tr", {}, element("th", { scope: "row" }, first), ...rest.map((cell) => element("td", {}, cell))),
+  );
+  table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
 }
 
 /** Text for the plotting library, which reads some tags as markup. */
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+/** A name that is not longer than so many letters: its middle is left out. */
+function shortened(text, most) {
+  if (text.length <= most) return text;
+  const half = (most - 1) / 2;
+  return `${text.slice(0, Math.ceil(half))}…${text.slice(text.length - Math.floor(half))}`;
+}
 
 /** A number as a reader wants it: whole as it is, else three digits. */
 function short(value) {
@@ -56,40 +106,37 @@ function short(value) {
   return size < 100 ? value.toPrecision(3) : value.toFixed(size < 1000 ? 1 : 0);
 }
 
+/** Several things as a list in a sentence. */
+const listed = (items) => (items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")} and ${items.at(-1)}`);
+
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const coarse = matchMedia("(pointer: coarse)");
-/** The colour of an algorithm; black is not seen on a dark ground. */
-const colour = (run) => (dark.matches && run.look.color === "#000000" ? "#f2f2f2" : run.look.color);
-
-/** Draw a plot in the page's colours. */
-function draw(id, traces, layout) {
-  const axis = { gridcolor: css("--grid"), linecolor: css("--line"), zeroline: false, automargin: true };
-  const whole = {
-    paper_bgcolor: css("--ground"), plot_bgcolor: css("--ground"),
-    font: { color: css("--ink"), family: "system-ui, sans-serif", size: 13 },
-    margin: { l: 60, r: 12, t: 24, b: 44 }, showlegend: false, hovermode: "closest",
-    dragmode: coarse.matches ? false : "zoom",
-    hoverlabel: { bgcolor: css("--panel"), font: { color: css("--ink") }, bordercolor: css("--line") },
-    ...layout,
-  };
-  for (const name of Object.keys(whole)) {
-    if (/^[xy]axis/.test(name)) whole[name] = { ...axis, ...whole[name] };
-  }
-  const config = {
-    displaylogo: false, responsive: true, displayModeBar: coarse.matches ? false : "hover", modeBarButtonsToRemove: ["lasso2d", "select2d"],
-  };
-  return Plotly.react(id, traces, whole, config);
-}
+const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** Fill a select; the choice stays where it can. */
 function options(id, pairs) {
-  const select = byId(id), before = select.value;
+  const select = byId(id),
+    before = select.value;
   select.replaceChildren(...pairs.map(([value, text]) => element("option", { value }, text)));
   if (pairs.some(([value]) => String(value) === before)) select.value = before;
+}
+
+const picked = new Set(); // selects of a run in which the reader has chosen
+
+/** Fill a select of runs: that of a page that goes on follows the present run until the reader chooses another. */
+function runOptions(id, runs) {
+  options(
+    id,
+    runs.map((run) => [run.name, shortened(run.name, 40)]),
+  );
+  if (data.live && !picked.has(id)) byId(id).value = runs.at(-1).name;
 }
 
 function section(id, wanted) {
   byId(id).hidden = !wanted;
   return wanted;
 }
+
+/** Short sentences below a plot. */
+const notes = (id, sentences) => byId(id).replaceChildren(...sentences.map((text) => element("li", {}, text)));

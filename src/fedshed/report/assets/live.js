@@ -1,62 +1,91 @@
 // A run that goes on: rows arrive as events, commands go back with the run's token.
 
-const FIELDS = [
-  ["dataset", "data set"], ["algorithms", "algorithms, with commas"], ["agents", "agents"], ["partition", "partition"],
-  ["l2", "ridge"], ["budget", "budget"], ["max_iterations", "iterations at most"], ["tol", "gradient norm to stop at"], ["seed", "seed"],
-];
-const NUMBERS = ["agents", "l2", "max_iterations", "tol", "seed"];
-const REFRESH = 3000; // ms between two looks at agents and spectra
-const REDRAW = 400; // ms between two drawings of the curves
-let live = data.live, changed = false, fetchedAt = 0;
+const REFRESH = 1000; // ms at least between two looks at everything; more where that takes long
+const REDRAW = still.matches ? 2000 : 400; // ms between two drawings of the curves
+let live = data.live,
+  changed = false,
+  stale = false,
+  fetching = false,
+  fetchedAt = 0,
+  pause = REFRESH;
 
 const keyed = (path, more = "") => `${path}?key=${encodeURIComponent(live.key)}${more}`;
 
 function setUpLive() {
   section("live", true);
   if (live.study) {
-    byId("study").append(...FIELDS.map(([name, label]) => field(name, label)), element("button", { id: "start" }, "Start"));
-    byId("study").addEventListener("submit", (event) => { event.preventDefault(); post("start", wishes()); });
+    setUpForm();
+    byId("study").addEventListener("submit", (event) => {
+      event.preventDefault();
+      post("start", wishes());
+    });
     for (const name of ["pause", "resume", "stop"]) {
-      byId("commands").append(element("button", { type: "button", id: name, onclick: () => post(name) }, name[0].toUpperCase() + name.slice(1)));
+      byId("commands").append(
+        element(
+          "button",
+          { type: "button", id: name, onclick: () => post(name) },
+          name[0].toUpperCase() + name.slice(1),
+        ),
+      );
     }
   }
   byId("commands").append(element("a", { href: keyed("report.html"), download: "report.html" }, "Save the report"));
   showStatus(live.status);
   const events = new EventSource(keyed("events", `&after=${live.after}`));
-  events.addEventListener("message", (event) => receive(JSON.parse(event.data)));
-  events.addEventListener("error", () => { byId("status").textContent = "The server does not answer; waiting for it."; });
-  setInterval(() => { if (changed) { changed = false; drawTable(); drawCurves(); } }, REDRAW);
-}
-
-function field(name, label) {
-  const value = Array.isArray(live.study[name]) ? live.study[name].join(",") : live.study[name] ?? "";
-  const control = name === "dataset"
-    ? element("select", { name }, ...live.datasets.map((one) => element("option", { value: one, selected: one === value }, one)))
-    : element("input", { name, value, autocomplete: "off" });
-  return element("label", { class: name === "algorithms" ? "wide" : null }, label, control);
-}
-
-/** The settings of the form; what is left empty is the data set's or the algorithm's own. */
-function wishes() {
-  const filled = [...new FormData(byId("study"))].map(([name, text]) => [name, text.trim()]).filter(([, text]) => text);
-  return Object.fromEntries(filled.map(([name, text]) => [
-    name, name === "algorithms" ? text.split(/[\s,]+/).filter(Boolean) : NUMBERS.includes(name) && !Number.isNaN(Number(text)) ? Number(text) : text,
-  ]));
+  events.addEventListener("message", (event) => {
+    const said = JSON.parse(event.data);
+    if (said.over) events.close();
+    receive(said);
+  });
+  events.addEventListener("error", () =>
+    lost(
+      events.readyState === EventSource.CLOSED
+        ? "The server refuses this page. Open the address that `fedshed ui` printed last."
+        : "The server does not answer; this page waits for it.",
+    ),
+  );
+  setInterval(() => {
+    if (stale && Date.now() - fetchedAt > pause) refetch();
+    else if (changed) {
+      changed = false;
+      drawTable();
+      drawCurves();
+    }
+  }, REDRAW);
 }
 
 async function post(command, body = null) {
-  const answer = await fetch(command, {
-    method: "POST", headers: { "X-Key": live.key, "X-Run-Token": live.status.token ?? "" }, body: body && JSON.stringify(body),
-  });
-  const said = await answer.json();
-  if (said.error) byId("status").textContent = said.error;
-  else showStatus(said);
+  try {
+    const answer = await fetch(command, {
+      method: "POST",
+      headers: { "X-Key": live.key, "X-Run-Token": live.status.token ?? "" },
+      body: body && JSON.stringify(body),
+    });
+    const said = await answer.json();
+    markWrong(said.error && said.field);
+    if (said.error) say(said.error, true); // else the stream of events says what became of it, in the right order
+  } catch {
+    lost("The server does not answer. Start it again with `fedshed ui`, and open the address that it prints.");
+  }
+}
+
+/** A sentence below the form; one about a mistake is marked. */
+function say(sentence, wrong = false) {
+  byId("status").textContent = sentence;
+  byId("status").classList.toggle("wrong", wrong);
+}
+
+/** Without its server a page can still be looked at, but not commanded. */
+function lost(sentence) {
+  document.body.dataset.state = "lost";
+  say(sentence, true);
+  for (const button of document.querySelectorAll("#live button")) button.disabled = true;
 }
 
 function showStatus(status) {
   live.status = status;
   document.body.dataset.state = status.state;
-  byId("status").textContent = `${status.state}: ${status.message}`;
+  say(`${status.state}: ${status.message}`, status.state === "failed");
   if (!live.study) return;
   const going = status.state === "running" || status.state === "paused";
   byId("start").disabled = going;
@@ -65,38 +94,60 @@ function showStatus(status) {
   byId("stop").disabled = !going;
 }
 
-/** New rows go to their curves; a new run, a new algorithm or a new state is looked at as a whole. */
-function receive({ status, rows }) {
+/** New rows go to their curves at once; agents, spectra, a new run or a new state are looked at as a whole soon. */
+function receive({ status, rows, over }) {
   const same = status.generation === live.status.generation && status.state === live.status.state;
-  showStatus(status);
+  if (over)
+    lost(
+      `The server has ended (${status.state}: ${status.message}). What was computed until then is still in this page.`,
+    );
+  else showStatus(status);
   const known = new Map(problem().runs.map((run) => [run.name, run]));
-  const whole = !same || rows.some(([name]) => !known.has(name)) || (rows.length && Date.now() - fetchedAt > REFRESH);
-  if (whole) return refetch();
-  for (const [name, run] of known) append(run, rows.filter(([one]) => one === name).map(([, values]) => values));
+  stale = stale || rows.length > 0;
+  if (!over && (!same || rows.some(([name]) => !known.has(name)))) return refetch();
+  for (const [name, run] of known)
+    append(
+      run,
+      rows.filter(([one]) => one === name).map(([, values]) => values),
+    );
 }
 
 /** Rows that did not come with the whole already. */
 function append(run, rows) {
-  const last = run.columns.iteration[run.columns.iteration.length - 1], at = live.columns.indexOf("iteration");
+  const last = run.columns.iteration[run.columns.iteration.length - 1],
+    at = live.columns.indexOf("iteration");
   const fresh = rows.filter((values) => values[at] > last);
   if (!fresh.length) return;
-  live.columns.forEach((column, k) => { run.columns[column] = run.columns[column].concat(fresh.map((values) => values[k])); });
+  live.columns.forEach((column, k) => {
+    run.columns[column] = run.columns[column].concat(fresh.map((values) => values[k]));
+  });
   run.rows += fresh.length;
   changed = true;
 }
 
+/** Everything anew; what changes meanwhile is looked at after the next pause. */
 async function refetch() {
-  fetchedAt = Date.now();
-  const answer = await fetch(keyed("data"));
-  if (!answer.ok) return;
-  const first = !problem().runs.length;
-  data = await answer.json();
-  live = { ...live, study: data.live.study };
-  showStatus(data.live.status);
-  document.title = document.querySelector("h1").textContent = data.title;
-  if (first) {
-    chosen.measure = byId("measure").value = firstMeasure();
-    chosen.axes = chosen.axes.length ? chosen.axes : ["rounds"];
+  if (fetching) return void (stale = true);
+  fetching = true;
+  stale = false;
+  const began = Date.now();
+  try {
+    const answer = await fetch(keyed("data"));
+    if (answer.ok) await take(await answer.json());
+  } catch {
+    /* the stream of events says so */
+  } finally {
+    fetching = false;
+    fetchedAt = Date.now();
+    pause = Math.max(REFRESH, 2 * (fetchedAt - began));
   }
+}
+
+async function take(fresh) {
+  const first = !problem().runs.length;
+  data = fresh;
+  live = { ...live, study: data.live.study };
+  document.title = document.querySelector("h1").textContent = data.title;
+  if (first) chosen.measure = firstMeasure();
   await drawAll();
 }

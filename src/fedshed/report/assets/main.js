@@ -4,16 +4,14 @@ async function drawAll() {
   const runs = problem().runs.length > 0;
   section("curves", runs);
   section("costs", runs);
+  options("measure", Object.entries(measures()));
+  byId("measure").value = chosen.measure;
   if (runs) {
     drawLegend();
     drawTable();
     await drawCurves();
   }
-  drawTimes();
-  drawAgents();
-  drawSpectrum();
-  drawFit();
-  drawEvaluation();
+  for (const part of [drawTimes, drawTraffic, drawAgents, drawSpectrum, drawFit, drawEvaluation]) await part();
   drawRerun();
   const sections = [...document.querySelectorAll("main > section:not([hidden])")];
   byId("nav").replaceChildren(...sections.map((one) => element("a", { href: `#${one.id}` }, one.dataset.title)));
@@ -23,10 +21,18 @@ function drawRerun() {
   const { command, seed, data: hashes, versions } = data.rerun;
   byId("command").textContent = command;
   const facts = [
-    ["seed", seed], ...Object.entries(hashes).map(([name, hash]) => [`data, ${name}`, hash]),
-    ["versions", Object.entries(versions).map((pair) => pair.join(" ")).join(", ")],
+    ["seed", seed],
+    ...Object.entries(hashes).map(([name, hash]) => [`data, ${name}`, hash]),
+    [
+      "versions",
+      Object.entries(versions)
+        .map((pair) => pair.join(" "))
+        .join(", "),
+    ],
   ];
-  byId("facts").replaceChildren(...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+  byId("facts").replaceChildren(
+    ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+  );
 }
 
 /** The gap where it is known, else the gradient norm. */
@@ -35,41 +41,47 @@ function firstMeasure() {
   return known || !problem().runs.length ? "gap" : "grad_norm";
 }
 
+/** Of a study over sites, exchanges are what takes time. */
+function firstAxes() {
+  if (data.fit !== null || problem().runs.some((run) => run.traffic.length))
+    chosen.axes = ["exchanges", "kb_up", "hessians", "seconds"];
+}
+
+/** Names, titles and panels are arranged for the width of a phone or of a desk: another width, another drawing. */
+function redrawOnOtherWidth() {
+  const kind = () => [560, 640].filter((width) => document.querySelector("main").clientWidth < width).length;
+  let before = kind(),
+    waiting = null;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (before !== kind()) drawAll();
+      before = kind();
+    }, 150);
+  });
+}
+
 async function start() {
   document.querySelector("main").hidden = false;
+  byId("plot-keys").textContent = KEYS;
   chosen.measure = firstMeasure();
-  options("problem", data.problems.map((one, k) => [k, one.title]));
+  firstAxes();
+  options(
+    "problem",
+    data.problems.map((one, k) => [k, one.title]),
+  );
   byId("choose-problem").hidden = data.problems.length < 2;
-  byId("problem").addEventListener("change", (event) => { chosen.problem = Number(event.target.value); drawAll(); });
-  setUpTable();
-  setUpCurves();
-  setUpAgents();
-  setUpSpectrum();
+  byId("problem").addEventListener("change", (event) => {
+    chosen.problem = Number(event.target.value);
+    drawAll();
+  });
+  for (const part of [setUpTable, setUpCurves, setUpAgents, setUpSpectrum, setUpFit]) part();
   if (data.live) setUpLive();
   await drawAll();
   dark.addEventListener("change", drawAll);
+  redrawOnOtherWidth();
   document.body.dataset.ready = "true";
 }
-
-/** On paper everything is open, and plots are as wide as the page. */
-const PAPER = 680; // CSS pixels between the margins of A4
-const closed = [], widths = new Map();
-addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details:not([open])")) {
-    details.open = true;
-    closed.push(details);
-  }
-  for (const plot of document.querySelectorAll(".js-plotly-plot")) {
-    if (!plot.clientWidth) continue; // of a section that is not shown
-    widths.set(plot, plot.layout.width);
-    Plotly.relayout(plot, { width: PAPER, autosize: false });
-  }
-});
-addEventListener("afterprint", () => {
-  for (const details of closed.splice(0)) details.open = false;
-  for (const [plot, width] of widths) Plotly.relayout(plot, { width: width ?? null, autosize: true });
-  widths.clear();
-});
 
 start().catch((error) => {
   byId("failure").hidden = false;
