@@ -179,6 +179,7 @@ def test_rows_and_classes_are_in_a_table(done, visit):
     comparison, _, address = done
     page = visit(address)
     page.locator("#rows-numbers summary").click()
+    page.locator("#rows-numbers tbody tr").first.wait_for()
     cells = page.locator("#rows-numbers tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )

@@ -257,7 +257,10 @@ def test_the_command_prints_an_address_that_works_and_ends_with_ctrl_c():
     """Also while a run goes on and a page listens: it says how things stand, and takes a few seconds."""
     pytest.importorskip("uvicorn", reason="needs pip install 'fedshed[ui]'")
     command = [sys.executable, "-u", "-m", "fedshed", "ui", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    ) as process:  # fmt: skip
         word, address = process.stdout.readline().split()
         assert word == "open"
         assert address.startswith("http://127.0.0.1:")

@@ -220,7 +220,7 @@ def test_a_checkpoint_of_other_data_or_no_checkpoint_is_refused(tmp_path):
         path.write_bytes(broken)
         with pytest.raises(fedshed.CodecError, match=r"run\.ckpt is not a fedshed checkpoint"):
             fedshed.resume(path, make_federation("logistic"))
-    with pytest.raises(fedshed.CodecError, match="missing"):
+    with pytest.raises(ConfigError, match=r"missing\.ckpt: there is no such file"):
         fedshed.resume(tmp_path / "missing.ckpt", make_federation("logistic"))
 
 

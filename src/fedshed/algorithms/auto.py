@@ -32,7 +32,7 @@ from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.shed import Shed
 
-SMALL = 32  # up to here a packed Hessian is no larger than a few gradients with their envelope
+SMALL = 32  # up to here a packed Hessian is at most as large as 17 gradients
 LARGE = 1000  # beyond it n^2 numbers an agent are too many to be coded or masked
 MANY_SECANTS = 150  # of L-BFGS where nothing else tells the curvature: they cost no byte
 MEMORY = 125_000_000  # numbers the Master may hold of all agents together: 1 GB

@@ -98,17 +98,19 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
         points = at_together(agents, part.theta)
         if points is None:
             return None
-        columns = gradients_at(points) if part.t > 1 else self.scaled_together(points)
-        return None if columns is None else (caches, all_alike(columns))
+        if part.t > 1:
+            return caches, all_alike(gradients_at(points))
+        if not self.goes_with("scaled_together", "scaled"):
+            return None
+        return caches, all_alike(self.scaled_together(points))
 
     def scaled(self, point: Point) -> Message:
         """The first answer; without a scale unless a subclass wants one."""
         return Local(point.value, point.gradient, None)
 
-    def scaled_together(self, points: Points) -> Columns | None:
-        """The first answers of many agents; None: one by one."""
-        plain = type(self).scaled is GradientAlgorithm.scaled
-        return gradients_at(points) if plain else None
+    def scaled_together(self, points: Points) -> Columns:
+        """The first answers of many agents; not asked for where a subclass has replaced `scaled` alone."""
+        return gradients_at(points)
 
 
 def gradients_at(points: Points) -> Columns:

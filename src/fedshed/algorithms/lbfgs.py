@@ -126,7 +126,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         """With the first answer, the diagonal of the Hessian."""
         return with_diagonal(point)
 
-    def scaled_together(self, points: Points) -> Columns | None:
+    def scaled_together(self, points: Points) -> Columns:
         """The same of many agents."""
         return diagonals_at(points)
 

@@ -47,6 +47,7 @@ class LinkedAgents(Algorithm[S], Generic[S], frozen=True):
     cache: ClassVar[Any] = Held
     plurals: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **Algorithm.plurals, "sent_together": ("sent",), "answered_together": ("answered",),
+        "_started_together": ("_started",),
     }  # fmt: skip
 
     def located(
@@ -160,6 +161,8 @@ class LinkedAgents(Algorithm[S], Generic[S], frozen=True):
     def sent_together(self, caches: Sequence[Any], answers: Columns) -> Sequence[Any]:
         """The same of many agents."""
         held, gradients = caches[0], answers.fields.get("gradient")
+        if len(set(map(_reference, caches))) > 1:  # a Master may have asked each of them in another way
+            return super().sent_together(caches, answers)
         if not isinstance(held, Held) or gradients is None:
             return caches
         alike = all(one.units is held.units for one in caches)
@@ -185,6 +188,11 @@ def _changes(answers: Columns, helds: Sequence[Held], units: Vector | None) -> C
     gradients = answers.fields["gradient"]
     change = gradients if helds[0].before is None else gradients - _rows([held.before for held in helds])
     return answers.having(gradient=change if units is None else change / units)
+
+
+def _reference(cache: Any) -> tuple[bool, bool] | None:
+    """Whether an agent has a gradient that its answer refers to, and units; None where it holds no point."""
+    return (cache.before is None, cache.units is None) if isinstance(cache, Held) else None
 
 
 def _rows(vectors: Sequence[Vector | None]) -> Matrix:

@@ -93,17 +93,6 @@ class GroupTraffic(Struct, frozen=True):
     groups : tuple of GroupTraffic
         The same for each group within it.
 
-    Attributes
-    ----------
-    name : str
-        The group.
-    members : int
-        How many members it has.
-    uplink_bytes, downlink_bytes : int
-        Bytes from the members to the relay, and from it to them.
-    groups : tuple of GroupTraffic
-        The same of the groups within it.
-
     Examples
     --------
     >>> import fedshed

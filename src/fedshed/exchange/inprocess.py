@@ -37,7 +37,7 @@ class InProcess:
         if workers < 1:
             raise ConfigError(f"workers must be a whole number >= 1, not {workers}")
         self.sites, self._workers = dict(sites), workers
-        self._assembly = Assembly(self.sites)
+        self._assembly = Assembly(self.sites, self.streams)
 
     def agents(self) -> Sequence[str]:
         """Names of the agents."""
@@ -54,7 +54,7 @@ class InProcess:
     def stream(self, payloads: Mapping[str, bytes]) -> Iterator[Some]:
         """The same for a reader that takes replies as they come, so that not all are in memory at once."""
         if self._assembly.sites is not self.sites:
-            self._assembly = Assembly(self.sites)
+            self._assembly = Assembly(self.sites, self.streams)
         return self._assembly.answers(payloads)
 
     @property

@@ -33,10 +33,13 @@ def answer_all(
 
 
 class Assembly:
-    """The sites of a process; who answers together is found once for all exchanges with the same sites."""
+    """The sites of a process; who answers together is found once for all exchanges with the same sites.
 
-    def __init__(self, sites: Mapping[AgentId, Any]) -> None:
-        self.sites = sites
+    `read_here` says that the Master reads their replies in this process, in the order of the answers.
+    """
+
+    def __init__(self, sites: Mapping[AgentId, Any], read_here: bool = False) -> None:
+        self.sites, self._read_here = sites, read_here
         self._names, self._asked, self._parties = list[AgentId](), list[Any](), list[Party]()
 
     def answers(self, payloads: Mapping[AgentId, bytes]) -> Iterator[Some]:
@@ -48,7 +51,7 @@ class Assembly:
         for party in self._parties:
             mine = each[start : start + len(party.sites)]
             start += len(mine)
-            yield party.names, party.replies(mine)
+            yield party.names, party.replies(mine, self._read_here)
 
 
 def _parties(names: Sequence[AgentId], sites: Sequence[Any]) -> list[Party]:
@@ -77,19 +80,17 @@ class Party:
             and site.stacked == first.stacked
         )  # fmt: skip
 
-    def replies(self, payloads: Sequence[bytes]) -> list[bytes]:
-        """The encoded reply of each site."""
+    def replies(self, payloads: Sequence[bytes], read_here: bool = False) -> list[bytes]:
+        """The encoded reply of each site; if they are read here, what they are decoded to is remembered."""
         if len(self.sites) > 1 and all(map(attrgetter("plain"), self.sites)):
             try:
-                with np.errstate(
-                    over="ignore", invalid="ignore"
-                ):  # what overflows is rejected, not warned of
-                    return self._together(payloads)
-            except Error:  # no cache has changed; whose error it is, its own call says
+                with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected
+                    return self._together(payloads, read_here)
+            except Error:  # whose error it is, its own call says
                 pass
         return [site.handle(payload) for site, payload in zip(self.sites, payloads, strict=True)]
 
-    def _together(self, payloads: Sequence[bytes]) -> list[bytes]:
+    def _together(self, payloads: Sequence[bytes], read_here: bool) -> list[bytes]:
         """The replies, those that are alike written together."""
         requests = self._requests(payloads)
         groups, apart, replies = self._answered(requests), dict[int, tuple[Reply, Any]](), dict[int, bytes]()
@@ -108,14 +109,18 @@ class Party:
             for row, cache in zip(alike.rows, caches, strict=True):
                 self.sites[row].keep(cache)
         every = [replies[row] for row in range(len(self.sites))]
-        self.sites[0].codec.remember(every, [alike for alike, _, _ in written])
+        if read_here:
+            self.sites[0].codec.remember(every, [alike for alike, _, _ in written])
         return every
 
     def _requests(self, payloads: Sequence[bytes]) -> list[Request]:
         """The requests, which differ in their own parts alone; one that all are sent is read once."""
         codec = self.sites[0].codec
+        first = codec.decode_request(payloads[0])
+        if not first.located:
+            raise ProtocolError("nothing was asked")
         if all(map(is_, payloads, repeat(payloads[0]))):
-            return [codec.decode_request(payloads[0])] * len(payloads)
+            return [first] * len(payloads)
         requests = list(map(codec.decode_request, payloads))
         if any(request.located is not requests[0].located for request in requests):
             raise ProtocolError("sites were asked different things at the same time")

@@ -119,21 +119,21 @@ class Points:
         """The packed Hessian of each, a row."""
         self._count()
         found = [joint.hessians(s.places) for s, joint in self._each()]
-        return _gathered(self._crowd, found, lambda row: pack(gram(self._alone[row].factor)), chosen=True)
+        return _gathered(self._crowd, found, lambda row: pack(gram(self._factor(row))), chosen=True)
 
     @property
     def diagonals(self) -> Matrix:
         """The diagonal of the Hessian of each, a row."""
         self._count()
         found = [joint.diagonals(s.places) for s, joint in self._each()]
-        return _gathered(self._crowd, found, lambda row: diagonal(self._alone[row].factor), chosen=True)
+        return _gathered(self._crowd, found, lambda row: diagonal(self._factor(row)), chosen=True)
 
     def dense_factors(
         self, chosen: Sequence[int], units: Vector | None = None
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """F diag(1/units) of those chosen with dense tables here, all of whose columns matter.
 
-        So many at a time that they stay in a core's cache.
+        Each batch is small enough to stay in a core's cache.
         """
         wanted = set(chosen)
         for s, joint in self._each():
@@ -148,6 +148,10 @@ class Points:
         """A Hessian of one of them was computed."""
         if (count := getattr(self._crowd.objectives[row], "count", None)) is not None:
             count(self._theta)
+
+    def _factor(self, row: int) -> Any:
+        """F of an objective outside the stacks, which nobody keeps: it is as large as the table."""
+        return self._crowd.objectives[row].at(self._theta).factor
 
     def _each(self) -> Iterator[tuple[Seats, Joint]]:
         return zip(self._crowd.seats, self._joints, strict=True)

@@ -225,9 +225,7 @@ class DesignPlan(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what looks wrong in the tables, and about means and knots over all rows.
-        "all rows.
-        """
+        """Sentences about what looks wrong in the tables, and about means and knots over all rows."""
         terms = (f"{term}: {state.in_words()}." for term, state in self.transforms.items())
         return *self.warnings, *terms
 

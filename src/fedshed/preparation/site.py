@@ -190,9 +190,7 @@ class Preparer:
         return self._values(part)
 
     def ready(self, plan: DesignPlan) -> Ready:
-        """The answer after the design is built, with what the Master needs; for a protected study, sums.
-        "sums.
-        """
+        """The answer after the design is built, with what the Master needs; for a protected study, sums."""
         table, design = self.built(plan)
         rows, protected, first = len(table.y), plan.study.protected, plan.scales is None
         dropped = self.frame.rows - rows + self._weightless

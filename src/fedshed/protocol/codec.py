@@ -217,7 +217,7 @@ class Codec:
         """What replies that this process wrote are decoded to, for a Master that reads all of them here."""
         readable = all(part.readable().all() for group in alike for part in group.parts)
         if self._precision.lossy and readable:
-            size = sum(part.nbytes for group in alike for part in group.parts)
+            size = sum(part.nbytes for group in alike for part in group.parts) + sum(map(len, replies))
             WRITTEN.put((self._reads, tuple(replies)), alike, size)
 
     def decode_replies(self, replies: Sequence[bytes], forms: list[tuple[Form, Reply] | None]) -> list[Alike]:

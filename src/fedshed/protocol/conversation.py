@@ -136,7 +136,7 @@ class Conversation(Struct, frozen=True, tag=True):
 
     precision: Precision = Exact()  # how arrays of an agent are encoded
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides those of the line search
-    by_kind: ClassVar[bool] = False  # `refusal` looks at no number or array of an answer
+    by_kind: ClassVar[bool] = False  # `refusal` looks at no number or array, but for coded bytes
     cache: ClassVar[Any] = None  # type of what a site remembers, which is only a cache
     # what is said of many agents, and the methods for one agent that it stands for
     plurals: ClassVar[Mapping[str, tuple[str, ...]]] = {

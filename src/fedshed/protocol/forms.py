@@ -65,7 +65,7 @@ class Form(Struct, frozen=True):
         return replies
 
     def columns(self, count: int) -> list[Columns]:
-        """Room for the numbers of so many replies."""
+        """Room for the numbers of `count` replies."""
         return [_room(part, count) for part in self.parts]
 
     def read(self, replies: Sequence[bytes], into: Sequence[Columns]) -> NDArray[np.bool_]:
@@ -98,7 +98,7 @@ class Form(Struct, frozen=True):
 
 
 def _room(part: Message, count: int) -> Columns:
-    """Room for the numbers of so many messages like this one."""
+    """Room for the numbers of `count` messages like this one."""
     fields: dict[str, Any] = {}
     for name in part.__struct_fields__:
         value = getattr(part, name)

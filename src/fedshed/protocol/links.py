@@ -232,7 +232,7 @@ def step_sizes_of(part: Along) -> Scalars:
 
 @lru_cache(maxsize=4)
 def _sequence(first: float, second: float, count: int) -> Scalars:
-    """The geometric sequence of so many numbers, read-only."""
+    """The first numbers of the geometric sequence, read-only."""
     with np.errstate(divide="ignore"):  # too far away: rejected later
         ratios = np.full(count, np.float64(second) / first)
     ratios[0] = first

@@ -20,7 +20,7 @@ def same(one: Matrix, other: Matrix) -> bool:
 
 
 class Memo:
-    """The newest results by key, up to so many bytes in all; what is not found is computed again."""
+    """The newest results by key, up to a number of bytes in all; what is not found is computed again."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most, self._held = most, 0
@@ -44,8 +44,8 @@ class Memo:
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Remember a value of that many bytes; the oldest ones give way."""
-        self.drop(key)
         with self._lock:
+            self._held -= self._known.pop(key, (None, 0))[1]
             self._known[key], self._held = (value, size), self._held + size
             while self._held > self._most:
                 _, (_, gone) = self._known.popitem(last=False)

@@ -40,7 +40,7 @@ class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fie
 
     @classmethod
     def possible(cls, fields: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
-        """Which of so many messages, field by field, `__post_init__` would not refuse."""
+        """Which of `count` messages, given field by field, `__post_init__` would not refuse."""
         fine = np.ones(count, dtype=bool)
         for name in _floats(cls):
             if isinstance(fields[name], np.ndarray):
@@ -198,13 +198,14 @@ class Eigenpairs(Message, frozen=True):
 
     @classmethod
     def possible(cls, fields: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
-        """The same of many: so many pairs of one Hessian, with eigenvalues that fall."""
+        """The same of many, with equal numbers of pairs of one Hessian: eigenvalues decrease."""
         (_, rows, n), start = fields["vectors"].shape, fields["start"]
         fits = fields["k"] >= 1 and start >= 0 and fields["values"].shape[1] == rows
         if not fits or start + rows > max(n - 1, 0):
             return np.zeros(count, dtype=bool)
         chain, rho = np.column_stack([fields["values"], fields["rho"]]), fields["rho"]
-        rises = (np.diff(chain, axis=1) > 1e-9 * rho[:, None]).any(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers that are refused anyway
+            rises = (np.diff(chain, axis=1) > 1e-9 * rho[:, None]).any(axis=1)
         return np.asarray(super().possible(fields, count) & (rho >= 0) & ~rises)
 
 

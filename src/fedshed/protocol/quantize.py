@@ -91,7 +91,7 @@ def _pieces(data: bytes, count: int) -> Iterator[Symbols]:
 
 
 def _lengths(count: int) -> Iterator[int]:
-    """The lengths of the pieces of so many numbers."""
+    """The lengths of the pieces into which `count` numbers are divided."""
     return (min(PIECE, count - start) for start in range(0, count, PIECE))
 
 

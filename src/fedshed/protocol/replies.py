@@ -24,7 +24,7 @@ class Gathered(Mapping[str, Sequence[Any]]):
         return Gathered(kept)
 
     def numbers(self, part: int, field: str, place: int) -> dict[str, float]:
-        """One number of each agent: of its answer to a part, in an array of so many for each."""
+        """One number of each agent, by its place in an array of the answer to a part."""
         found: dict[str, float] = {}
         for names, parts in self.groups:
             found.update(zip(names, parts[part].fields[field][:, place].tolist(), strict=True))

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from fedshed._utils.errors import CodecError, ConfigError
-from fedshed._utils.files import write_atomically
+from fedshed._utils.files import in_words, write_atomically
 from fedshed.algorithms.base import Algorithm, Info
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.contacts import Contact
@@ -93,7 +93,9 @@ def load(
     """A saved run; `algorithm` is needed only for one that is not part of fedshed."""
     try:
         saved = msgspec.msgpack.decode(Path(path).read_bytes(), type=Saved)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(in_words(error)) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"{path} is not a fedshed checkpoint: {error}") from error
     if saved.version != VERSION:
         raise ConfigError(

@@ -228,7 +228,9 @@ def resume(
     Raises
     ------
     ConfigError
-        If the file is not a checkpoint of this version, or of other data or another algorithm.
+        If there is no such file, or it is a checkpoint of another version, other data or another algorithm.
+    CodecError
+        If the file is not a checkpoint.
 
     Examples
     --------

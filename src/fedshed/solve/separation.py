@@ -87,7 +87,7 @@ def separated(names: tuple[str, ...], loss: str = "") -> str:
     remedy = "no row has an event: add rows that do"
     if names != ("intercept",):
         firth = "use Firth's penalty (firth = true, --firth), " if loss in WITH_FIRTH else ""
-        remedy = f"{firth}set l2 > 0 or drop them"
+        remedy = f"{firth}set l2 > 0 (--l2), or drop {'it' if len(names) == 1 else 'them'}"
     return (
         f"separated: the cost decreases without bound along {shown}, so there is no finite optimum; {remedy}"
     )
@@ -114,9 +114,7 @@ def _named(size: Vector, columns: Sequence[str], share: float) -> tuple[str, ...
 
 
 def separating(objectives: Mapping[str, LinearModel], problem: Problem, theta: Vector) -> tuple[str, ...]:
-    """The unpenalised coefficients along which the cost decreases without bound, if there are any.
-    "optimum.
-    """
+    """The unpenalised coefficients along which the cost decreases without bound, if there are any."""
     names = sorted(objectives)  # of sites, which the Master may know as groups
     models = [objectives[i] for i in names]
     free = np.flatnonzero(problem.penalised == 0)

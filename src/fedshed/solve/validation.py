@@ -248,9 +248,7 @@ def goal(
 
 
 def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...]) -> None:
-    """Refuse unpenalised columns that are collinear over all sites, where the optimum is not unique.
-    "unique.
-    """
+    """Refuse unpenalised columns that are collinear over all sites, where the optimum is not unique."""
     width = next(iter(objectives.values())).X.shape[1]
     free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
     if len(free) == 0:

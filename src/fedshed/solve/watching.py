@@ -229,9 +229,7 @@ def lines(stream: IO[bytes]) -> Iterator[Line]:
 
 
 def seconds_left(rounds: Sequence[Round], tol: float) -> float | None:
-    """Time until the gradient norm is at most tol, if its logarithm keeps falling as in the last rounds.
-    "rounds.
-    """
+    """Time until the gradient norm is at most tol, if its logarithm keeps falling as in the last rounds."""
     import numpy as np
 
     recent = [one for one in rounds[-8:] if one.grad_norm > 0]

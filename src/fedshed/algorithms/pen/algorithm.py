@@ -112,7 +112,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
     first_step: float = 2.0  # of the logistic loss, whose curvature is largest at 0
     memory: int = 10  # secants that are kept
     tensor: bool = True  # correct the direction by the change of the Hessian
-    skip: bool = True  # no Hessian while the decrement halves and the frame stays
+    skip: bool = True  # no Hessian where the decrement falls below a quarter and the frame stays
     every: Annotated[int, Meta(ge=1, le=16)] = 1  # exchanges per Hessian, while errors are independent
     coherent: float = COHERENT  # rho above which errors do not average out and changes are dithered
     channel: Channel | None = None  # what links carry; None: no limit
