@@ -131,7 +131,7 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
             point = links.digest_of_point(state.theta, state.frame)
             each = {i: self._own(state, i, point, asked[i], i in whole) for i in asked}
             answers = yield Ask(parts, each, needed & each.keys())
-            if (found := self._gathered(problem, state, ask.parts, answers)) is not None and not replies:
+            if not replies and (found := self._gathered(problem, state, ask.parts, answers)) is not None:
                 return found
             forgot = tuple(i for i, said in answers.items() if any(isinstance(a, Forgot) for a in said))
             with np.errstate(over="ignore"):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, State
 from fedshed.algorithms.shed import Spectrum
-from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.arrays import Scalars, Vector, in_rows
 from fedshed.linalg.rows import diagonal
 from fedshed.objectives.plural import at_each
 from fedshed.protocol import links
@@ -146,7 +146,7 @@ class LinkedAgents(Algorithm[S], Generic[S], frozen=True):
         points, n = at_each(agents, part.theta), agents[0].objective.dim
         coded = [links.encode_diagonal(values) for values in points.diagonals]
         units = [self._units(data, n) for data in coded]
-        g = points.gradients if units[0] is None else points.gradients / _rows(units)
+        g = points.gradients if units[0] is None else points.gradients / in_rows(units)
         helds = [replace(held, units=own) for held, own in zip(helds, units, strict=True)]
         fields = {"loss": points.values, "gradient": g, "diagonal": coded}
         return helds, all_alike(Columns(First, fields, len(points)))
@@ -166,9 +166,9 @@ class LinkedAgents(Algorithm[S], Generic[S], frozen=True):
         if not isinstance(held, Held) or gradients is None:
             return caches
         alike = all(one.units is held.units for one in caches)
-        units = held.units if alike else _rows([one.units for one in caches])
+        units = held.units if alike else in_rows([one.units for one in caches])
         known = held.units is not None and held.before is not None
-        reference = _rows([one.before for one in caches]) if known else None
+        reference = in_rows([one.before for one in caches]) if known else None
         copies = links.copied(reference, units, gradients)
         return [replace(one, g=copy, units=None) for one, copy in zip(caches, copies, strict=True)]
 
@@ -186,18 +186,13 @@ def _begun(begin: Begin, parts: Sequence[Any], n: int) -> tuple[Held, list[Any]]
 def _changes(answers: Columns, helds: Sequence[Held], units: Vector | None) -> Columns:
     """Answers with what is new of the gradients of agents that all hold one, or none of which does."""
     gradients = answers.fields["gradient"]
-    change = gradients if helds[0].before is None else gradients - _rows([held.before for held in helds])
+    change = gradients if helds[0].before is None else gradients - in_rows([held.before for held in helds])
     return answers.having(gradient=change if units is None else change / units)
 
 
 def _reference(cache: Any) -> tuple[bool, bool] | None:
     """Whether an agent has a gradient that its answer refers to, and units; None where it holds no point."""
     return (cache.before is None, cache.units is None) if isinstance(cache, Held) else None
-
-
-def _rows(vectors: Sequence[Vector | None]) -> Matrix:
-    """Vectors of one length in one matrix, quickly."""
-    return np.concatenate(vectors).reshape(len(vectors), -1)  # type: ignore[arg-type]
 
 
 def _searched(theta: Vector, frame: bytes, parts: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from fedshed.algorithms.base import SiteModel
-from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.linalg.arrays import Matrix, Vector, in_rows
 from fedshed.protocol.codec import Alike
 from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import AgentId
@@ -103,17 +103,12 @@ def _column(answers: Any, name: str) -> NDArray[np.float64] | None:
         return found
     first = getattr(answers[0], name, None)
     if isinstance(first, np.ndarray):
-        return _rows([getattr(answer, name) for answer in answers])
+        return in_rows([getattr(answer, name) for answer in answers])
     return np.array([getattr(answer, name) for answer in answers]) if isinstance(first, float) else None
 
 
 def _known(known: Sequence[SiteModel[Any]]) -> Claims:
-    return Claims(known[0].w, np.array([k.f for k in known]), _rows([k.g for k in known]))
-
-
-def _rows(vectors: Sequence[Vector]) -> Matrix:
-    """Vectors of one length in one matrix, quickly."""
-    return np.asarray(np.concatenate(vectors).reshape(len(vectors), -1), dtype=float)
+    return Claims(known[0].w, np.array([k.f for k in known]), in_rows([k.g for k in known]))
 
 
 def _tested(

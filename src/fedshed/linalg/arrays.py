@@ -5,6 +5,7 @@ And whose functions an array wants: NumPy's, or those of the device it is on (li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,6 +71,11 @@ def _places(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     places = np.empty((n, n), dtype=np.intp)
     places[rows, columns] = places[columns, rows] = np.arange(len(rows))
     return rows * n + columns, places
+
+
+def in_rows(vectors: Sequence[Vector | None]) -> Matrix:
+    """Vectors of one length, none of which is missing, as the rows of a matrix: faster than np.array."""
+    return np.concatenate(vectors).reshape(len(vectors), -1)  # type: ignore[arg-type]
 
 
 def pack(H: Matrix) -> Packed:
