@@ -99,7 +99,7 @@ def test_predictions_have_intervals_and_unknown_levels_may_be_left_empty(files, 
     model = tmp_path / "out" / "model.json"
     refused = call("predict", model, tmp_path / "new.csv")
     assert refused.exit_code == 2
-    assert "'often' was not agreed on" in refused.stderr
+    assert "the level 'often' is none of the study's" in refused.stderr
     result = call("predict", model, tmp_path / "new.csv", "--on-unknown-level", "missing", "--interval")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert list(rows[0]) == ["prediction", "p[no]", "p[yes]", "p[yes] std_err", "p[yes] low", "p[yes] high"]

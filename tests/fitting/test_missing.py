@@ -141,7 +141,7 @@ def test_predictions_fill_new_rows_with_the_same_numbers_and_say_so(caplog):
     new = pd.DataFrame({"age": [30.0, np.nan], "yrs_married": [np.nan, 5.0], "religious": [2.0, 2.0]})
     with caplog.at_level(logging.WARNING, logger="fedshed"):
         found = model.predict_proba(new)[:, 1]
-    assert "age in 1 rows" in caplog.text
+    assert "age in 1 row (" in caplog.text
     c, fills = model.coefficients, model.plan.fills
     z = [
         c["age"] * 30 + c["yrs_married"] * fills["yrs_married"] + c["religious"] * 2 + c["intercept"],
@@ -152,6 +152,19 @@ def test_predictions_fill_new_rows_with_the_same_numbers_and_say_so(caplog):
         + c["intercept"],
     ]
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-np.array(z))), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("missing", "level"), [("impute", "'c'"), ("indicator", "'missing'")])
+def test_predictions_say_which_level_stands_for_a_missing_one(missing, level, caplog):
+    tables = {
+        site: table.assign(work=table["work"].where(table.index % 3 > 0, "c"))
+        for site, table in spoilt().items()
+    }
+    model = fedshed.fit(tables, study(missing, columns=("age", "work")))
+    new = pd.DataFrame({"age": [30.0, 30.0], "work": ["b", None]})
+    with caplog.at_level(logging.WARNING, logger="fedshed"):
+        model.predict_proba(new)
+    assert f"missing values were filled in as in the fit: work in 1 row ({level})" in caplog.text
 
 
 def test_a_column_that_one_site_misses_altogether_is_filled_in_there():

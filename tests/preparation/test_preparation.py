@@ -575,7 +575,7 @@ def test_a_plan_survives_json_and_predicts_row_by_row(frames):
 def test_an_unknown_level_in_a_prediction_is_named(frames):
     plan = prepare(frames, COUNTS).plan
     new = frames["bonn"].head(2).drop(columns="events").assign(region=["B2", "B99"])
-    with pytest.raises(DataError, match="'region': level 'B99'"):
+    with pytest.raises(DataError, match="'region': the level 'B99'"):
         plan.design(new)
     with pytest.raises(DataError, match="'age' is missing in 1 of 2 rows"):
         plan.design(new.assign(age=[1.0, None]))
@@ -662,3 +662,10 @@ def test_one_and_true_are_the_same_class(positive, y):
     tables = {"a": {"x": [1.0, 2.0, 3.0], "y": y}, "b": {"x": [0.0, 1.0, 5.0], "y": y}}
     prepared = prepare(tables, Study(family="logistic", target="y", positive=(positive,)))
     assert prepared.federation.tables["a"].y.tolist() == [True, False, True]
+
+
+def test_a_column_whose_name_differs_in_case_is_shown(frames):
+    frames["bonn"] = frames["bonn"].rename(columns={"age": "Age"})
+    sentence, _ = refusal(frames, Study(family="linear", target="visits"))
+    assert "lacks column 'age'" in sentence or "lacks column 'Age'" in sentence
+    assert "differs in case only" in sentence

@@ -13,7 +13,7 @@ from fedshed._utils.mathematics import typeset
 from fedshed.algorithms.costs import rate_in_words, time_in_words
 from fedshed.experiments.times import Fastest, TimeMap
 
-MODEL = r"Time to the optimum: exchanges $\times$ latency + bytes / rate + CPU of all sites."
+MODEL = r"Time to the optimum: exchanges $\times$ latency + 8 $\times$ bytes / rate + CPU of all sites."
 TINT = 0.4  # of an algorithm's colour behind letters
 HEIGHT = 0.95  # inches of one latency
 

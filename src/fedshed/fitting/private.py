@@ -12,7 +12,7 @@ from fedshed.fitting.all_sites import AllTables
 from fedshed.fitting.model import Conducted, Model, Run
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference
-from fedshed.inference.result import Promise, Score, numbers, packed
+from fedshed.inference.records import Promise, Score, numbers, packed
 from fedshed.preparation import DesignPlan
 from fedshed.preparation.counts import RowCount
 from fedshed.protocol.conversation import Problem

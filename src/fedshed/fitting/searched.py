@@ -14,7 +14,7 @@ from fedshed.fitting.fit_problem import Fitted, fit_problem, start_and_run
 from fedshed.fitting.search import At, Found, find
 from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
 from fedshed.inference.random_linear import with_random_intercept
-from fedshed.inference.result import packed
+from fedshed.inference.records import packed
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import family_of

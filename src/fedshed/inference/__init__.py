@@ -2,7 +2,8 @@
 
 from fedshed.inference.classes import per_class, reference_class
 from fedshed.inference.infer import Evidence, gather, infer, infer_from, robust_by_rows
-from fedshed.inference.result import FewSitesWarning, Inference, Score, SiteReport
+from fedshed.inference.records import Score, SiteReport
+from fedshed.inference.result import FewSitesWarning, Inference
 from fedshed.inference.summary import Summary
 
 __all__ = [

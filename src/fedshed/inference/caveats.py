@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedshed.inference.result import (
-    ENOUGH_CLUSTERS,
-    FEW_SITES,
-    Inference,
-    Robust,
-    SurvivalFacts,
-    by_site,
-    few_sites,
-)
+from fedshed.inference.records import SurvivalFacts
+from fedshed.inference.result import ENOUGH_CLUSTERS, FEW_SITES, Inference, Robust, by_site, few_sites
 from fedshed.inference.wording import plain
 from fedshed.objectives import family_of
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import chdtrc
 
-from fedshed.inference.result import Score
+from fedshed.inference.records import Score
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.solve.inspection import Inspected
 from fedshed.solve.site_scores import Whitened

@@ -17,17 +17,8 @@ from fedshed.exchange.wire import Traffic
 from fedshed.inference.covariance import Curvatures, cluster_covariance, effective_clusters, row_covariance
 from fedshed.inference.heterogeneity import excess, score_test, site_tests
 from fedshed.inference.nuisance import Nuisance
-from fedshed.inference.result import (
-    ENOUGH_CLUSTERS,
-    Inference,
-    Numbers,
-    RowRobust,
-    Score,
-    SiteReport,
-    WeightType,
-    numbers,
-    packed,
-)
+from fedshed.inference.records import Numbers, Score, SiteReport, numbers, packed
+from fedshed.inference.result import ENOUGH_CLUSTERS, Inference, RowRobust, WeightType
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import family_of

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from fedshed._utils.names import printable
 from fedshed._utils.notebook import preformatted
-from fedshed.inference.result import Inference, Numbers, numbers
+from fedshed.inference.records import Numbers, numbers
+from fedshed.inference.result import Inference
 from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.linalg.solve import unit_diagonal
 from fedshed.protocol.conversation import Problem

@@ -18,7 +18,8 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest, printable
 from fedshed._utils.notebook import preformatted
 from fedshed.inference.random_effects import TITLES, Combined, Interval, Method, combine
-from fedshed.inference.result import Inference, Numbers
+from fedshed.inference.records import Numbers
+from fedshed.inference.result import Inference
 from fedshed.linalg.arrays import unpack
 from fedshed.objectives import family_of
 

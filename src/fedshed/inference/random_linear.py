@@ -27,7 +27,8 @@ from scipy.optimize import brentq
 
 from fedshed._utils.errors import ConfigError
 from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites
-from fedshed.inference.result import Inference, numbers, packed
+from fedshed.inference.records import numbers, packed
+from fedshed.inference.result import Inference
 from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.objectives.random_intercept import TAU
 from fedshed.solve.inspection import Inspected

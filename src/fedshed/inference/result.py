@@ -15,7 +15,8 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.nuisance import Nuisance
-from fedshed.linalg.arrays import Matrix, Vector, pack, unpack
+from fedshed.inference.records import Numbers, Promise, Score, SiteReport, SurvivalFacts, numbers, packed
+from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.objectives import family_of
 from fedshed.objectives.families import is_known
 from fedshed.preparation.study import WeightType as WeightType
@@ -25,7 +26,6 @@ FEW_SITES = 10
 ENOUGH_CLUSTERS = 5.0  # effective sites below which a robust error is not reliable
 FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, from estimate to optimum
 ROUNDED = 1e-20  # of the null deviance; a smaller share is rounding error
-Numbers = tuple[float, ...]
 Distribution: TypeAlias = Literal["auto", "normal"]
 RowRobust: TypeAlias = Literal["HC0", "HC1", "HC2", "HC3", "cluster"]
 Robust: TypeAlias = bool | Literal["site", "HC0", "HC1", "HC2", "HC3", "cluster"]  # True is "site"
@@ -33,58 +33,6 @@ Robust: TypeAlias = bool | Literal["site", "HC0", "HC1", "HC2", "HC3", "cluster"
 
 class FewSitesWarning(UserWarning):
     """Warns that errors clustered by site are based on too few sites."""
-
-
-class Score(Struct, frozen=True):
-    """A score test, whose statistic has a chi-squared distribution under the null hypothesis."""
-
-    statistic: float  # the value of chi2
-    df: int  # the degrees of freedom
-    p_value: float | None  # the p-value; None if there is nothing to test
-
-
-class SiteReport(Struct, frozen=True):
-    """The fit of the common model at one site, and the test of this site against the others."""
-
-    rows: int  # the rows of the site
-    weight: float  # the sum of the weights of its rows
-    deviance: float  # the deviance of its rows under the common model
-    contribution: float  # what the site adds to the statistic of the test of heterogeneity
-    score: Score  # the score test of this site against all others
-
-
-class Promise(Struct, frozen=True):
-    """Differential privacy of each row: (epsilon, delta), for predictors of at most the norm `clip`.
-
-    `noise` is the standard deviation that the noise adds to each coefficient; the standard errors include it.
-    """
-
-    epsilon: float
-    delta: float
-    clip: float
-    noise: Numbers
-
-
-class PhTest(Struct, frozen=True):
-    """A score test of proportional hazards: chi2 with df degrees of freedom; with none nothing is tested."""
-
-    statistic: float
-    df: int
-    p_value: float | None
-
-
-class SurvivalFacts(Struct, frozen=True):
-    """Facts about a survival model: its events, Harrell's C, and tests of proportional hazards.
-
-    C is computed from pairs of rows of the same site and stratum; `proportional` has a test per coefficient.
-    """
-
-    events: float
-    concordance: float | None
-    pairs: float
-    transform: str
-    proportional: tuple[PhTest, ...]
-    proportional_global: PhTest
 
 
 class Inference(Struct, frozen=True):
@@ -568,16 +516,6 @@ def few_sites(count: int) -> str:
         f"Robust errors are clustered by site, but {count} sites are few: "
         f"with fewer than {FEW_SITES} sites these errors are usually too small."
     )
-
-
-def numbers(array: Vector) -> Numbers:
-    """An array as plain numbers."""
-    return tuple(array.tolist())
-
-
-def packed(A: Matrix | None) -> Numbers | None:
-    """A symmetric matrix as plain numbers."""
-    return None if A is None or not np.isfinite(A).all() else numbers(pack(A))
 
 
 def _fewest(A: Matrix, clusters: Numbers) -> Numbers:

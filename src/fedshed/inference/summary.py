@@ -18,14 +18,8 @@ from fedshed._utils.names import printable
 from fedshed._utils.notebook import preformatted
 from fedshed.inference.caveats import caveats
 from fedshed.inference.influence import influence_of
-from fedshed.inference.result import (
-    Distribution,
-    FewSitesWarning,
-    Inference,
-    Promise,
-    Robust,
-    by_site,
-)
+from fedshed.inference.records import Promise
+from fedshed.inference.result import Distribution, FewSitesWarning, Inference, Robust, by_site
 from fedshed.inference.wording import plain
 from fedshed.linalg.arrays import Matrix
 from fedshed.objectives import family_of

@@ -13,7 +13,8 @@ from fedshed._utils.errors import Error
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.infer import Evidence
-from fedshed.inference.result import Inference, PhTest, SurvivalFacts
+from fedshed.inference.records import PhTest, SurvivalFacts
+from fedshed.inference.result import Inference
 from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.stages import survival_checks

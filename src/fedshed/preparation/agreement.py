@@ -20,7 +20,7 @@ from fedshed.preparation import filling, formulas
 from fedshed.preparation.counts import shown
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
-from fedshed.preparation.plan import DesignPlan, Label
+from fedshed.preparation.plan import REMEDY, DesignPlan, Label
 from fedshed.preparation.study import Study
 from fedshed.tables.columns import level_text
 from fedshed.tables.frames import LONGEST, common_order, in_order
@@ -86,9 +86,12 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
             lacks = [column for column in fields[there] if column not in fields[here]]
             _check_problems({there: {column: fields[there][column] for column in lacks}})
             if lacks:
+                alike = {column.casefold(): column for column in fields[here] if column not in fields[there]}
+                meant = alike.get(lacks[0].casefold())
+                hint = f" (its column {meant!r} differs in case only)" if meant else ""
                 raise DataError(
-                    f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has; add it, drop it at "
-                    "the others, or name the columns to use"
+                    f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has{hint}; add it, drop "
+                    "it at the others, or name the columns to use"
                 )
     chosen = formulas.formula_of(study).columns if study.formula is not None else study.columns
     if lacks := [column for column in (*study.beside, *(chosen or ())) if column not in fields[first]]:
@@ -123,9 +126,7 @@ def _check_missing(study: Study, schemas: Schemas) -> None:
         worst = max(schema.fields, key=lambda field: abs(field.missing))
         lost = f"column {worst.name!r} is missing in {shown(worst.missing)} of {schema.rows} rows"
         if study.missing == "refuse" and worst.missing:
-            raise DataError(
-                f"site {site!r}: {lost}; fill them in, drop them (missing = 'drop'), or leave out the column"
-            )
+            raise DataError(f"site {site!r}: {lost}; {REMEDY}")
         if schema.complete == 0:
             raise DataError(
                 f"site {site!r} has no complete row ({lost}); leave out that column, or leave out the site"
@@ -144,8 +145,8 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
         f"site {others[0]!r} has" if len(others) == 1 else f"{len(others)} sites (such as {others[0]!r}) have"
     )
     remedy = "convert it there" if column in study.beside else (
-        "convert it there (a mark for missing values makes a column of numbers text: name it in na_values), "
-        "or list it under categories"
+        "convert it there (a mark for missing values makes a column of numbers text: name it in na_values, "
+        "--na-values), or list it under categories (--categories)"
     )  # fmt: skip
     raise DataError(
         f"site {odd!r}, column {column!r}: {_SAID[fields[odd].kind]} where {named} {_SAID[usual]}; {remedy}"

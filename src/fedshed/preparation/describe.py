@@ -138,13 +138,15 @@ def _check_text(name: str, column: Column) -> None:
     if not wrong and not looks_like_identifier(len(column.levels), int((~column.missing).sum())):
         raise DataError(
             f"column {name!r} is text, though all its {len(column.levels)} different values are numbers; "
-            "convert it to numbers, or list it under categories (in a formula: C()) if they are codes"
+            "convert it to numbers, or list it under categories (--categories; in a formula: C()) if they "
+            "are codes"
         )
     if 0 < len(wrong) < len(column.levels) / 2:
         raise DataError(
             f"column {name!r} is text, though {len(column.levels) - len(wrong)} of its {len(column.levels)} "
-            f"values are numbers{_mark(wrong)}; name the mark for missing values in na_values, "
-            "correct the slip, or list the column under categories (in a formula: C())"
+            f"different values are numbers{_mark(wrong)}; name the mark for missing values in na_values "
+            "(--na-values), correct the slip, or list the column under categories (--categories; in a "
+            "formula: C())"
         )
 
 

@@ -126,8 +126,9 @@ def codes(name: str, column: Column, levels: tuple[str, ...]) -> NDArray[np.intp
     ]
     if unknown:
         raise QuotingError(
-            f"column {name!r}: level {unknown[0]!r} was not agreed on; known: {', '.join(levels[:10])}"
-            f"{', ...' if len(levels) > 10 else ''}; correct it, or leave out those rows"
+            f"column {name!r}: the level {unknown[0]!r} is none of the study's: {', '.join(levels[:10])}"
+            f"{', ...' if len(levels) > 10 else ''}; correct it, leave out those rows, or leave their "
+            "predictions empty (--on-unknown-level missing)"
         )
     agreed = np.array([place.get(level, -1) for level in mine.levels], dtype=np.intp)
     return np.asarray(agreed[mine.values])

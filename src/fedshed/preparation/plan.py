@@ -22,7 +22,7 @@ from fedshed.preparation import design as designs
 from fedshed.preparation import formulas, responses
 from fedshed.preparation.blocks import all_rows, large_design
 from fedshed.preparation.design import Design
-from fedshed.preparation.filling import Fill, filled, rows_kept
+from fedshed.preparation.filling import MISSING, Fill, filled, rows_kept
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import State
 from fedshed.protocol.codec import encode
@@ -31,6 +31,7 @@ from fedshed.tables.frames import Frame, Read, complete_rows, made
 from fedshed.tables.stored import Table
 
 Label: TypeAlias = bool | int | float | str
+REMEDY = "fill them in, drop them (missing = 'drop', --missing drop), or leave out the column"
 _LOG = logging.getLogger("fedshed")
 
 
@@ -330,7 +331,7 @@ class DesignPlan(Struct, frozen=True):
 def complete(study: Study, read: Read) -> Read:
     """The rows without a missing value, where the study drops the others; else an error if there are any."""
     if study.missing == "refuse":
-        _refuse_missing(read, "fill them in, drop them (missing = 'drop'), or leave out the column")
+        _refuse_missing(read, REMEDY)
         return read
     kept = rows_kept(study, read)
     if not kept.any():
@@ -344,12 +345,16 @@ def complete(study: Study, read: Read) -> Read:
 def _say_filled(plan: DesignPlan, read: Read) -> None:
     """Write a note to the log about missing values of new rows and what replaces them."""
     fills = {} if isinstance(plan.fills, UnsetType) else plan.fills
+    if plan.study.missing == "indicator":  # "missing" is then a level of each category
+        fills = {name: MISSING if name in plan.levels else fill for name, fill in fills.items()}
     lost = {name: int(read[name].missing.sum()) for name in plan.columns}
     said = [
-        f"{name} in {rows} rows ({fills[name]!r})" for name, rows in lost.items() if rows and name in fills
+        f"{name} in {rows} row{'s' * (rows != 1)} ({fills[name]!r})"
+        for name, rows in lost.items()
+        if rows and name in fills
     ]
     if said:
-        _LOG.warning("missing values were replaced by the values of the study: %s", ", ".join(said))
+        _LOG.warning("missing values were filled in as in the fit: %s", ", ".join(said))
 
 
 def _refuse_missing(read: Read, remedy: str) -> None:
