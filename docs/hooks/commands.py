@@ -34,7 +34,7 @@ def _sections(command: Any, path: str, warn: Any) -> Iterator[str]:
 
 
 def _section(command: Any, path: str, warn: Any) -> str:
-    """What a command does, how it is called, and a table of its parameters."""
+    """What a command does, how it is called, and tables of its parameters, one for each panel of options."""
     shown = [one for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]
     said = {one.name: _meaning(command, one) for one in shown}
     arguments = [one for one in shown if one.param_type_name == "argument"]
@@ -44,7 +44,8 @@ def _section(command: Any, path: str, warn: Any) -> str:
         f"{'#' * len(path.split())} {path}",
         inspect.cleandoc(command.help or ""),
         f"```sh\n{usage}\n```",
-        *(_table(kind, rows, said) for kind, rows in (("argument", arguments), ("option", options)) if rows),
+        *([_table("argument", arguments, said)] if arguments else []),
+        *_option_tables(options, said),
     ]
     if command.epilog:
         parts.append(f"Example: `{command.epilog.removeprefix('Example: ')}`")
@@ -63,6 +64,15 @@ def _meaning(command: Any, one: Any) -> str:
     hints = get_type_hints(inspect.unwrap(command.callback), include_extras=True)
     noted = [note.help for note in getattr(hints.get(one.name), "__metadata__", ()) if hasattr(note, "help")]
     return " ".join((getattr(one, "help", None) or next(iter(noted), None) or "").split())
+
+
+def _option_tables(options: list[Any], said: dict[str, str]) -> Iterator[str]:
+    """A table of the options of each panel of the command's help, under the name of the panel."""
+    panels = list(dict.fromkeys(one.rich_help_panel for one in options))
+    for panel in panels:
+        if panel is not None:
+            yield f"**{panel}**"
+        yield _table("option", [one for one in options if one.rich_help_panel == panel], said)
 
 
 def _table(kind: str, rows: list[Any], said: dict[str, str]) -> str:

@@ -118,6 +118,15 @@ def test_one_table_without_a_site_column_is_said_to_be_one_site(files, tmp_path)
     assert "celle.csv is treated as one site" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["fit", "compare", "select", "meta"])
+@pytest.mark.parametrize("name", [".", "absent.csv"])
+def test_an_error_about_the_path_comes_without_that_note(tmp_path, command, name):
+    result = call(command, tmp_path / name, *ILL, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("how", [("--formula", "ill ~ age + C(hospital)"), ("--columns", "age,hospital")])
 @pytest.mark.parametrize("names", [{}, {"aachen": 3, "bonn": 1, "celle": 2}])
 def test_each_site_may_have_its_own_intercept(frames, tmp_path, how, names):
@@ -378,7 +387,7 @@ def test_wrong_predictions_are_one_line(files, tmp_path):
 
 
 def test_help_says_what_the_arguments_are():
-    assert "one with --site, or one for each site" in " ".join(call("fit", "--help").stdout.split())
+    assert "one file per site, or one file with --site" in " ".join(call("fit", "--help").stdout.split())
     assert "MODEL is what `fedshed fit` wrote" in " ".join(call("predict", "--help").stdout.split())
 
 

@@ -52,6 +52,21 @@ def test_all_is_well_here():
     assert f"fedshed: {fedshed.__version__} on Python" in result.stdout
     assert "within" in result.stdout
     assert "threads" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("ready: fedshed works on this machine; ")
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_no_line_is_wider_than_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = CliRunner().invoke(app, ["doctor"]).stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+
+
+def test_what_is_needed_comes_before_what_is_optional(installed):
+    installed(numpy="2.4.0", scipy="1.17.0")
+    lines = CliRunner().invoke(app, ["doctor"]).stdout.splitlines()
+    test, extra = (next(k for k, line in enumerate(lines) if what in line) for what in ("self-test", "extra"))
+    assert test < extra
 
 
 def test_an_extra_that_is_missing_is_no_failure_but_has_a_remedy(installed):
@@ -75,6 +90,8 @@ def test_a_package_that_is_missing_or_too_old_is_a_failure(installed, versions):
     packages, code = finding("packages")
     assert not packages["ok"]
     assert code == 1
+    verdict = CliRunner().invoke(app, ["doctor"]).stdout.splitlines()[-1]
+    assert verdict == "not ready: packages (see above what to do)"
 
 
 def test_data_that_is_missing_is_named(monkeypatch, tmp_path):

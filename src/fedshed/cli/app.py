@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -14,6 +14,9 @@ from fedshed._utils.errors import ConfigError, DataError, Error, SingularError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import printable_lines
 from fedshed._utils.version import __version__
+from fedshed.cli.panels import Command, name_values
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Commands(TyperGroup):
@@ -67,7 +70,24 @@ def notes_on_stderr() -> Iterator[None]:
         log.removeHandler(notes)
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+class App(typer.Typer):
+    """Commands whose help is arranged by `Command`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=Commands, no_args_is_help=True, **settings)
+
+    def command(self, *args: Any, **settings: Any) -> Callable[[Function], Function]:
+        """Add a command."""
+        add = super().command(*args, cls=Command, **settings)
+
+        def added(function: Function) -> Function:
+            name_values(function)
+            return add(function)
+
+        return added
+
+
+app = App(pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:
@@ -76,13 +96,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(
+    help="Fit regression models to the tables of several sites without pooling their rows, and compare "
+    "second-order algorithms."
+)
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Second-order federated learning of convex models."""
+    """The options of `fedshed` itself."""
 
 
 def _stop(message: str, code: int) -> NoReturn:

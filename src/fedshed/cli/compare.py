@@ -13,12 +13,15 @@ from msgspec.structs import asdict
 from fedshed._utils.errors import ConfigError
 from fedshed.cli import complete
 from fedshed.cli.app import app
+from fedshed.cli.panels import ALGORITHMS, DATA_SET, OUTPUT, PENALTIES
 from fedshed.cli.show import (
     NOT_POOLED,
+    REPORT,
     Json,
     check_file,
     check_folder,
     command_line,
+    flag,
     option,
     print_rows,
     progress_bar,
@@ -47,50 +50,89 @@ def compare(
         list[Path] | None, typer.Argument(help="Your own tables, as for `fedshed fit`.", show_default=False)
     ] = None,
     dataset: Annotated[
-        str, option("The data set; `fedshed datasets` lists all of them.", complete=complete.datasets)
+        str,
+        option(
+            "The data set; `fedshed datasets` lists all of them.",
+            complete=complete.datasets,
+            panel=DATA_SET,
+            metavar="NAME",
+        ),
     ] = "digits",
     algorithms: Annotated[
         str | None,
         option(
-            "Names separated by commas, or FILE.py:CLASS; a name with + has a Rayleigh budget.",
+            "Names separated by commas, or FILE.py:CLASS. NAME+ runs NAME over a simulated fading (Rayleigh) "
+            "link.",
             _USUAL,
             complete.algorithms,
+            panel=ALGORITHMS,
+            metavar="NAMES",
         ),
     ] = None,
     budget: Annotated[
-        str | None, option("Eigenpairs per round, or 'rayleigh'; not for names with +.", _EACH)
+        str | None,
+        option(
+            "Eigenpairs per round, or 'rayleigh'; names with + and algorithms without a budget ignore it.",
+            _EACH,
+            panel=ALGORITHMS,
+        ),
     ] = None,
-    l2: Annotated[float, option("The ridge penalty.")] = 1e-5,
-    agents: Annotated[int | None, option("The number of agents, which simulate sites.", _OWN)] = None,
+    l2: Annotated[float, option("The ridge penalty on the mean loss.", panel=PENALTIES)] = 1e-5,
+    agents: Annotated[
+        int | None, option("The number of agents, which simulate sites.", _OWN, panel=DATA_SET)
+    ] = None,
     partition: Annotated[
         str | None,
-        option("How rows are distributed over the agents, such as iid.", _OWN, complete.partitions),
+        option(
+            "How rows are distributed over the agents, such as iid.",
+            _OWN,
+            complete.partitions,
+            panel=DATA_SET,
+            metavar="NAME",
+        ),
     ] = None,
-    loss: Annotated[str | None, option("The loss, such as least-squares.", _OWN)] = None,
+    loss: Annotated[
+        str | None, option("The loss, such as least-squares.", _OWN, panel=DATA_SET, metavar="NAME")
+    ] = None,
     intercept: Annotated[
         bool | None,
-        option("Fit an intercept, which is not penalised.", "yes with your own tables, otherwise no"),
+        option(
+            "Fit an intercept, which is not penalised.",
+            "yes with your own tables, otherwise no",
+            panel=PENALTIES,
+        ),
     ] = None,
-    tol: Annotated[float, option("Stop when the norm of the gradient is below this number.")] = 1e-9,
-    max_iterations: Annotated[int, option("Stop after this many iterations.")] = 500,
+    line_search: Annotated[
+        str | None, option("The line search: two-exchange or fused.", _EACH, panel=ALGORITHMS)
+    ] = None,
+    tol: Annotated[
+        float, option("Stop when the norm of the gradient is below this number.", panel=ALGORITHMS)
+    ] = 1e-9,
+    max_iterations: Annotated[int, option("Stop after this many iterations.", panel=ALGORITHMS)] = 500,
     gap: Annotated[
-        float | None, option("Count costs until f - f* is below this number.", "until --tol is reached")
+        float | None,
+        option(
+            "Compare what each run used until f - f* fell below this number.",
+            "until --tol is reached",
+            panel=ALGORITHMS,
+        ),
     ] = None,
-    seed: Annotated[int, option("The seed of the partition of the rows and of the simulated links.")] = 0,
+    seed: Annotated[
+        int,
+        option("The seed of the partition of the rows and of the simulated links.", panel=ALGORITHMS),
+    ] = 0,
     repeats: Annotated[
-        int, option("The number of partitions of the rows, with the seeds seed, seed + 1, ...")
+        int,
+        option("The number of partitions of the rows, with the seeds seed, seed + 1, ...", panel=DATA_SET),
     ] = 1,
-    line_search: Annotated[str | None, option("The line search: two-exchange or fused.", _EACH)] = None,
     every_column: Annotated[
-        bool, typer.Option("--all", help="Show all columns, even on a narrow terminal.")
+        bool, flag("--all", "Show all columns, even on a narrow terminal.", OUTPUT)
     ] = False,
-    out: Annotated[Path, option("The folder for the traces, the figures and the report.")] = Path(
-        "results/compare"
-    ),
-    report: Annotated[
-        Path | None, option("The file for the interactive report.", "report.html in that folder")
-    ] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write a report.")] = False,
+    out: Annotated[
+        Path, option("The folder for the traces, the figures and the report.", panel=OUTPUT)
+    ] = Path("results/compare"),
+    report: Annotated[Path | None, option(*REPORT, panel=OUTPUT)] = None,
+    no_report: Annotated[bool, flag("--no-report", "Do not write a report.", OUTPUT)] = False,
     as_json: Json = False,
     *,
     given: TableOptions,

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedshed._utils.errors import ConfigError
-from fedshed.cli.app import Commands, app
-from fedshed.cli.show import Json, option, print_json
+from fedshed.cli.app import App, app
+from fedshed.cli.show import Json, flag, option, print_json
 
 if TYPE_CHECKING:
     from fedshed.deployment.master import Report
 
-deploy = typer.Typer(
-    cls=Commands, no_args_is_help=True, help="Set up and run a study across real sites, at the Master."
-)
-site = typer.Typer(cls=Commands, no_args_is_help=True, help="Take part in a study, at a site.")
+deploy = App(help="Commands for the Master: set up a study, renew its certificates, and try it out locally.")
+site = App(help="Commands for a site: join, check, approve, revoke and audit a study.")
 app.add_typer(deploy, name="deploy")
 app.add_typer(site, name="site")
 
@@ -41,7 +39,8 @@ def new(
         ),
     ] = None,
     protected: Annotated[
-        bool, option("Set up a protected study, of which the Master sees only sums over the sites.")
+        bool,
+        flag("--protected", "Set up a protected study, of which the Master sees only sums over the sites."),
     ] = False,
 ) -> None:
     """Write a study with certificates, and the commands for each machine.

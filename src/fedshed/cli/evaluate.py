@@ -29,9 +29,7 @@ def evaluate(
             "The number of bins in which a site counts its scores; with 0 the scores themselves are compared."
         ),
     ] = 0,
-    least: Annotated[
-        int, option("With --bins: the smallest number of rows in a cell that may leave a site.")
-    ] = 1,
+    least: Annotated[int, option("With --bins: bins are merged until each has at least this many rows.")] = 1,
     out: Annotated[
         Path | None, option("The folder for the text, the CSV file and the figure.", "print only")
     ] = None,
@@ -42,7 +40,7 @@ def evaluate(
     """Evaluate a model on tables, by site and pooled: AUC, calibration, Brier score, R2 and the like.
 
     MODEL is what `fedshed fit` wrote. TABLES have its columns and its target:
-    one with --site, or one for each site. Use rows that the model was not
+    one file per site, or one file with --site. Use rows that the model was not
     fitted to; `fedshed fit --holdout` keeps such rows apart.
     """
     from fedshed.fitting.evaluate import evaluate as run

@@ -30,13 +30,14 @@ class Finding(Struct, frozen=True):
 def examine() -> list[Finding]:
     """All checks: what fedshed always needs first, then what is optional."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    return [
+    found = [
         Finding("fedshed", True, f"{__version__} on {system}, {os.cpu_count()} CPUs"),
         *packages(),
         *blas(),
         *data(),
         self_test(),
     ]
+    return sorted(found, key=lambda one: (not one.needed, not one.ok))
 
 
 MAKERS = ("dev", "docs", "browser", "benchopt")  # extras for development, which `make` installs

@@ -13,11 +13,14 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
+from fedshed.cli.panels import ALGORITHM, EVALUATION, INFERENCE, OUTPUT, PENALTIES
 from fedshed.cli.show import (
+    REPORT,
     Json,
     check_file,
     check_folder,
     command_line,
+    flag,
     option,
     print_json,
     say,
@@ -42,58 +45,83 @@ if TYPE_CHECKING:
 def fit(
     context: typer.Context,
     tables: Tables,
-    l2: Annotated[float, option("The ridge penalty on the mean loss; the intercept is not penalised.")] = 0.0,
-    l1: Annotated[
-        float, option("The absolute penalty (lasso) on the mean loss, which sets coefficients to 0.")
+    l2: Annotated[
+        float,
+        option("The ridge penalty on the mean loss; the intercept is not penalised.", panel=PENALTIES),
     ] = 0.0,
-    intercept: Annotated[bool, option("Fit an intercept.")] = True,
-    algorithm: Annotated[str, option("The algorithm; `fedshed algorithms` lists all of them.")] = "auto",
-    tol: Annotated[float, option("Stop when the norm of the gradient is below this number.")] = 1e-9,
-    max_iterations: Annotated[int, option("Stop after this many iterations.")] = 500,
-    robust: Annotated[bool, option("Show standard errors clustered by site.")] = False,
+    l1: Annotated[
+        float,
+        option(
+            "The absolute penalty (lasso) on the mean loss, which sets coefficients to 0.", panel=PENALTIES
+        ),
+    ] = 0.0,
+    intercept: Annotated[bool, option("Fit an intercept.", panel=PENALTIES)] = True,
+    algorithm: Annotated[
+        str,
+        option("The algorithm; `fedshed algorithms` lists all of them.", panel=ALGORITHM, metavar="NAME"),
+    ] = "auto",
+    tol: Annotated[
+        float, option("Stop when the norm of the gradient is below this number.", panel=ALGORITHM)
+    ] = 1e-9,
+    max_iterations: Annotated[int, option("Stop after this many iterations.", panel=ALGORITHM)] = 500,
+    protected: Annotated[
+        bool,
+        flag(
+            "--protected",
+            "Simulate a protected study on this machine: the Master sees only sums over the sites, which "
+            "send masked numbers.",
+            ALGORITHM,
+        ),
+    ] = False,
+    robust: Annotated[bool, flag("--robust", "Show standard errors clustered by site.", INFERENCE)] = False,
     errors: Annotated[
         str,
         option(
-            "The standard errors: model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3."
+            "The standard errors: model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3.",
+            panel=INFERENCE,
         ),
     ] = "model",
-    level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
+    level: Annotated[float, option("The level of the confidence intervals.", panel=INFERENCE)] = 0.95,
     exp: Annotated[
-        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios or hazard ratios.")
-    ] = False,
-    protected: Annotated[
-        bool,
-        typer.Option("--protected", help="Simulate a protected study here: only masked sums leave a site."),
+        bool, flag("--exp", "Show exp(coef): odds ratios, rate ratios or hazard ratios.", INFERENCE)
     ] = False,
     holdout: Annotated[
         str | None,
         option(
             "Evaluate on rows that are not fitted: a fraction of each site's rows, or a column of booleans.",
-            "none",
+            False,
+            panel=EVALUATION,
         ),
     ] = None,
-    holdout_seed: Annotated[int, option("The seed from which each site draws that fraction.")] = 0,
+    holdout_seed: Annotated[
+        int, option("The seed from which each site draws that fraction.", panel=EVALUATION)
+    ] = 0,
     leave_one_site_out: Annotated[
         bool,
-        typer.Option(
-            "--leave-one-site-out", help="Evaluate each site with a model that was fitted to the other sites."
+        flag(
+            "--leave-one-site-out",
+            "Evaluate each site with a model that was fitted to the other sites.",
+            EVALUATION,
         ),
     ] = False,
-    out: Annotated[Path, option("The folder for the model, its plot, the trace and the report.")] = Path(
-        "results/fit"
-    ),
-    report: Annotated[
-        Path | None, option("The file for the interactive report.", "report.html in that folder")
-    ] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write a report.")] = False,
+    out: Annotated[
+        Path,
+        option(
+            "The folder for the model, the figure of its coefficients, the trace of the fit and the report.",
+            panel=OUTPUT,
+        ),
+    ] = Path("results/fit"),
+    report: Annotated[Path | None, option(*REPORT, panel=OUTPUT)] = None,
+    no_report: Annotated[bool, flag("--no-report", "Do not write a report.", OUTPUT)] = False,
     as_json: Json = False,
     *,
     given: TableOptions,
 ) -> None:
     """Fit one model to the tables of all sites and print its coefficients and standard errors.
 
-    TABLES are CSV files (also .gz, .bz2, .xz) or Parquet files:
-    one with --site, or one for each site. The summary also compares the sites.
+    TABLES are CSV (also compressed: .gz, .bz2, .xz, .zst), Parquet or Arrow
+    files: one file per site, or one file with --site. The summary also
+    compares the sites.
     """
     from fedshed._utils.files import file_hash
     from fedshed.fitting.fit import fit as run
@@ -168,34 +196,35 @@ def _listed(study: Study, frames: Any) -> Study:
 def predict(
     model: FittedModel,
     table: Annotated[
-        Path, typer.Argument(help="A CSV or Parquet file with the columns of the model.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A CSV, Parquet or Arrow file with the columns of the model.", show_default=False
+        ),
     ],
     out: Annotated[Path | None, option("The CSV file to write.", "print")] = None,
     missing: Annotated[
         str,
         option(
-            "Missing values: refuse them, unless the model fills them in (refuse), or leave the "
-            "predictions of their rows empty (empty)."
+            "refuse: stop if a value is missing, unless the model fills it in; empty: leave the predictions "
+            "of such rows empty."
         ),
     ] = "refuse",
     on_unknown_level: Annotated[
         str,
         option(
-            "Levels that no site had: stop with an error (error), or leave the predictions of their "
-            "rows empty (missing)."
+            "error: stop if a category has a level that no site had; missing: leave the predictions of such "
+            "rows empty."
         ),
     ] = "error",
-    interval: Annotated[
-        bool, typer.Option("--interval", help="Add standard errors and confidence intervals.")
-    ] = False,
+    interval: Annotated[bool, flag("--interval", "Add standard errors and confidence intervals.")] = False,
     level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
     *,
     given: CsvOptions,
 ) -> None:
     """Predict the target of new rows, with a column for the probability of each class.
 
-    MODEL is what `fedshed fit` wrote. TABLE is a CSV or Parquet file with
-    the columns of the model; predictions are in the order of its rows.
+    MODEL is what `fedshed fit` wrote. TABLE is a CSV, Parquet or Arrow file
+    with the columns of the model; predictions are in the order of its rows.
     """
     from fedshed._utils.files import write_atomically
     from fedshed.fitting.model import Model

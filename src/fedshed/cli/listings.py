@@ -26,7 +26,7 @@ def algorithms(as_json: Json = False) -> None:
         }
         for entry in ALGORITHMS.values()
     ]  # fmt: skip
-    notes = ["budget: eigenpairs per round; a name with + has a Rayleigh budget"]
+    notes = ["budget: eigenpairs per round; NAME+ runs NAME over a simulated fading (Rayleigh) link"]
     notes += _kept_for_comparisons(rows)
     shown = [{key: row[key] for key in row if key not in ("pooled", "compare_only")} for row in rows]
     print_json(rows) if as_json else print_rows(shown, notes, optional=("source", "budget"))

@@ -10,7 +10,8 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
+from fedshed.cli.panels import META, OUTPUT, PENALTIES
+from fedshed.cli.show import Json, check_folder, flag, option, say, told, told_as_json
 from fedshed.cli.table_options import TableOptions, Tables, with_options
 
 if TYPE_CHECKING:
@@ -23,28 +24,33 @@ if TYPE_CHECKING:
 def meta(
     context: typer.Context,
     tables: Tables,
-    intercept: Annotated[bool, option("Fit an intercept.")] = True,
+    intercept: Annotated[bool, option("Fit an intercept.", panel=PENALTIES)] = True,
     method: Annotated[
         str,
-        option("The estimator of the variance between sites: fixed (which sets it to 0), dl, pm or reml."),
+        option(
+            "The estimator of the variance between sites: fixed (which sets it to 0), dl, pm or reml.",
+            panel=META,
+        ),
     ] = "reml",
     interval: Annotated[
-        str, option("The intervals of random effects: hk (Hartung and Knapp) or normal.")
+        str, option("The intervals of random effects: hk (Hartung and Knapp) or normal.", panel=META)
     ] = "hk",
-    level: Annotated[float, option("The level of the confidence intervals.")] = 0.95,
+    level: Annotated[float, option("The level of the confidence intervals.", panel=META)] = 0.95,
     exp: Annotated[
-        bool, typer.Option("--exp", help="Show exp(coef): odds ratios, rate ratios or hazard ratios.")
+        bool, flag("--exp", "Show exp(coef): odds ratios, rate ratios or hazard ratios.", META)
     ] = False,
-    out: Annotated[Path, option("The folder for meta.csv and the forest plot.")] = Path("results/meta"),
+    out: Annotated[Path, option("The folder for meta.csv and the forest plot.", panel=OUTPUT)] = Path(
+        "results/meta"
+    ),
     as_json: Json = False,
     *,
     given: TableOptions,
 ) -> None:
     """Combine the estimates of single sites by fixed and random effects, with a forest plot.
 
-    TABLES are CSV or Parquet files: one with --site, or one for each site.
-    They can also be one model.json of a study whose sites sent their own
-    estimates (site_estimates = true).
+    TABLES are as for `fedshed fit`: one file per site, or one file with
+    --site. They can also be one model.json of a study whose sites sent their
+    own estimates (site_estimates = true).
     """
     from fedshed.fitting.model import Model
 

@@ -43,14 +43,14 @@ def plan(
     clip: Annotated[
         float | None,
         option(
-            "The largest norm of the predictors of a row; larger rows are scaled down.",
+            "The largest allowed Euclidean norm of a row's predictors; rows above it are scaled down.",
             "as in the study, or sqrt(2 columns)",
         ),
     ] = None,
     sites: Annotated[int, option("The number of sites, at least 3.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Predict how far a private logistic fit will be from the pooled one, in standard errors.
+    """Predict the error that differential privacy adds to a logistic fit, in standard errors of a pooled fit.
 
     STUDY is a TOML file with privacy = {epsilon, delta, clip}. The command
     reads nothing else and spends no privacy budget. It exits with 1 if

@@ -12,7 +12,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.mathematics import plain
 from fedshed.cli import complete
 from fedshed.cli.app import app
-from fedshed.cli.show import check_folder, option, print_rows, progress_bar, told
+from fedshed.cli.show import check_folder, flag, option, print_rows, progress_bar, told
 
 NAMES = ", ".join(complete.experiments(""))
 
@@ -27,23 +27,24 @@ def reproduce(
             show_default=False,
         ),
     ] = "",
-    file: Annotated[Path | None, option("The TOML file of an experiment of your own.", "none")] = None,
-    quick: Annotated[bool, option("Use small embedded data and few iterations.")] = False,
+    file: Annotated[Path | None, option("The TOML file of an experiment of your own.", False)] = None,
+    quick: Annotated[bool, flag("--quick", "Use small embedded data and few iterations.")] = False,
     out: Annotated[Path, option("The folder for the figures.")] = Path("results/figures"),
     results: Annotated[
         Path | None,
-        option("With 'all': the file for the page of the paper's claims.", "none"),
+        option(
+            "With 'all': the Markdown file to write, which compares the paper's claims with these runs.",
+            False,
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(help="The number of processes.", min=1)] = 2,
-    no_report: Annotated[
-        bool, typer.Option("--no-report", help="Write only figures, without HTML reports.")
-    ] = False,
+    no_report: Annotated[bool, flag("--no-report", "Write only figures, without HTML reports.")] = False,
 ) -> None:
     """Reproduce the figures of the paper, or draw an experiment of your own (--file).
 
     NAME is one of the names below, a family of them such as mnist, 'all', or
-    'list', which describes each experiment. Runs are cached by content, so a
-    command that was stopped continues where it was.
+    'list', which describes each experiment. Finished runs are saved and used
+    again, so a command that was stopped continues where it was.
     """
     from fedshed.experiments.page import page
     from fedshed.experiments.plan import load, load_file, names, select

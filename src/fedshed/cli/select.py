@@ -10,6 +10,7 @@ import typer
 from msgspec.structs import replace
 
 from fedshed.cli.app import app
+from fedshed.cli.panels import ALGORITHM, OUTPUT, PENALTIES, SELECTION
 from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json, was_given
 from fedshed.cli.table_options import TableOptions, Tables, with_options
 
@@ -23,24 +24,38 @@ def select(
     context: typer.Context,
     tables: Tables,
     l1_ratio: Annotated[
-        float, option("The share of the absolute penalty: 1 is the lasso, a smaller number the elastic net.")
+        float,
+        option(
+            "The share of the absolute penalty: 1 is the lasso, a smaller number the elastic net.",
+            panel=SELECTION,
+        ),
     ] = 1.0,
-    values: Annotated[int, option("The number of penalties on the path.")] = 100,
+    values: Annotated[int, option("The number of penalties on the path.", panel=SELECTION)] = 100,
     ratio: Annotated[
-        float | None, option("The smallest penalty divided by the largest.", "1e-4 or 1e-2")
+        float | None,
+        option(
+            "The smallest penalty divided by the largest.",
+            "1e-4 if there are more rows than coefficients, otherwise 1e-2",
+            panel=SELECTION,
+        ),
     ] = None,
-    folds: Annotated[int, option("The number of folds; each site draws its own rows for each fold.")] = 10,
-    seed: Annotated[int, option("The seed from which sites draw the folds.")] = 0,
+    folds: Annotated[
+        int, option("The number of folds; each site draws its own rows for each fold.", panel=SELECTION)
+    ] = 10,
+    seed: Annotated[int, option("The seed from which sites draw the folds.", panel=SELECTION)] = 0,
     rule: Annotated[
         str,
         option(
             "min: the penalty with the smallest deviance; 1se: the largest penalty within one standard error "
-            "of it."
+            "of it.",
+            panel=SELECTION,
         ),
     ] = "min",
-    intercept: Annotated[bool, option("Fit an intercept.")] = True,
-    tol: Annotated[float, option("Stop when the norm of the subgradient is below this number.")] = 1e-6,
-    out: Annotated[Path, option("The folder for the path, the figure and the model.")] = Path(
+    intercept: Annotated[bool, option("Fit an intercept.", panel=PENALTIES)] = True,
+    tol: Annotated[
+        float, option("Stop when the norm of the subgradient is below this number.", panel=ALGORITHM)
+    ] = 1e-6,
+    out: Annotated[Path, option("The folder for the path, the figure and the model.", panel=OUTPUT)] = Path(
         "results/select"
     ),
     as_json: Json = False,

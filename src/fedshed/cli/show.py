@@ -19,12 +19,23 @@ from fedshed._utils.names import printable, printable_lines, safe_json
 
 NOT_POOLED = "on unequal sites the limit is not the pooled optimum (docs/rivals.md)"
 WIDTH = 100  # of a table that goes into a pipe or a file
+REPORT = "The file for the interactive report.", "report.html in that folder"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-def option(text: str, default: str | bool = True, complete: Callable[[str], list[str]] | None = None) -> Any:
-    """An option with its help text, the description of its default, and its completions."""
-    return typer.Option(help=text, show_default=default, autocompletion=complete)
+def option(
+    text: str, default: str | bool = True, complete: Callable[[str], list[str]] | None = None, *,
+    panel: str | None = None, metavar: str | None = None,
+) -> Any:  # fmt: skip
+    """An option with its help text, the description of its default, its completions, panel and metavar."""
+    return typer.Option(
+        help=text, show_default=default, autocompletion=complete, rich_help_panel=panel, metavar=metavar
+    )
+
+
+def flag(name: str, text: str, panel: str | None = None) -> Any:
+    """A switch that is off by default and has no opposite."""
+    return typer.Option(name, help=text, rich_help_panel=panel)
 
 
 def check_folder(out: Path) -> None:

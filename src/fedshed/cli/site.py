@@ -72,7 +72,8 @@ def approve(
         float, option("A factor by which the budget of the site's policy is multiplied for this study.")
     ] = 1.0,
     plan: Annotated[
-        Path | None, option("Answer only this plan of the design (a JSON file).", "any plan")
+        Path | None,
+        option("Answer only if the Master sends exactly this design plan (a JSON file).", "any plan"),
     ] = None,
     yes: Annotated[
         str, option("Approve without a question, if this is the SHA-256 of the study.", "ask")
@@ -131,7 +132,7 @@ def studies(
     file: Annotated[Path, typer.Option("--site", help="The site's TOML file.")] = HERE,
     as_json: Json = False,
 ) -> None:
-    """List the studies that were approved at this site, with the last approval and the answers to each."""
+    """List the studies approved at this site: when each was last approved, and how often it was answered."""
     from fedshed.deployment.approval import latest
     from fedshed.deployment.config import read_site
     from fedshed.deployment.review import ledger_of
@@ -156,7 +157,7 @@ def audit(
     study: Annotated[
         str, option("Show only this study, named by the first digits of its SHA-256.", "all studies")
     ] = "",
-    last: Annotated[int, option("The number of entries to show, counted from the last.")] = 20,
+    last: Annotated[int, option("How many of the latest entries to show.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Verify the record of what the site was asked and what left it, and show its last entries."""

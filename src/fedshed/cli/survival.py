@@ -10,14 +10,24 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, check_file, check_folder, command_line, option, say, told, told_as_json
+from fedshed.cli.show import (
+    Json,
+    check_file,
+    check_folder,
+    command_line,
+    flag,
+    option,
+    say,
+    told,
+    told_as_json,
+)
 from fedshed.cli.table_options import CsvOptions, Tables, _number, with_options, words
 
 if TYPE_CHECKING:
     from fedshed.inference.survival_result import SurvivalCurves
     from fedshed.report import Rerun
 
-_NONE, _EXACT = "none", "the times of all events"
+_NONE, _EXACT = False, "the times of all events"
 
 
 @app.command(epilog="Example: fedshed survival a.csv b.csv --time days --event death --by arm")
@@ -37,16 +47,19 @@ def survival(
         str | None, option("The column that names the site of each row.", "one file per site")
     ] = None,
     positive: Annotated[
-        str, option("Values of the event column that are events, separated by commas.", "1")
+        str, option("Values of --event that mean that the event happened, separated by commas.", "1")
     ] = "",
     missing: Annotated[
         str, option("What is done with rows that have missing values: refuse or drop.")
     ] = "refuse",
-    grid: Annotated[str, option("The times at which sites count, separated by commas.", _EXACT)] = "",
+    grid: Annotated[
+        str,
+        option("The ends of the time intervals in which sites count events, separated by commas.", _EXACT),
+    ] = "",
     every: Annotated[
-        float | None, option("Sites count at multiples of this time, up to --until.", _EXACT)
+        float | None, option("In place of --grid: the length of equal time intervals, up to --until.", _EXACT)
     ] = None,
-    until: Annotated[float | None, option("The last time at which sites count.", "the largest time")] = None,
+    until: Annotated[float | None, option("The last time of the curves.", "the largest time")] = None,
     least: Annotated[
         int,
         option(
@@ -54,19 +67,19 @@ def survival(
         ),
     ] = 0,
     level: Annotated[float, option("The level of the confidence bands and intervals.")] = 0.95,
-    per_site: Annotated[bool, typer.Option("--per-site", help="Also write the curves of each site.")] = False,
+    per_site: Annotated[bool, flag("--per-site", "Also write the curves of each site.")] = False,
     out: Annotated[Path, option("The folder for the curves, the figure and the report.")] = Path(
         "results/survival"
     ),
-    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write a report.")] = False,
+    no_report: Annotated[bool, flag("--no-report", "Do not write a report.")] = False,
     as_json: Json = False,
     *,
     given: CsvOptions,
 ) -> None:
     """Estimate Kaplan-Meier curves and medians over all sites, and compare groups by the log-rank test.
 
-    TABLES are CSV files (also .gz, .bz2, .xz) or Parquet files:
-    one with --site, or one for each site.
+    TABLES are CSV (also compressed: .gz, .bz2, .xz, .zst), Parquet or Arrow
+    files: one file per site, or one file with --site.
     """
     from fedshed._utils.files import file_hash
     from fedshed.fitting.survival import survival as run

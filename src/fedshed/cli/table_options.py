@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -13,14 +13,23 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from fedshed._utils.errors import ConfigError
-from fedshed.cli.show import option, was_given
+from fedshed.cli.panels import COLUMNS, MODEL, PENALTIES, READING, SURVIVAL
+from fedshed.cli.show import flag, option, was_given
 
 if TYPE_CHECKING:
     from fedshed.preparation import Study
     from fedshed.tables import CsvFormat
 
-_NONE, _ALL, _FOUND = "none", "all other columns", "detected"
-_FILES = "CSV files (also .gz, .bz2, .xz) or Parquet files: one with --site, or one for each site."
+_NONE, _FOUND = False, "detected"  # that an option has no default value needs no words
+_FILES = (
+    "CSV (also compressed: .gz, .bz2, .xz, .zst), Parquet or Arrow files. Give one file per site, or one "
+    "file with --site."
+)
+reading = partial(option, panel=READING)
+model_column = partial(option, panel=MODEL, metavar="COLUMN")
+column = partial(option, panel=COLUMNS, metavar="COLUMN")
+names = partial(option, panel=COLUMNS, metavar="NAMES")
+survival = partial(option, panel=SURVIVAL, metavar="COLUMN")
 Tables = Annotated[list[Path], typer.Argument(help=_FILES, show_default=False)]
 FittedModel = Annotated[Path, typer.Argument(help="A model that `fedshed fit` wrote.", show_default=False)]
 
@@ -30,20 +39,21 @@ class CsvOptions(Struct, frozen=True, kw_only=True):
 
     na_values: Annotated[
         str,
-        option(
-            "Marks of missing values in CSV files besides NA, NULL and the like, separated by commas.",
+        reading(
+            "More marks that mean a missing value in CSV files, separated by commas (NA, NULL and similar "
+            "ones always do).",
             _NONE,
         ),
     ] = ""
     header: Annotated[
         str | None,
-        option("Names of the columns, separated by commas, if the CSV files have no header.", _NONE),
+        reading("The names of the columns, separated by commas, if the CSV files have no header.", _NONE),
     ] = None
-    sep: Annotated[str | None, option("The separator of the columns in CSV files, such as ';'.", _FOUND)] = (
+    sep: Annotated[str | None, reading("The separator of the columns in CSV files, such as ';'.", _FOUND)] = (
         None
     )
-    decimal: Annotated[str | None, option("The decimal mark of CSV files: '.' or ','.", _FOUND)] = None
-    encoding: Annotated[str | None, option("The encoding of CSV files, such as latin-1.", _FOUND)] = None
+    decimal: Annotated[str | None, reading("The decimal mark of CSV files: '.' or ','.", _FOUND)] = None
+    encoding: Annotated[str | None, reading("The encoding of CSV files, such as latin-1.", _FOUND)] = None
 
     def format(self, text: tuple[str, ...] = ()) -> CsvFormat:
         """The format of the CSV files; `text` names the columns whose numbers are codes."""
@@ -57,91 +67,135 @@ class CsvOptions(Struct, frozen=True, kw_only=True):
 class TableOptions(CsvOptions, frozen=True, kw_only=True):
     """The options that describe a model and its columns."""
 
-    target: Annotated[str, option("The column to be explained; a formula can name it instead.", _NONE)] = ""
+    target: Annotated[
+        str, model_column("The column to be explained; a formula can name it instead.", _NONE)
+    ] = ""
     family: Annotated[
-        str, option("The model: linear, logistic, poisson, cox, ... (`fedshed families` lists all of them).")
+        str,
+        option(
+            "The model: linear, logistic, poisson, cox, ... (`fedshed families` lists all of them).",
+            panel=MODEL,
+            metavar="NAME",
+        ),
     ] = "logistic"
     site: Annotated[
-        str | None, option("The column that names the site of each row.", "one file per site")
+        str | None, model_column("The column that names the site of each row.", "one file per site")
+    ] = None
+    columns: Annotated[
+        str | None,
+        option("The predictors, separated by commas.", "all other columns", panel=MODEL, metavar="NAMES"),
     ] = None
     formula: Annotated[
         str | None,
-        option("A formula in place of --target and --columns, such as 'y ~ age + C(region)'.", _NONE),
+        option(
+            "A formula in place of --target and --columns, such as 'y ~ age + C(region)'.", _NONE, panel=MODEL
+        ),
     ] = None
-    columns: Annotated[str | None, option("The predictors, separated by commas.", _ALL)] = None
-    exclude: Annotated[str, option("Columns that are not predictors, separated by commas.", _NONE)] = ""
+    study: Annotated[
+        Path | None,
+        option(
+            "A TOML file that describes the study, in place of these options.",
+            _NONE,
+            panel=MODEL,
+            metavar="FILE",
+        ),
+    ] = None
+    random_intercept: Annotated[
+        bool,
+        flag("--random-intercept", "Fit a normally distributed random intercept for each site.", MODEL),
+    ] = False
+    standardize: Annotated[
+        bool,
+        option(
+            "Apply penalties to standardised columns; coefficients are in the original units.",
+            "yes in `fedshed select`, otherwise no",
+            panel=PENALTIES,
+        ),
+    ] = False
+    firth: Annotated[
+        bool,
+        flag(
+            "--firth",
+            "Use Firth's penalty, which gives finite estimates even if the classes are separated.",
+            PENALTIES,
+        ),
+    ] = False
+    exclude: Annotated[str, names("Columns to leave out of the predictors, separated by commas.", _NONE)] = ""
     categories: Annotated[
-        str, option("Columns of numbers that are categories, separated by commas.", _NONE)
+        str, names("Numeric columns to be read as categories, separated by commas.", _NONE)
     ] = ""
     reference: Annotated[
         list[str] | None,
-        option("COLUMN=LEVEL: the level that the others are compared with; can be repeated.", "first level"),
+        option(
+            "COLUMN=LEVEL: the level that the others are compared with; can be repeated.",
+            "first level",
+            panel=COLUMNS,
+        ),
     ] = None
     positive: Annotated[
         str,
-        option("Values of the target (for cox: of the event) that count as yes, separated by commas.", _NONE),
+        option(
+            "Values of the target (for cox: of the event) that count as yes, separated by commas.",
+            _NONE,
+            panel=COLUMNS,
+        ),
     ] = ""
     classes: Annotated[
         str,
         option(
             "The classes of the target, separated by commas; those of an ordinal target in their order.",
             _NONE,
+            panel=COLUMNS,
         ),
     ] = ""
-    weight: Annotated[str | None, option("The column with the weight of each row.", _NONE)] = None
+    missing: Annotated[
+        str, option("What is done with missing values: refuse, drop, indicator or impute.", panel=COLUMNS)
+    ] = "refuse"
+    weight: Annotated[str | None, column("The column with the weight of each row.", _NONE)] = None
     weight_type: Annotated[
         str,
         option(
-            "frequency: a row counts as often as its weight says; precision: its variance is divided by it."
+            "frequency: a row counts that many times; precision: the variance of a row is divided by its "
+            "weight; auto: frequency if all weights are whole numbers, otherwise precision.",
+            panel=COLUMNS,
         ),
     ] = "auto"
     cluster: Annotated[
         str | None,
-        option(
-            "The column whose equal values mark rows that are not independent, for --errors cluster.", _NONE
+        column(
+            "The column that identifies clusters, such as the patient; rows with the same value are not "
+            "independent (see --errors cluster of `fedshed fit`). Random holdouts and folds keep each "
+            "cluster whole.",
+            _NONE,
         ),
     ] = None
     trials: Annotated[
         str | None,
-        option("The column with the number of trials, if the target is the number of successes.", _NONE),
+        column("The column with the number of trials, if the target is the number of successes.", _NONE),
     ] = None
-    offset: Annotated[str | None, option("The column that is added to the linear predictor.", _NONE)] = None
-    exposure: Annotated[str | None, option("The column whose logarithm is the offset.", _NONE)] = None
-    time: Annotated[
-        str | None, option("For cox: the column with the time until the event or censoring.", _NONE)
-    ] = None
+    offset: Annotated[str | None, column("The column that is added to the linear predictor.", _NONE)] = None
+    exposure: Annotated[str | None, column("The column whose logarithm is the offset.", _NONE)] = None
+    time: Annotated[str | None, survival("The column with the time until the event or censoring.", _NONE)] = (
+        None
+    )
     event: Annotated[
-        str | None, option("For cox: the column that is 1 if the event happened (see --positive).", _NONE)
+        str | None, survival("The column that is 1 if the event happened (see --positive).", _NONE)
     ] = None
     entry: Annotated[
-        str | None, option("For cox: the column with the time at which a row comes under observation.", _NONE)
+        str | None, survival("The column with the time at which a row comes under observation.", _NONE)
     ] = None
     strata: Annotated[
         str,
-        option("For cox: columns, separated by commas, whose values have separate baseline hazards.", _NONE),
-    ] = ""
-    ties: Annotated[str, option("For cox: the treatment of events at the same time, efron or breslow.")] = (
-        "efron"
-    )
-    standardize: Annotated[
-        bool, option("Apply penalties to standardised columns; coefficients are in the original units.")
-    ] = False
-    firth: Annotated[
-        bool,
-        typer.Option(
-            "--firth",
-            help="Use Firth's penalty, which gives finite estimates even if the classes are separated.",
+        option(
+            "Columns, separated by commas, whose values have separate baseline hazards.",
+            _NONE,
+            panel=SURVIVAL,
+            metavar="NAMES",
         ),
-    ] = False
-    missing: Annotated[
-        str, option("What is done with missing values: refuse, drop, indicator or impute.")
-    ] = "refuse"
-    random_intercept: Annotated[
-        bool, option("Fit a normally distributed random intercept for each site.")
-    ] = False
-    study: Annotated[
-        Path | None, option("A TOML file that describes the study, in place of these options.", _NONE)
-    ] = None
+    ] = ""
+    ties: Annotated[
+        str, option("The treatment of events at the same time: efron or breslow.", panel=SURVIVAL)
+    ] = "efron"
 
     def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:
         """The study that the options or their file describe."""
@@ -171,11 +225,12 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
         from fedshed.preparation.describe import text_columns
         from fedshed.tables import read_sites
 
+        found = read_sites(paths, site=study.site, keep=True, csv=self.format(text_columns(study)))
         if study.site is None and len(paths) == 1:
             typer.echo(
                 f"note: there is one table and no --site, so {paths[0]} is treated as one site", err=True
             )
-        return read_sites(paths, site=study.site, keep=True, csv=self.format(text_columns(study)))
+        return found
 
 
 def with_options(kind: type[CsvOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -196,8 +251,7 @@ def with_options(kind: type[CsvOptions]) -> Callable[[Callable[..., None]], Call
             mine = {f.name: arguments.pop(f.name) for f in fields(kind)}
             command(**arguments, given=kind(**mine))
 
-        place = next((k for k, p in enumerate(kept) if p.name == "tables"), 0) + 1
-        wrapper.__signature__ = own.replace(parameters=[*kept[:place], *added, *kept[place:]])  # type: ignore[attr-defined]
+        wrapper.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
         wrapper.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
         return wrapper
 

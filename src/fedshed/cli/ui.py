@@ -11,7 +11,7 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
-from fedshed.cli.show import option
+from fedshed.cli.show import flag, option
 
 if TYPE_CHECKING:
     from fedshed.ui.live import Source
@@ -23,13 +23,15 @@ EVERYWHERE = ("0.0.0.0", "::", "")  # all addresses of this machine, whose names
 @app.command(epilog="Example: fedshed ui --log runs/today")
 def ui(
     log: Annotated[
-        Path | None, option("Follow the log of a run (a folder of RunLog) instead of a simulation.", "none")
+        Path | None,
+        option("Follow a recorded run: the folder given to watch=RunLog(folder).", "a simulation"),
     ] = None,
     host: Annotated[
-        str, option("The address to serve on; with any other than loopback, other machines can connect.")
+        str,
+        option("The address to serve on. With an address other than 127.0.0.1, other machines can connect."),
     ] = "127.0.0.1",
     port: Annotated[int, option("The port; 0 chooses a free port.")] = 8765,
-    browser: Annotated[bool, option("Open the page in a browser.")] = False,
+    browser: Annotated[bool, flag("--browser", "Open the page in a browser.")] = False,
 ) -> None:
     """Watch a run in the browser while it is going on; start, pause, resume and stop simulations there."""
     try:

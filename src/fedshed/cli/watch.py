@@ -13,7 +13,7 @@ import typer
 from fedshed._utils.errors import DataError
 from fedshed._utils.names import printable
 from fedshed.cli.app import app
-from fedshed.cli.show import WIDTH, Json, option, print_json
+from fedshed.cli.show import WIDTH, Json, flag, print_json
 
 if TYPE_CHECKING:
     from fedshed.solve.watching import Begin, End, Line, Round
@@ -26,11 +26,12 @@ COLOURS = {"answered": "green", "absent": "yellow", "refused": "red"}
 @app.command(epilog="Example: fedshed watch runs/today")
 def watch(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that is recorded by RunLog.")],
-    once: Annotated[bool, option("Show the present state once, and do not wait for more.")] = False,
+    once: Annotated[bool, flag("--once", "Show the present state once, and do not wait for more.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a run with its sites, bytes, gradient norm and time left: live on a terminal, once in a pipe.
+    """Show a run with its sites, bytes, gradient norm and time left.
 
+    On a terminal the display is updated; in a pipe it is printed once.
     FOLDER is the folder of a run that is recorded by watch=RunLog(folder).
     """
     from fedshed.solve.watching import LOG
