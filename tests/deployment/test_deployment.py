@@ -664,7 +664,7 @@ def test_a_site_may_call_its_columns_otherwise(folder):
 
 
 def test_sites_that_do_not_fit_are_named(folder):
-    with pytest.raises(ProtocolError, match=r"\['d'\] are not connected"):
+    with pytest.raises(ProtocolError, match=r"not connected after 0.1 s: d; check"):
         conduct_study(StudyFile(MODEL, ("a", "d"), deadline=0.1), InProcess(nodes(folder)))
     with pytest.raises(ProtocolError, match="registered as 'a' calls itself 'b'"):
         conduct_study(StudyFile(MODEL, ("a",)), InProcess({"a": Node(sitefile("b"), folder)}))
@@ -731,7 +731,7 @@ def test_a_frozen_table_thaws_to_itself():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('name = "a"\n', "table"),
+        ('name = "a"\n', "the field 'table' is missing; add it"),
         ('name = "a"\n[table]\ncsv = "x"\nparquet = "y"\n', "exactly one of"),
         ('name = "a"\n[table]\ncsv = "x"\nurl = "y"\n', "are for a query; add sql"),
         ('name = "a b"\n[table]\ncsv = "x"\n', "letters, digits"),
@@ -743,7 +743,7 @@ def test_a_frozen_table_thaws_to_itself():
         ('name = "a"\n[table]\ncsv = "x"\n[uplink]\nbytes = 3\n', "known: bytes_per_round"),
         (
             'name = "a"\n[table]\ncsv = "x"\n[disclosure]\nmin_rows = "7"\n',
-            "disclosure.min_rows: Expected int",
+            "the field disclosure.min_rows is wrong: expected int",
         ),
     ],
 )
@@ -757,13 +757,17 @@ def test_a_sites_file_is_checked(tmp_path, text, complaint):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('family = "linear"\ntarget = "y"\n', "sites"),
+        ('family = "linear"\ntarget = "y"\n', "the field 'sites' is missing; add it"),
         ('family = "linear"\nsites = ["a", "a"]\ntarget = "y"\n', "once"),
         ('family = "linear"\nsites = ["a"]\n', "names no target"),
         ('sites = ["a"]\ntarget = "y"\n', "family"),
         ('family = "logit"\nsites = ["a"]\ntarget = "y"\n', "logit"),
         ('family = "linear"\nsites = ["a"]\ntarget = "y"\nquorum = 2\n', "quorum"),
         ('family = "linear"\nsites = ["a"]\ntarget = "y"\ndeadline = 0.0\n', "deadline"),
+        (
+            'family = "linear"\nsites = ["a"]\ntarget = "y"\ndeadline = "1 h"\n',
+            "the field deadline is wrong: expected float",
+        ),
         ('family = "linear"\nsites = ["a"]\ntarget = "y"\nl2 = -1.0\n', "l2"),
         ('family = "linear"\nsites = ["a"]\ntarget = "y"\nl3 = 1.0\n', "l3"),
     ],
@@ -864,9 +868,32 @@ def test_site_check_of_a_site_where_a_column_does_not_vary(folder):
     (folder / "b.toml").write_text(SITE_B)
     study = StudyFile(Study(family="linear", formula="y ~ scale(u) + v"), SITES)
     with pytest.raises(
-        DataError, match="from the rows of this site alone; with those of other sites it may work"
+        DataError, match="rows of this site alone; with the rows of the other sites it may work"
     ):
         review(folder / "b.toml", study)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
+def test_a_table_that_does_not_exist_is_to_be_named_in_the_sites_file(folder, kind):
+    (folder / "b.toml").write_text(f'name = "b"\n[table]\n{kind} = "gone.{kind}"\n')
+    with pytest.raises(DataError, match=rf"gone\.{kind}.*; name your table under \[table\] in site\.toml$"):
+        review(folder / "b.toml", STUDY)
+    (folder / f"gone.{kind}").mkdir()
+    with pytest.raises(DataError, match="its table cannot be read") as refused:
+        review(folder / "b.toml", STUDY)
+    assert "name your table" not in str(refused.value)
+
+
+def test_a_table_that_does_not_fit_is_refused_with_the_site_and_the_remedy(folder):
+    (folder / "b.toml").write_text('name = "b"\n[table]\ncsv = "own.csv"\n')
+    (folder / "own.csv").write_text("u,v\n1,2\n")
+    with pytest.raises(DataError, match="site 'b': its table does not fit the study: there is no column"):
+        review(folder / "b.toml", STUDY)
+    with pytest.raises(DataError, match=r"map it under \[columns\] in site\.toml"):
+        review(folder / "b.toml", STUDY)
+    (folder / "b.toml").write_text('name = "b"\n[table]\ncsv = "own.csv"\n[columns]\nx = "no"\nz = "nor"\n')
+    with pytest.raises(DataError, match="names columns that the table does not have: no, nor"):
+        review(folder / "b.toml", STUDY)
 
 
 # plans

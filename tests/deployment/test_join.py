@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import shlex
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -26,8 +28,9 @@ from cryptography.x509.oid import NameOID
 
 from fedshed import ConfigError
 from fedshed.cli import app
-from fedshed.deployment import certificates, local
+from fedshed.deployment import certificates, local, master
 from fedshed.deployment.certificates import Authority, ending_soon, ends
+from fedshed.deployment.config import read_study
 from fedshed.deployment.join import (
     IDENTITY,
     MOST_BYTES,
@@ -38,10 +41,11 @@ from fedshed.deployment.join import (
     read_request,
     read_requests,
 )
-from fedshed.deployment.new import commands, write
+from fedshed.deployment.new import RESULTS, commands, write
 from fedshed.deployment.plan import Deployment
 from fedshed.deployment.renew import renew, warnings
 from fedshed.privacy.masks import identity_public, signed
+from fedshed.solve.watching import LOG
 
 pytestmark = pytest.mark.deployment  # it needs what the engines' extras install
 
@@ -251,7 +255,7 @@ def test_every_site_asks_once_with_its_own_key(tmp_path):
     asked(tmp_path)
     with pytest.raises(ConfigError, match="no request of bonn"):
         read_requests(folder, "flower", (*SITES, "bonn"))
-    with pytest.raises(ConfigError, match="rome asked to join but is not among --sites"):
+    with pytest.raises(ConfigError, match="not among --sites asked to join: rome"):
         read_requests(folder, "flower", ("paris", "oslo"))
     shutil.copy(folder / "paris.join", folder / "again.join")
     with pytest.raises(ConfigError, match="both ask to be site 'paris'"):
@@ -348,6 +352,72 @@ def test_the_commands_of_a_study_without_keys_speak_of_the_sites_own_folders(tmp
     assert "in its folder" in commands(PLAN, requests)
     assert "deploy local" not in commands(PLAN, requests)
     assert "in `sites/paris/`" in commands(PLAN)
+
+
+def test_the_commands_of_a_site_say_to_name_the_table_and_where_the_study_goes(tmp_path):
+    text = commands(PLAN, asked(tmp_path))
+    step = text[text.index("## 2. At each site") : text.index("## 3.")]
+    assert "under `[table]`, set `csv` to the path of your table" in step
+    assert "Put `study.toml`, as the Master sent it, beside `site.toml`" in step
+    assert [line for line in step.splitlines() if line.startswith("### ")] == [
+        f"### At site {site}, in its folder" for site in SITES
+    ]
+    assert "a part of the example" in commands(PLAN)
+
+
+@pytest.mark.parametrize("engine", ["flower", "nvflare"])
+def test_the_steps_are_in_their_order(engine):
+    """The study is written before the Master starts; every step has a number of its own."""
+    plan = Deployment(engine, SITES)
+    text = commands(plan)
+    parts = (
+        "## 1. At the Master", "Write the study into `study.toml`", plan.kit.master().line(),
+        "## 2. At each site", plan.kit.site("rome").line(), "## 3. At the Master", plan.kit.start().line(),
+        "fedshed watch results", "## 4. When the study has ended",
+    )  # fmt: skip
+    place = 0
+    for part in parts:
+        place = text.index(part, place) + len(part)  # an error if it is not there, or comes earlier
+    numbers = [line[:5] for line in text.splitlines() if re.match(r"## \d", line)]
+    assert numbers == ["## 1.", "## 2.", "## 3.", "## 4."]
+
+
+def test_the_commands_say_how_to_stop_the_programs():
+    ended = {
+        engine: commands(Deployment(engine, SITES)).partition("## 4. When the study has ended")[2]
+        for engine in ("flower", "nvflare")
+    }
+    assert "Press Ctrl-C in the shell of the Master and in that of each site." in ended["flower"]
+    assert 'nvflare system shutdown all --force --timeout 120 --startup-kit "$PWD/admin"' in ended["nvflare"]
+    assert 'pkill -f "client_train -m $PWD "' in ended["nvflare"]
+    assert all("docker stop paris" in text for text in ended.values())
+
+
+def test_the_commands_name_every_file_that_the_master_writes():
+    """What `serve` writes into results/, apart from the files of an interrupted fit."""
+    source = Path(inspect.getfile(master)).read_text()
+    written = set(re.findall(r'results / "([a-z]+\.[a-z]+)"', source)) | {LOG}
+    assert {"coefficients.csv", "plan.json", "evaluation.csv", "curves.csv"} < written
+    assert written == set(re.findall(r"`([a-z]+\.[a-z]+)`", RESULTS))
+
+
+@pytest.mark.parametrize("protected", [False, True])
+def test_a_study_of_real_sites_marks_the_values_of_the_example(tmp_path, protected):
+    """The marks are comments: the study is the one that its values define."""
+    write(tmp_path / "real", PLAN, asked(tmp_path), protected=protected)
+    write(tmp_path / "trial", PLAN, protected=protected)
+    real, trial = (tmp_path / name / "master" / "study.toml" for name in ("real", "trial"))
+    marked = [line.split(" = ")[0] for line in real.read_text().splitlines() if "# change this" in line]
+    assert marked == ["family", "target", *["columns"] * protected, "l2", *["classes"] * protected]
+    assert "change this" not in trial.read_text()
+    assert "round" not in real.read_text()
+    assert "`# change this`" in (tmp_path / "real" / "COMMANDS.md").read_text()
+    files = read_study(real), read_study(trial)
+    assert files[0].study == files[1].study
+    if not protected:  # the keys of protected studies differ
+        assert files[0].terms.digest == files[1].terms.digest
+    (tmp_path / "bare.toml").write_text(re.sub(r"\s*#.*", "", real.read_text()))
+    assert read_study(tmp_path / "bare.toml").terms.digest == files[0].terms.digest
 
 
 @pytest.mark.parametrize("engine", ["flower", "nvflare"])

@@ -131,9 +131,9 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
     algorithm: str = "auto"  # a name that `fedshed algorithms` lists, or "auto"
     tolerance: float = 1e-9  # the fit ends when the norm of the global gradient is at most this
     max_iterations: int = 200  # the fit ends after this many iterations
-    deadline: float = 60.0  # how many seconds a round may take
-    quorum: int | None = None  # how many sites must answer in a round; default: all
-    patience: int = 5  # for how many rounds in a row a site may stay silent
+    deadline: float = 60.0  # how many seconds the Master waits for the answers of an exchange
+    quorum: int | None = None  # how many sites must answer an exchange; default: all
+    patience: int = 5  # how many exchanges in a row a site may leave unanswered
     errors: RowRobust | Literal["model", "site"] = "model"
     points: int | None = None
     keys: dict[str, str] = {}  # of a protected study: each site's public key, as `fedshed site join` shows it
@@ -201,7 +201,10 @@ def _check_protected(file: StudyFile) -> None:
             f"[keys] names {others[0]!r}, which is not among the sites; add it there, or remove it here"
         )
     if wrong := sorted(site for site, key in file.keys.items() if not _KEY.fullmatch(key)):
-        raise ConfigError(f"[keys] {wrong[0]}: a key has 64 digits from 0 to f; `fedshed site join` shows it")
+        raise ConfigError(
+            f"the key of site {wrong[0]!r} in [keys] must have 64 digits from 0 to f; `fedshed site join` "
+            "shows it at the site"
+        )
     if len(set(file.keys.values())) < len(file.keys):
         raise ConfigError(
             "two sites have the same key in [keys]; each site must make its own (fedshed site join)"
@@ -220,8 +223,8 @@ def check_name(name: str) -> None:
     """Refuse a site's name that is not fit for a file, a certificate and a command line."""
     if not (1 <= len(name) <= 40 and name[0].isalnum() and all(c.isalnum() or c in "-_" for c in name)):
         raise ConfigError(
-            "a site's name begins with a letter or a digit and has at most 40 letters, digits, - and _, "
-            f"not {name!r}"
+            f"{name!r} cannot be the name of a site: a name begins with a letter or a digit and has at most "
+            "40 characters, which are letters, digits, - and _"
         )
 
 
@@ -236,12 +239,15 @@ def read_study(path: str | Path) -> StudyFile:
     ours = {name: given.pop(name) for name in StudyFile.__struct_fields__[1:] if name in given}
     try:
         return msgspec.convert(ours | {"study": study_of(given)}, StudyFile)
-    except (msgspec.ValidationError, ConfigError) as error:
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {_said(str(error), StudyFile)}") from error
+    except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
-_WRONG = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
+_WRONG = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>[^`]*)`", re.DOTALL)
 
 
 def _said(error: str, kind: Any) -> str:
@@ -253,11 +259,19 @@ def _said(error: str, kind: Any) -> str:
                 (each for each in (hint, *get_args(hint)) if hasattr(each, "__struct_fields__")), kind
             )
         known = getattr(kind, "__struct_fields__", ())
-        where = f" in [{found['where']}]" if found["where"] else ""
-        return f"unknown field {found['name']!r}{where}{closest(found['name'], known)}"
+        return f"unknown field {found['name']!r}{_within(found)}{closest(found['name'], known)}"
+    if found := _MISSING.fullmatch(error):
+        return f"the field {found['name']!r} is missing{_within(found)}; add it"
     if found := _WRONG.fullmatch(error):
-        return f"{found['where']}: {found['what'].replace('`', '')}"
-    return error.replace("`", "'")
+        said = found["what"]
+        if said.startswith(("Expected", "Invalid")):  # the words of msgspec
+            said = said[0].lower() + said[1:].replace("`", "")
+        return f"the field {found['where']} is wrong: {said}"
+    return error
+
+
+def _within(found: re.Match[str]) -> str:
+    return f" in [{found['where']}]" if found["where"] else ""
 
 
 def load(path: str | Path, kind: type[T]) -> T:

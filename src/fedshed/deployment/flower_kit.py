@@ -104,6 +104,14 @@ class FlowerKit:
         """Submit the run."""
         return Command("run", "master", (*MASTER, "start", "flwr", "run", "app", NAME), self._home)
 
+    def stop(self) -> Command | None:
+        """None, because Ctrl-C stops each program (`flower_runtime.supervise`)."""
+        return None
+
+    def stop_site(self) -> str:
+        """Nothing, for the same reason."""
+        return ""
+
     @property
     def _home(self) -> dict[str, str]:
         return {**QUIET, "FLWR_HOME": f"{HERE}/flwr"}

@@ -222,19 +222,20 @@ def _check_key(key: Any, engine: Engine) -> None:
 def _check(site: str) -> None:
     check_name(site)
     if not site.isascii():
-        raise ConfigError(f"a site's name in a certificate may have ASCII letters only, not {site!r}")
+        raise ConfigError(f"the name {site!r} cannot be in a certificate; use ASCII letters only")
 
 
 def _check_roster(asked: Mapping[str, Joining], sites: tuple[str, ...], folder: Path) -> None:
     """Check that every site has asked, that nobody else has, and that all keys differ."""
     if missing := sorted(set(sites) - set(asked)):
         raise ConfigError(
-            f"{folder} holds no request of {', '.join(missing)}; ask for the "
-            f"{SUFFIX} file that `fedshed site join` writes there"
+            f"{folder} holds no request of {', '.join(missing)}; ask each of these sites for the "
+            f"{SUFFIX} file that `fedshed site join` writes"
         )
     if others := sorted(set(asked) - set(sites)):
         raise ConfigError(
-            f"{', '.join(others)} asked to join but is not among --sites; add it, or remove its {SUFFIX} file"
+            f"a site that is not among --sites asked to join: {', '.join(others)}; add it to --sites, or "
+            f"remove its {SUFFIX} file"
         )
     owners: dict[str, str] = {}
     for site, one in asked.items():

@@ -146,7 +146,10 @@ def await_sites(transport: Transport, sites: tuple[str, ...], seconds: float, pa
     until = time.monotonic() + seconds
     while missing := sorted(set(sites) - set(transport.agents())):
         if time.monotonic() > until:
-            raise ProtocolError(f"sites {missing} are not connected after {seconds:g} s; check that they run")
+            raise ProtocolError(
+                f"these sites are not connected after {seconds:g} s: {', '.join(missing)}; check that their "
+                "programs run"
+            )
         time.sleep(pause)
 
 
@@ -171,8 +174,10 @@ def _report(done: Conducted, tables: HostedTables | MaskedTables, took: float) -
 def serve(folder: Path, connect: Callable[[StudyFile], Transport]) -> None:
     """Conduct the study in a Master's folder over an engine, and write the outcome, or why there is none.
 
-    It reads study.toml and writes model.json, summary.txt, trace.csv, report.html and, last, report.json into
-    results/; if the study fails, it writes error.txt there.
+    It reads study.toml and writes the log run.jsonl, then model.json, plan.json, summary.txt,
+    coefficients.csv, trace.csv, report.html and, last, report.json into results/; with rows held out also
+    evaluation.txt and evaluation.csv, and with survival curves curves.csv, survival.txt and survival.svg.  If
+    the study fails, it writes error.txt there.
     """
     results = folder / "results"
     for old in ("report.json", "error.txt"):  # the outcome of an earlier attempt is not that of this one

@@ -15,28 +15,45 @@ from fedshed.privacy.fixed_point import FEWEST_SITES
 
 if TYPE_CHECKING:
     from fedshed.deployment.join import Joining
+    from fedshed.deployment.plan import Kit
 
 STUDY = """# The study, which every site is asked to approve; docs/preparation.md explains the model.
 sites = [{sites}]
-family = "logistic"          # see `fedshed families`
-target = "{target}"
+family = "logistic"          # {family}
+target = "{target}"{modelled}
 {columns}
-l2 = 1e-3                    # ridge, not on the intercept
+l2 = 1e-3                    # {ridge}
 algorithm = "auto"           # see `fedshed algorithms`
 tolerance = 1e-9             # on the norm of the global gradient
-deadline = {deadline}              # seconds a round may take
+# An exchange is one request of the Master with the answers of the sites.
+deadline = {deadline}              # how many seconds the Master waits for the answers of an exchange
 {faults}
 """
-FAULTS = """# quorum = {count}                 # how many sites must answer in a round; default: all
-# patience = 5               # for how many rounds in a row a site may stay silent"""
+FAULTS = """# quorum = {count}                 # how many sites must answer an exchange; default: all
+# patience = 5               # how many exchanges in a row a site may leave unanswered"""
 PROTECTED_FAULTS = """# quorum = {count}                 # how many sites must take part; default: all
 # patience = 5               # a site may be away for this many times {deadline} s"""
 COLUMNS = """# columns = ["radius"]  # or formula = "{target} ~ radius + C(grade)"; default: all columns"""
+CHANGE = "change this"  # what is said of each example value in the study of real sites
+EXAMPLE = {
+    "family": "see `fedshed families`",
+    "modelled": "",
+    "ridge": "ridge, not on the intercept",
+    "listed": "",
+    "classes": "of the target; the last one is the event",
+}
+TO_CHANGE = {
+    "family": f"{CHANGE} if the target does not have two classes; see `fedshed families`",
+    "modelled": f"         # {CHANGE}: the column to be modelled",
+    "ridge": f"{CHANGE}: the ridge penalty, not on the intercept; 0 means none",
+    "listed": f"  # {CHANGE}: the predictors",
+    "classes": f"{CHANGE}: the classes of the target; the last one is the event",
+}
 PROTECTED = """
 protected = true             # the Master sees only sums over all sites (docs/protected.md)
 standardize = true
-classes = ["no", "yes"]      # of the target; the last one is the event
-# levels = { ward = ["a", "b"] }  # of each category: give them here, as no site may send its own
+classes = ["no", "yes"]      # {classes}
+# levels = {{ ward = ["a", "b"] }}  # of each category: give them here, as no site may send its own
 """
 KEYS = """
 [keys]                       # the public key of each site, as `fedshed site join` showed it at the site
@@ -76,6 +93,35 @@ max_delta = 1e-5
 # Below this line `fedshed site approve study.toml` writes which studies the site answers.
 """
 DEADLINE = {"flower": 120, "nvflare": 60}
+NAME_TABLE = (
+    "Put `study.toml`, as the Master sent it, beside `site.toml`. In `site.toml`, under `[table]`, set `csv` "
+    "to the path of your table, or use `parquet`, `arrow` or `sql` instead. If your columns have other names "
+    "than those of the study, map them under `[columns]`. Then type the commands for your site.\n"
+)
+EXAMPLE_TABLE = (
+    "Put `study.toml`, as the Master sent it, beside `site.toml`. In `site.toml`, `csv` under `[table]` "
+    "names the table; here it is `table.csv`, a part of the example. Then type the commands for your site.\n"
+)
+RESULTS = """When the study has ended, `results/` contains:
+
+- `summary.txt`, `coefficients.csv`: the estimates, as text and as a table
+- `model.json`, `plan.json`: the model, and how its columns are made from a table
+- `report.html`: the report
+- `report.json`: what the study cost; it is written last
+- `trace.csv`, `run.jsonl`: the course of the fit
+- `evaluation.txt`, `evaluation.csv`: only if rows are held out
+- `survival.txt`, `curves.csv`, `survival.svg`: only if the study asks for survival curves
+
+If the study failed, `error.txt` gives the reason.
+"""
+STILL_RUNNING = (
+    "The programs of the Master and of the sites keep running, so that another study can follow. If none "
+    "follows, stop them.\n"
+)
+SUPERVISED = (
+    "Stop a program that runs under a supervisor with that supervisor, such as `systemctl stop`, and a "
+    "container with `docker stop {site}` (with the name of the site); otherwise it is started again.\n"
+)
 
 
 TRIAL = (
@@ -100,7 +146,8 @@ def write(
     from fedshed.deployment.renew import keep
 
     keep(root, plan.kit.write(root, requests or {}), plan, requests or {})
-    study = _study(plan, _identities(root, plan, requests or {}) if protected else None)
+    keys = _identities(root, plan, requests or {}) if protected else None
+    study = _study(plan, keys, TO_CHANGE if requests else EXAMPLE)
     written = [
         write_atomically(root / "deployment.toml", plan.toml().encode()),
         write_atomically(root / "master" / "study.toml", study.encode()),
@@ -122,8 +169,8 @@ def _identities(root: Path, plan: Deployment, requests: Mapping[str, Joining]) -
     return {site: identity_public(secret_file(root / "sites" / site / IDENTITY)).hex() for site in plan.sites}
 
 
-def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
-    """The study's file, written for the tables of the example."""
+def _study(plan: Deployment, keys: Mapping[str, str] | None, notes: Mapping[str, str]) -> str:
+    """The study's file, written for the tables of the example, with notes on the values."""
     from fedshed.datasets.examples import MEASURED, TARGET
 
     sites, named = (", ".join(f'"{name}"' for name in names) for names in (plan.sites, MEASURED))
@@ -131,13 +178,14 @@ def _study(plan: Deployment, keys: Mapping[str, str] | None) -> str:
     faults = FAULTS if keys is None else PROTECTED_FAULTS
     text = STUDY.format(
         sites=sites, target=TARGET, deadline=deadline,
-        columns=COLUMNS.format(target=TARGET) if keys is None else f"columns = [{named}]",
+        columns=COLUMNS.format(target=TARGET) if keys is None else f"columns = [{named}]{notes['listed']}",
+        **{name: notes[name] for name in ("family", "modelled", "ridge")},
         faults=faults.format(count=max(fewest, len(plan.sites) - 1), deadline=deadline),
     )  # fmt: skip
     if keys is None:
         return text
     lines = "\n".join(f'{site} = "{key}"' for site, key in keys.items())
-    return text + PROTECTED + KEYS.format(keys=lines)
+    return text + PROTECTED.format(classes=notes["classes"]) + KEYS.format(keys=lines)
 
 
 def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) -> str:
@@ -149,7 +197,29 @@ def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) ->
         f"Run `pip install 'fedshed[{engine}]'` on each machine, in an environment whose `bin` is first on "
         "PATH.",
         *_handed_out(requests or {}),
+        *_at_the_master(kit, f" (change what is marked `# {CHANGE}`)" if requests else ""),
+        *_at_the_sites(plan, bool(requests)),
+        "## 3. At the Master, in `master/`\n",
+        "When all sites run, start the study:\n",
+        _block(kit.start().line()),
+        "This command shows how far the study has come, as soon as the fit has begun:\n",
+        _block("fedshed watch results"),
+        RESULTS,
+        *_ended(plan),
+        *_in_a_container(plan),
+        "## Later\n",
+        "`fedshed deploy renew .` makes new certificates. The folder `authority/` holds the key that signs "
+        "them; keep it at the Master.\n",
+    ]
+    return "\n".join(steps)
+
+
+def _at_the_master(kit: Kit, note: str) -> list[str]:
+    """The first step: the study is written, then the Master is started."""
+    steps = [
         "## 1. At the Master, in `master/`\n",
+        f"Write the study into `study.toml`{note} and send this file to every site; each site must approve "
+        "it. Then start the Master:\n",
         _block(kit.master().line()),
     ]
     if kit.admissions():
@@ -157,25 +227,34 @@ def commands(plan: Deployment, requests: Mapping[str, Joining] | None = None) ->
             "Then, in another shell in the same folder:\n",
             _block(*(one.line() for one in kit.admissions())),
         ]
-    steps += [
-        "Write the study into `study.toml` and send this file to every site; each site must approve it.\n"
-    ]
+    return steps
+
+
+def _at_the_sites(plan: Deployment, real: bool) -> list[str]:
+    """The second step: each site names its table, approves the study and starts its program."""
+    steps = ["## 2. At each site\n", NAME_TABLE if real else EXAMPLE_TABLE]
     for site in plan.sites:
         steps += [
-            f"## 2. At site {site}, in {'its folder' if requests else f'`sites/{site}/`'}\n",
-            _block("fedshed site approve study.toml  # as the Master sent it", kit.site(site).line()),
+            f"### At site {site}, in {'its folder' if real else f'`sites/{site}/`'}\n",
+            _block("fedshed site approve study.toml  # as the Master sent it", plan.kit.site(site).line()),
         ]
-    steps += [
-        "## 3. At the Master, in `master/`\n",
-        _block(kit.start().line()),
-        "When the study has ended, `results/` contains `summary.txt`, `model.json`, `trace.csv`, "
-        "`report.html` and `report.json`; if it failed, `error.txt` gives the reason.\n",
-        *_in_a_container(plan),
-        "## Later\n",
-        "`fedshed deploy renew .` makes new certificates. The folder `authority/` holds the key that signs "
-        "them; keep it at the Master.\n",
-    ]
-    return "\n".join(steps)
+    return steps
+
+
+def _ended(plan: Deployment) -> list[str]:
+    """How to stop the programs, which do not end with the study."""
+    kit, steps = plan.kit, ["## 4. When the study has ended\n", STILL_RUNNING]
+    if (everything := kit.stop()) is None:
+        steps.append("Press Ctrl-C in the shell of the Master and in that of each site.\n")
+    else:
+        steps += [
+            "Ctrl-C is not enough. This command stops the Master and all sites; type it at the Master, in "
+            "another shell in `master/`:\n",
+            _block(everything.line()),
+            "A site can also stop its own program, in another shell in the site's folder:\n",
+            _block(kit.stop_site()),
+        ]
+    return [*steps, SUPERVISED.format(site=plan.sites[0])]
 
 
 def _handed_out(requests: Mapping[str, Joining]) -> list[str]:

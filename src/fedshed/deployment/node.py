@@ -289,7 +289,7 @@ class Node(Host):
         try:
             return _changed(self._mapped)
         except OSError as error:
-            raise UnreadableError(f"site {self._file.name!r}: its table cannot be read: {error}") from error
+            raise tables.unreadable(self._file.name, self._file.table, self._folder, error) from error
 
     def _read(self, text: tuple[str, ...]) -> Any:
         """The table as it is now; an error in the site's own files is not told to the Master."""

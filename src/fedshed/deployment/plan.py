@@ -112,6 +112,14 @@ class Kit(Protocol):
         """The command that starts the study, once all services run."""
         ...
 
+    def stop(self) -> Command | None:
+        """The command at the Master that stops all services; None if each is stopped with Ctrl-C."""
+        ...
+
+    def stop_site(self) -> str:
+        """The line that stops a site's service, typed in the site's folder; empty if Ctrl-C does so."""
+        ...
+
 
 def read_plan(root: Path) -> Deployment:
     """The plan of the deployment in a folder."""

@@ -97,11 +97,11 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     file = file or StudyFile(Study(family="logistic", target=target or _last(path, frame)), (site.name,))
     if site.name not in file.sites:
         raise ConfigError(
-            f"site {site.name!r} is not one of the study's sites {list(file.sites)}; correct name in "
-            "site.toml, or ask the Master's operator to add the site"
+            f"site {site.name!r} is not one of the sites of the study ({', '.join(file.sites)}); correct "
+            "the name in site.toml, or ask the Master's operator to add the site"
         )
     protected = file.study.protected
-    schema, plan, ready, told, broken = _alone(file.study, site, frame)
+    schema, plan, ready, told, broken = _fitting(file.study, site, frame)
     broken = (
         [] if protected else broken
     )  # these rules are for what a single site sends, which nobody sees here
@@ -173,6 +173,20 @@ def _lenient(site: SiteFile, rules: Mapping[str, Any]) -> SiteFile:
     return replace(site, disclosure=replace(site.disclosure, **rules))
 
 
+def _fitting(
+    study: Study, site: SiteFile, frame: Any
+) -> tuple[Schema, DesignPlan, Ready, list[Tallies], list[str]]:
+    """As `_alone`; an error says that the table does not fit the study, and where columns get other names."""
+    try:
+        return _alone(study, site, frame)
+    except DataError as error:
+        remedy = "; if your table has it under another name, map it under [columns] in site.toml"
+        raise DataError(
+            f"site {site.name!r}: its table does not fit the study: {error}"
+            f"{remedy if str(error).startswith('there is no column') else ''}"
+        ) from error
+
+
 def _alone(
     study: Study, site: SiteFile, frame: Any
 ) -> tuple[Schema, DesignPlan, Ready, list[Tallies], list[str]]:
@@ -213,7 +227,8 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
             plan = tallies.with_tallies(plan, {preparer.name: told[-1]}, {preparer.name: rows})
     except DataError as error:
         raise DataError(
-            f"{error} (from the rows of this site alone; with those of other sites it may work)"
+            f"{error} (this is about the rows of this site alone; with the rows of the other sites it may "
+            "work)"
         ) from error
     return plan, told
 
@@ -352,7 +367,7 @@ def _pairs(site: SiteFile, algorithm: Algorithm[Any], n: int) -> int | None:
 def _last(path: Path, frame: Any) -> str:
     if len(frame.column_names) < 2:
         raise DataError(
-            f"{path}: the table has {len(frame.column_names)} column(s), but a study needs at least two: "
+            f"the table of {path} has fewer than two columns, but a study needs at least two: "
             "a target and a predictor"
         )
     return str(frame.column_names[-1])

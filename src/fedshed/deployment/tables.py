@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedshed._utils.errors import ConfigError, UnreadableError
-from fedshed._utils.files import file_hash
+from fedshed._utils.files import file_hash, in_words
 from fedshed.deployment.config import SiteFile, Source
 from fedshed.tables.frozen import frozen_hash, needed
 from fedshed.tables.reading import read_table
@@ -23,7 +23,8 @@ def read(site: SiteFile, folder: Path, text: tuple[str, ...] = ()) -> Any:
     lacking = [name for name in own.values() if name not in table.column_names]
     if lacking:
         raise UnreadableError(
-            f"site {site.name!r}: [columns] names {lacking}, which its table does not have; correct site.toml"
+            f"site {site.name!r}: [columns] in site.toml names columns that the table does not have: "
+            f"{', '.join(lacking)}; correct them there"
         )
     return table.select(list(own.values())).rename_columns(list(own))
 
@@ -35,7 +36,15 @@ def table_hash(site: SiteFile, folder: Path, table: Any) -> str:
     try:
         return file_hash(folder / site.table.file)
     except OSError as error:
-        raise UnreadableError(f"site {site.name!r}: its table cannot be read: {error}") from error
+        raise unreadable(site.name, site.table, folder, error) from error
+
+
+def unreadable(site: str, source: Source, folder: Path, error: Exception) -> UnreadableError:
+    """The error of a table that cannot be read, with what to do if there is no such file."""
+    why = in_words(error) if isinstance(error, OSError) else str(error)
+    missing = source.file is not None and not (folder / source.file).exists()
+    remedy = "; name your table under [table] in site.toml" if missing else ""
+    return UnreadableError(f"site {site!r}: its table cannot be read: {why}{remedy}")
 
 
 def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any:
@@ -46,7 +55,7 @@ def _read(site: str, source: Source, folder: Path, text: tuple[str, ...]) -> Any
     except ConfigError:
         raise
     except Exception as error:  # any error of a file or a database
-        raise UnreadableError(f"site {site!r}: its table cannot be read: {error}") from error
+        raise unreadable(site, source, folder, error) from error
 
 
 def _query(source: Source, folder: Path) -> Any:
