@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -55,8 +57,9 @@ def renewal_sets(plan: Plan, records: Records) -> Figure:
     for height, (label, indices) in enumerate(reversed(sets.items())):
         ax.hlines(height, 0, last, color="0.8", linewidth=1.5)
         ax.plot(indices, [height] * len(indices), "o", color=looks.BLUE, markersize=9)
-        for t in indices if "periodic" not in label else ():
-            ax.annotate(str(t), (t, height), (0, 9), textcoords="offset points", ha="center", fontsize=12)
+        for before, t in pairwise([0, *indices]) if "periodic" not in label else ():
+            lift = -21 if before and t - before < 2 else 9  # the label of a neighbour is above
+            ax.annotate(str(t), (t, height), (0, lift), textcoords="offset points", ha="center", fontsize=12)
     dress(ax, "iteration $t$", plan.heading, log=False)
     ax.grid(False)
     ax.set_yticks(range(len(sets)), list(reversed(sets)))
