@@ -70,7 +70,8 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
         }
         few = {name: rows for name, rows in rarest.items() if rows < rules[name][1]}
         return [
-            Objection(rules[name][0], f"{name} has a value in {rows} rows only") for name, rows in few.items()
+            Objection(rules[name][0], f"the rarest value of {name} is in {rows} row{'s' * (rows != 1)}")
+            for name, rows in few.items()
         ]
 
     def too_small(self, rows: int | None) -> list[Objection]:
