@@ -63,23 +63,24 @@ def _validation(axes: Any, path: Path) -> None:
     error = np.array([step.cv_error for step in path.steps], dtype=float)
     axes.fill_between(x, mean - error, mean + error, color=BLUE, alpha=0.2, linewidth=0)
     axes.plot(x, mean, color=BLUE, linewidth=2)
-    _penalty_axis(axes, path)
+    _penalty_axis(axes, path, named=True)  # here, where no line lies below the names
     axes.set_ylabel("deviance of a row left out,\n± one standard error")
 
 
-def _penalty_axis(axes: Any, path: Path) -> None:
-    """The penalty, the largest on the left; lines at the choices, and how many coefficients are not 0."""
+def _penalty_axis(axes: Any, path: Path, named: bool = False) -> None:
+    """The penalty, the largest on the left; lines at the choices, named with their coefficients not 0."""
     dress(axes, log=False)
     axes.set_xscale("log")
     axes.xaxis.set_inverted(True)
     for k, line in ((path.minimum, "-"), (path.one_se, "--")):
         if k is not None:
             step = path.steps[k]
-            name = "smallest deviance" if line == "-" else "one standard error"
             axes.axvline(step.penalty, color=VERMILLION, linestyle=line, linewidth=1.5)
-            axes.annotate(
-                f"{name}: {step.nonzero}", (step.penalty, 1.0), (-4, -2), xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-                fontsize=11, rotation=90, va="top", ha="right", color=VERMILLION,
-            )  # fmt: skip
+            if named:
+                name = "smallest deviance" if line == "-" else "one standard error"
+                axes.annotate(
+                    f"{name}: {step.nonzero}", (step.penalty, 1.0), (-4, -2), fontsize=11, color=VERMILLION,
+                    xycoords=("data", "axes fraction"), textcoords="offset points",
+                    rotation=90, va="top", ha="right",
+                )  # fmt: skip
     axes.set_axisbelow(True)
