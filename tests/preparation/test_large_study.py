@@ -35,6 +35,7 @@ import fedshed
 from fedshed.tables import lazy
 from fedshed.linalg import tall
 
+pa.set_cpu_count(1), pa.set_io_thread_count(1)  # no thread begins, with a stack, below the limit
 path, copied = sys.argv[1], int(sys.argv[2])
 lazy.COPIED, tall.BLOCK = copied, 1 << 16
 study = fedshed.Study(family="linear", target="y", missing="indicator", standardize=True)
