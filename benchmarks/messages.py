@@ -1,4 +1,4 @@
-"""What a message costs, whatever computes its numbers: one by one or in the plural.
+"""What a message costs, whatever computes its numbers: coded and read singly or in batches.
 
 `python -m benchmarks messages [AGENTS ...]`: microseconds of CPU time per message (a request and its reply,
 encoded, checked, counted and used) by algorithm, from the second iteration on; the computing of costs,
@@ -18,12 +18,12 @@ import numpy as np
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed.algorithms import build, newton
+from fedshed.algorithms import build
 from fedshed.algorithms.channels import Constant
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import LocalSites, Stage
 from fedshed.objectives import LinearModel, Logistic, stacked
-from fedshed.objectives.stack import Joint, Stack
+from fedshed.objectives.stack import SharedFactors, Stack
 from fedshed.objectives.together import SharedEvaluation
 from fedshed.protocol import codec
 from fedshed.protocol.conversation import Problem
@@ -34,14 +34,17 @@ N_COLUMNS, N_ROWS, ITERATIONS, REPEATS = 50, 100, 4, 3
 ALGORITHMS = ("newton", "newton-seldom", "lbfgs", "agd", "shed-periodic")
 # all eigenpairs come with the first update, so that the exchanges that follow are ordinary ones
 COMPUTING = [
-    (SharedEvaluation, "found"), (Stack, "values"), (Stack, "gradients"), (Joint, "hessians"),
-    (LinearModel, "curvature_factor"), (newton, "gram"), (newton, "pack"),
-]  # fmt: skip
+    (SharedEvaluation, "found"),
+    (Stack, "values"),
+    (Stack, "gradients"),
+    (SharedFactors, "result"),
+    (LinearModel, "curvature_factor"),
+]
 OPTIONS: dict[str, dict[str, Any]] = {"shed-periodic": {"channel": Constant(N_COLUMNS)}}
 
 
-class OneByOne:
-    """A site that answers by itself: the plain path."""
+class Single:
+    """A site whose reply is coded by itself."""
 
     def __init__(self, site: Any) -> None:
         self.handle, self.forget = site.handle, site.forget
@@ -58,10 +61,10 @@ def models(agents: int) -> dict[str, LinearModel]:
 
 
 @contextmanager
-def reading(together: bool) -> Iterator[None]:
-    """Whether the Master reads alike replies together."""
+def reading(in_batches: bool) -> Iterator[None]:
+    """Whether the Master reads replies of one shape in batches."""
     fewest = codec.FEWEST
-    codec.FEWEST = fewest if together else sys.maxsize
+    codec.FEWEST = fewest if in_batches else sys.maxsize
     yield
     codec.FEWEST = fewest
 
@@ -96,13 +99,13 @@ class Clock:
         return timed
 
 
-def seconds(models: Mapping[str, LinearModel], name: str, together: bool) -> tuple[float, float]:
+def seconds(models: Mapping[str, LinearModel], name: str, in_batches: bool) -> tuple[float, float]:
     """CPU seconds per exchange after the first iteration, and those of computing among them."""
     algorithm = replace(build(name), **OPTIONS.get(name, {}))
     problem = Problem(np.full(N_COLUMNS, 1e-3), {i: m.weight for i, m in models.items()}, "logistic")
-    alone = lambda sites: InProcess({i: OneByOne(site) for i, site in sites.items()})  # noqa: E731
-    sites, clock = LocalSites(models, InProcess if together else alone), Clock()
-    with sites.open(Stage(0, algorithm)) as transport, reading(together):
+    single = lambda sites: InProcess({i: Single(site) for i, site in sites.items()})  # noqa: E731
+    sites, clock = LocalSites(models, InProcess if in_batches else single), Clock()
+    with sites.open(Stage(0, algorithm)) as transport, reading(in_batches):
         goal = Goal(tol=1e-14, max_iterations=ITERATIONS)
         start = Progress(algorithm.start(problem, np.zeros(N_COLUMNS)))
         run = iterate(algorithm, problem, transport, start, goal)
@@ -129,7 +132,7 @@ def main() -> None:
     """A table by algorithm."""
     counts = [int(word) for word in sys.argv[2:] if word.isdigit()] or [1_000, 10_000]
     print("CPU microseconds per message, computing of numbers apart (columns 50, rows 100)")
-    print(f"{'agents':>7} {'algorithm':>14} {'one by one':>11} {'plural':>7} {'computing':>10}")
+    print(f"{'agents':>7} {'algorithm':>14} {'singly':>7} {'batches':>8} {'computing':>10}")
     with threadpool_limits(1):
         for count in counts:
             tables = models(count)
@@ -140,9 +143,9 @@ def main() -> None:
 def _row(tables: Mapping[str, LinearModel], name: str) -> None:
     found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for _ in range(REPEATS):  # in turn, so that a busy machine slows both alike
-        for together in found:
-            found[together].append(seconds(tables, name, together))
+        for in_batches in found:
+            found[in_batches].append(seconds(tables, name, in_batches))
     each = 1e6 / len(tables)
-    alone, plural = (each * median(cpu - numbers for cpu, numbers in runs) for runs in found.values())
+    singly, batches = (each * median(cpu - numbers for cpu, numbers in runs) for runs in found.values())
     numbers = each * median(computing for _, computing in found[True])
-    print(f"{len(tables):>7} {name:>14} {alone:>11.1f} {plural:>7.1f} {numbers:>10.1f}", flush=True)
+    print(f"{len(tables):>7} {name:>14} {singly:>7.1f} {batches:>8.1f} {numbers:>10.1f}", flush=True)

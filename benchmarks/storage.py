@@ -14,10 +14,10 @@ import fedshed
 from benchmarks.speed import PAGE, task
 from fedshed import Federation
 from fedshed.algorithms import Shed, ShedAggregate
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 
 START, END = "<!-- held -->", "<!-- /held -->"
-ALGORITHMS: dict[str, Algorithm[Any]] = {
+ALGORITHMS: dict[str, AnyAlgorithm] = {
     "full": Shed(),
     "aggregate": ShedAggregate(),
 }

@@ -13,7 +13,7 @@ from benchmarks.attacks.shape import Found
 from benchmarks.attacks.target import SITE, named
 from fedshed._utils.errors import CodecError, Error
 from fedshed.algorithms import build
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.deployment.config import StudyFile
 from fedshed.exchange import Transport
 from fedshed.exchange.sites import Sites, Stage
@@ -113,7 +113,7 @@ class Tables(HostedTables):
         with super().prepare() as inner:
             return nullcontext(Overheard(inner, CODEC, -1, self._ear, self._twist))
 
-    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: AnyAlgorithm) -> Sites:
         """The stage of the fit."""
         contrasts = problem.n // len(plan.coefficients)
         return _Sites(super().play(plan, problem, algorithm), problem.n, contrasts, self._ear, self._twist)
@@ -151,7 +151,7 @@ class Master:
         with self._tables.prepare() as transport:
             return self._asked(transport, CODEC, [part])[0]
 
-    def play(self, plan: DesignPlan, algorithm: str | Algorithm[Any]) -> Played:
+    def play(self, plan: DesignPlan, algorithm: str | AnyAlgorithm) -> Played:
         """The fit of a plan, in which any point may be asked for."""
         return Played(self, plan, build(algorithm) if isinstance(algorithm, str) else algorithm)
 
@@ -170,7 +170,7 @@ class Master:
 class Played:
     """A stage of the fit."""
 
-    def __init__(self, master: Master, plan: DesignPlan, algorithm: Algorithm[Any]) -> None:
+    def __init__(self, master: Master, plan: DesignPlan, algorithm: AnyAlgorithm) -> None:
         n = len(plan.coefficients)
         problem = Problem(np.zeros(n), {master._site: 1.0}, plan.study.loss, plan.coefficients)
         self._master, self._stage = master, fit_stage(algorithm)

@@ -16,7 +16,7 @@ from benchmarks.attacks.master import DeniedError, Ear, Master, Played, Said
 from benchmarks.attacks.shape import Mode
 from benchmarks.attacks.target import SITE, Protected, as_protected
 from fedshed._utils.errors import Error
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.deployment.config import StudyFile
 from fedshed.exchange import Transport
 from fedshed.exchange.sums import ALL
@@ -113,7 +113,7 @@ class ProtectedMaster:
         except DeniedError:
             return self.instead(PREPARATION, part)[0]
 
-    def play(self, plan: DesignPlan, algorithm: str | Algorithm[Any]) -> ProtectedPlay:
+    def play(self, plan: DesignPlan, algorithm: str | AnyAlgorithm) -> ProtectedPlay:
         """The fit of a plan, in which any point may be asked for."""
         return ProtectedPlay(self, self._openly.play(plan, algorithm))
 

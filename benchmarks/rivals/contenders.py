@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fedshed import ALGORITHMS, Constant, TwoExchange
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.algorithms.rivals.compressors import TopK
 from fedshed.algorithms.rivals.disco import FirstAgent
@@ -32,7 +32,7 @@ class Contender:
     ours: bool = False
     thrice: bool = False
 
-    def algorithm(self, setting: str) -> Algorithm[Any]:
+    def algorithm(self, setting: str) -> AnyAlgorithm:
         """The algorithm with a setting of the grid; with the fused exchange unless that says otherwise."""
         options = self.grid[setting]
         algorithm = replace(ALGORITHMS[self.name].algorithm, **options)

@@ -21,11 +21,12 @@ from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.rows import gram
 from fedshed.objectives import local_objectives
-from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import Agent, Problem
 from fedshed.protocol.links import encode_diagonal
 from fedshed.protocol.messages import Local, Share, Update
 from fedshed.protocol.precision import Bits, EntropyCoded, Exact
+from fedshed.protocol.replies import Reply
 from fedshed.solve.engine import Progress, iterate
 from fedshed.solve.goal import Goal
 

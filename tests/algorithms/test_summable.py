@@ -14,10 +14,11 @@ from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site
 from fedshed.objectives import local_objectives
-from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Message, numeric_fields
 from fedshed.protocol.precision import Exact
+from fedshed.protocol.replies import Reply
 from fedshed.solve.engine import Progress, iterate
 from fedshed.solve.goal import Goal
 

@@ -112,7 +112,7 @@ def test_a_target_gap_that_no_run_can_reach_is_refused(federation, gap):
         compare(federation, NAMES, target_gap=gap)
 
 
-class Unfinished(Algorithm[Any], frozen=True, tag=True):
+class Unfinished(Algorithm[Any, Any, Any, Any, Any], frozen=True, tag=True):
     """Without anything."""
 
 

@@ -16,7 +16,7 @@ from fedshed.preparation import negotiate
 from fedshed.preparation.approved import check_protected
 from fedshed.preparation.messages import CODEC, Build, Constants, Describe, Refused, Spread
 from fedshed.preparation.protocol import preparers_of
-from fedshed.protocol.codec import Reply
+from fedshed.protocol.replies import Reply
 
 STUDY = Study(
     family="logistic", target="ill", columns=("age", "ward"), levels={"ward": ("a", "b", "c")},

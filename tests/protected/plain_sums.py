@@ -15,7 +15,7 @@ from fedshed.fitting.fit_problem import Fitted, fit_problem
 from fedshed.fitting.protected_site import ObjectiveRows, SiteSteps
 from fedshed.fitting.protected_study import _together
 from fedshed.privacy.addends import Totals, add
-from fedshed.protocol.codec import Request
+from fedshed.protocol.replies import Request
 from fedshed.solve.goal import Goal
 from fedshed.solve.optimize import build_problem
 from fedshed.tables import Federation

@@ -20,9 +20,9 @@ from fedshed._utils.errors import Error, ProtocolError
 from fedshed.algorithms import linesearch
 from fedshed.protected.comparing import check_request
 from fedshed.protected.follow import Follower, same_point
-from fedshed.protocol.codec import Request
 from fedshed.protocol.conversation import LEAD
 from fedshed.protocol.messages import Search, Update
+from fedshed.protocol.replies import Request
 from fedshed.solve.stages import INSPECT
 
 

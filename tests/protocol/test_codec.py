@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedshed import CodecError
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.shed import Shed
-from fedshed.protocol.codec import Codec, Decoder, Reply, codec_of, encode
+from fedshed.protocol.codec import Codec, Decoder, codec_of, encode
 from fedshed.protocol.kinds import vectors
 from fedshed.protocol.messages import (
     Costs,
@@ -25,6 +25,7 @@ from fedshed.protocol.messages import (
     Share,
     Update,
 )
+from fedshed.protocol.replies import Reply
 
 N = 4
 CODEC = Codec((Search, Costs, Update, Share, Local, LocalHessian), N)

@@ -17,7 +17,7 @@ from fedshed.algorithms.qn_shed import LocalWhole
 from fedshed.algorithms.rivals.compressors import Correction
 from fedshed.linalg.arrays import pack
 from fedshed.protocol import quantize
-from fedshed.protocol.codec import Reply, codec_of
+from fedshed.protocol.codec import codec_of
 from fedshed.protocol.messages import Eigenpairs, Local, LocalHessian
 from fedshed.protocol.precision import Bits, EntropyCoded
 from fedshed.protocol.quantize import (
@@ -30,6 +30,7 @@ from fedshed.protocol.quantize import (
     entropy_encode,
     quantized,
 )
+from fedshed.protocol.replies import Reply
 
 FUZZ = settings(deadline=None, max_examples=200)
 QUICK = settings(deadline=None, max_examples=80)

@@ -21,8 +21,9 @@ from fedshed import (
 )
 from fedshed.algorithms.channels import Rayleigh
 from fedshed.exchange import InProcess
-from fedshed.protocol.codec import Reply, encode
+from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Costs, Local, Update
+from fedshed.protocol.replies import Reply
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = np.tile([0, 1], 10)

@@ -22,7 +22,7 @@ from fedshed.algorithms.base import advance, gradient
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.linesearch import FullStep, Step
 from fedshed.algorithms.renewal import Once
-from fedshed.algorithms.rho import Midpoint
+from fedshed.algorithms.rho import Midpoint, RhoRule
 from fedshed.algorithms.shed import Shed
 from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
 from fedshed.exchange import InProcess
@@ -249,7 +249,7 @@ class FixedStep(Struct, frozen=True):
         yield
 
 
-class FixedRho(Struct, frozen=True):
+class FixedRho(RhoRule, frozen=True):
     """rho as given."""
 
     rho: float
@@ -258,7 +258,7 @@ class FixedRho(Struct, frozen=True):
         return float(self.rho)
 
 
-class Between(Struct, frozen=True):
+class Between(RhoRule, frozen=True):
     """rho = lambda_n + share (lambda_{q+1} - lambda_n)."""
 
     share: float

@@ -14,7 +14,7 @@ from fedshed import optimize
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.linesearch import TwoExchange
 from fedshed.algorithms.renewal import Once, Periodic
-from fedshed.algorithms.rho import NextEigenvalue
+from fedshed.algorithms.rho import NextEigenvalue, RhoRule
 from fedshed.algorithms.shed import Shed
 from fedshed.tables import Federation
 
@@ -194,7 +194,7 @@ def test_lemma_12_kappa_bar_is_a_mean_not_a_sum():
 def test_lemma_12_rho_is_the_next_eigenvalue_not_the_last_one_sent():
     """The sketch's rho = lambda_q is above lambda_{q+1} too, but is not exact at q = n - 1."""
 
-    class LastSent:
+    class LastSent(RhoRule, frozen=True):
         def __call__(self, values: np.ndarray, q: int) -> float:
             return float(values[q - 1])
 

@@ -31,7 +31,7 @@ from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import weighted_gram
 from fedshed.protocol.conversation import AgentId, Problem, Replies
-from fedshed.protocol.messages import Eigenpairs, Share
+from fedshed.protocol.messages import Eigenpairs, Local, Share
 
 
 class Counted(Struct, frozen=True):
@@ -110,19 +110,20 @@ class ShedAggregate(Shed, frozen=True, tag=True):
                 "shed-aggregate may underestimate the Hessian; set line_search=TwoExchange() or Fused()"
             )
 
-    def start(self, problem: Problem, theta: Vector) -> Any:
+    def start(self, problem: Problem, theta: Vector) -> Aggregate:
         """The state before the first round, with empty sums."""
         empty = np.zeros((problem.n, problem.n))
         return Aggregate(t=1, theta=theta, known={}, S=empty, B=empty)
 
-    def absorb(self, problem: Problem, state: Any, replies: Replies) -> Any:
+    def absorb(self, problem: Problem, state: Aggregate, replies: Replies[Local]) -> Aggregate:
         """Costs and gradients move to theta^t; new pairs enter the sums, which a renewal has emptied."""
         state = self._begun(problem, state)
-        known, taken = dict(state.known), {}
+        known: dict[AgentId, SiteModel[Any]] = dict(state.known)
+        taken: dict[AgentId, Eigenpairs] = {}
         for i in problem.agents:
             if i in replies:
                 local, old = replies[i][0], known[i].curvature if i in known else None
-                share, pairs = self._share(problem, state, i), self.pairs_of(i, local)
+                share, pairs = self.share(problem, state, i), self.pairs_of(local)
                 known[i] = SiteModel(state.theta, local.loss, local.gradient, old)
                 if pairs is not None and _fits(pairs, share):
                     taken[i] = pairs
@@ -130,26 +131,28 @@ class ShedAggregate(Shed, frozen=True, tag=True):
                     known[i] = replace(known[i], curvature=replace(old, lost=True))
         return _added(problem, replace(state, known=known), taken, state.t)
 
-    def salvage(self, problem: Problem, state: Any, trial: Any, replies: Replies) -> Any:
+    def salvage(
+        self, problem: Problem, state: Aggregate, trial: Aggregate, replies: Replies[Local]
+    ) -> Aggregate:
         """Keep pairs that came with a rejected trial, but discard a Hessian that was taken there."""
         taken = {}
         for i, (local,) in replies.items():
-            share, pairs = self._share(problem, trial, i), self.pairs_of(i, local)
+            share, pairs = self.share(problem, trial, i), self.pairs_of(local)
             if pairs is not None and share.k != trial.t and _fits(pairs, share):
                 taken[i] = pairs
         return _added(problem, state, taken, trial.t)
 
-    def curvature(self, problem: Problem, state: Any) -> DensePlusRidge:
+    def curvature(self, problem: Problem, state: Aggregate) -> DensePlusRidge:
         """S + rho (I - B) + diag(l2); B is limited to I, because rounded vectors could make it larger."""
         rho = sum(problem.p[i] * state.known[i].curvature.rho for i in problem.agents)
         B = _at_most_one(state.B) if self.lossy else state.B
         return DensePlusRidge(state.S + rho * (np.eye(problem.n) - B), problem.l2, problem.columns)
 
-    def exact_curvature(self, problem: Problem, state: Any) -> None:
+    def exact_curvature(self, problem: Problem, state: Aggregate) -> None:
         """None: even with all pairs of all agents the sums do not determine the Hessian."""
         return None
 
-    def _begun(self, problem: Problem, state: Any) -> Any:
+    def _begun(self, problem: Problem, state: Aggregate) -> Aggregate:
         """The state at a renewal: a new epoch without pairs."""
         if not self._renews(problem, state):
             return state
@@ -157,12 +160,12 @@ class ShedAggregate(Shed, frozen=True, tag=True):
         empty = np.zeros((problem.n, problem.n))
         return replace(state, known=known, S=empty, B=empty, epoch=state.t, anchors={})
 
-    def _renews(self, problem: Problem, state: Any) -> bool:
+    def _renews(self, problem: Problem, state: Aggregate) -> bool:
         """Whether t is in I for all agents and its epoch has not begun yet."""
         history = History(state.t, problem.n, state.norms, state.epoch)
         return bool(state.epoch < state.t and self.renewal(history, problem.agents[0]))
 
-    def _share(self, problem: Problem, state: Any, i: AgentId) -> Share:
+    def share(self, problem: Problem, state: Aggregate, i: AgentId) -> Share:
         """Renew together, or continue after the pairs in the sums; agents that missed a renewal follow."""
         counted = state.known[i].curvature if i in state.known else None
         if counted is None or counted.owed or self._renews(problem, state):
@@ -177,7 +180,7 @@ def _fits(pairs: Eigenpairs, share: Share) -> bool:
     return share.more and (pairs.k, pairs.start) == (share.k, share.have)
 
 
-def _added(problem: Problem, state: Any, taken: Mapping[AgentId, Eigenpairs], t: int) -> Any:
+def _added(problem: Problem, state: Aggregate, taken: Mapping[AgentId, Eigenpairs], t: int) -> Aggregate:
     """The state with these pairs in its sums, as those of iteration t."""
     known = dict(state.known)
     for i, pairs in taken.items():

@@ -6,11 +6,10 @@ Over a network, exchanges and bytes count; if all agents are in one process, CPU
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.costs import (
     ELSEWHERE,
@@ -38,7 +37,7 @@ MANY_SECANTS = 150  # of L-BFGS where nothing else tells the curvature: they cos
 MEMORY = 125_000_000  # numbers the Master may hold of all agents together: 1 GB
 MARGIN, MOMENT = 1.1, 0.01  # a simpler algorithm may take this many times as long, and 10 ms more
 # the simplest first
-CANDIDATES: Mapping[str, Algorithm[Any]] = {
+CANDIDATES: Mapping[str, AnyAlgorithm] = {
     "newton": Newton(line_search=Fused()), "newton-seldom": NewtonSeldom(line_search=Fused()),
     "pen": Pen(), "qn-shed": QnShed(),
 }  # fmt: skip
@@ -46,7 +45,7 @@ CANDIDATES: Mapping[str, Algorithm[Any]] = {
 
 def choose(
     shape: Shape, channel: Channel | None, network: Network = ELSEWHERE, stateless: bool = False
-) -> tuple[Algorithm[Any], str]:
+) -> tuple[AnyAlgorithm, str]:
     """An algorithm, and one line with its name and the reason; PEN needs agents that keep their frame."""
     if channel is not None:
         why = "links with a budget, on which each site sends the eigenpairs that fit"
@@ -83,7 +82,7 @@ def _why(best: Estimate, found: list[Estimate], network: Network) -> str:
     return f"over a network of {link}, estimated {taken} in {count} with {size}{far} ({than})"
 
 
-def choose_composite(n: int, channel: Channel | None = None) -> tuple[Algorithm[Any], str]:
+def choose_composite(n: int, channel: Channel | None = None) -> tuple[AnyAlgorithm, str]:
     """An algorithm for a cost with an absolute penalty, and one line with the reason."""
     if channel is not None:
         why = "links with a budget, and an absolute penalty (l1) that has a step in SHED"
@@ -92,7 +91,7 @@ def choose_composite(n: int, channel: Channel | None = None) -> tuple[Algorithm[
     return Newton(line_search=Fused()), f"newton: {why}"
 
 
-def choose_summable(n: int) -> tuple[Algorithm[Any], str]:
+def choose_summable(n: int) -> tuple[AnyAlgorithm, str]:
     """An algorithm for protected mode and groups, where answers are added, and one line with the reason."""
     why = f"answers have to add up over sites, and with n = {n}"
     if n <= SMALL:

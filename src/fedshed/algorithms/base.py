@@ -12,15 +12,24 @@ data, so a checkpoint is their encoding, and a failed round changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.linalg.arrays import Scalars, Vector
-from fedshed.protocol.conversation import AgentId, Ask, Conversation, Flow, Problem, Replies
-from fedshed.protocol.messages import Update
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Ask,
+    Conversation,
+    Flow,
+    Problem,
+    Replies,
+    Requests,
+)
+from fedshed.protocol.messages import Message, Update
 
 
 class Curvature(Protocol):
@@ -139,6 +148,10 @@ class State(Struct, Generic[C], frozen=True):
 
 
 S = TypeVar("S", bound=State[Any])
+Part = TypeVar("Part", bound=Message)
+OwnPart = TypeVar("OwnPart", bound=Message | None)
+Answer = TypeVar("Answer", bound=Message)
+Cache = TypeVar("Cache")
 
 
 class Info(Struct, frozen=True):
@@ -190,8 +203,11 @@ def weighted_sum(problem: Problem, rows: Sequence[Scalars], start: Scalars) -> S
     return total
 
 
-class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
+class Algorithm(Conversation, Generic[S, Part, OwnPart, Answer, Cache], frozen=True, tag=True):
     """Base class of algorithms: an instance is immutable configuration.
+
+    Its types are those of the Master's state, of what is asked of all agents and of one agent, of the answers
+    to `ask`, and of what an agent remembers; None where there is nothing.
 
     A subclass says what is asked (`ask`), what is learnt from the answers (`absorb`), how the Master moves
     (`step`) and how an agent answers (`respond`). docs/extend.md writes one from start to end.
@@ -213,6 +229,7 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
     compare_only: ClassVar[bool] = False  # a rival for comparisons: no study at sites may have it
     composite: ClassVar[bool] = False  # has a step for an absolute penalty (fedshed.algorithms.composite)
     state: ClassVar[Any]  # type of the Master's state
+    requests: ClassVar[Requests | None] = {Update: (type(None),)}
 
     @property
     def losses(self) -> tuple[str, ...] | None:
@@ -259,7 +276,7 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
         """
         raise NotImplementedError
 
-    def absorb(self, problem: Problem, state: S, replies: Replies) -> S:
+    def absorb(self, problem: Problem, state: S, replies: Replies[Answer]) -> S:
         """The state with what the replies to `ask` say.
 
         Parameters
@@ -296,6 +313,29 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
         """
         raise NotImplementedError
 
+    def respond(
+        self, agent: Agent, cache: Cache | None, part: Part, own_part: OwnPart
+    ) -> tuple[Cache | None, Message]:
+        """An agent's answer to one part of a request, and what it remembers.
+
+        Parameters
+        ----------
+        agent : Agent
+            The agent's name and local cost.
+        cache : object or None
+            What the agent remembers; None at the start and after a loss.
+        part : Message
+            The part of the request that is common to all agents.
+        own_part : Message or None
+            The part for this agent.
+
+        Returns
+        -------
+        tuple of object and Message
+            The new cache and the answer.
+        """
+        raise NotImplementedError
+
     def update(self, state: S) -> Update:
         """The request for f_i and g_i at theta^t, with the accuracy that the last step justifies."""
         return Update(state.t, state.theta, self.precision.accuracy(state.norms, len(state.theta)))
@@ -309,7 +349,7 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
         replies = yield replace(ask, parts=parts, needed=frozenset(ask.each))
         return self.absorb(problem, state, replies)
 
-    def salvage(self, problem: Problem, state: S, trial: S, replies: Replies) -> S:
+    def salvage(self, problem: Problem, state: S, trial: S, replies: Replies[Answer]) -> S:
         """The state with what can be kept of an update at a rejected trial point: by default nothing."""
         return state
 
@@ -328,11 +368,14 @@ class Algorithm(Conversation, Generic[S], frozen=True, tag=True):
         replies = yield from self.collect(self.ask(problem, state), problem, state)
         return replace(self.absorb(problem, state, replies), updated=state.t)
 
-    def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
+    def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies[Any]]:
         """The replies of all agents, except those whose model can replace their answer."""
         needed = (i for i in ask.each if not (self.partial and i in state.known))
         replies = yield replace(ask, needed=frozenset(needed))
         return replies
+
+
+AnyAlgorithm: TypeAlias = Algorithm[Any, Any, Any, Any, Any]
 
 
 def advance(state: S, theta: Vector, g: Vector) -> S:

@@ -16,13 +16,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import SingularError
-from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, advance, cost, gradient
+from fedshed.algorithms.base import Algorithm, AnyAlgorithm, Info, SiteModel, State, advance, cost, gradient
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.newton import PackedHessian, hessian
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
-from fedshed.linalg.rows import gram
 from fedshed.linalg.solve import unit_diagonal
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests
 from fedshed.protocol.messages import LocalHessian, Message, Update
 from fedshed.protocol.sums import GRADIENT, Rule
 
@@ -65,7 +64,7 @@ class FirthState(State[PackedHessian], frozen=True):
         return self.pull
 
 
-class Firth(Algorithm[FirthState], frozen=True, tag=True):
+class Firth(Algorithm[FirthState, Update | AskLeverages, None, LocalHessian, None], frozen=True, tag=True):
     """Newton's method on the cost with Firth's penalty: theta^{t+1} = theta^t - eta B g.
 
     eta is halved until the cost falls. B is I^-1, corrected by the last steps as in L-BFGS: I is the Hessian
@@ -78,6 +77,7 @@ class Firth(Algorithm[FirthState], frozen=True, tag=True):
 
     summable: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalHessian, AskLeverages, Leverages)
+    requests: ClassVar[Requests] = {Update: (type(None),), AskLeverages: (type(None),)}
     state = FirthState
     cache = None
 
@@ -95,7 +95,7 @@ class Firth(Algorithm[FirthState], frozen=True, tag=True):
         """f_i, g_i and H_i at theta^t."""
         return Ask((self.update(state),), dict.fromkeys(problem.agents), frozenset(problem.agents))
 
-    def absorb(self, problem: Problem, state: FirthState, replies: Replies) -> FirthState:
+    def absorb(self, problem: Problem, state: FirthState, replies: Replies[LocalHessian]) -> FirthState:
         """Each agent is known exactly at theta^t, and so is the penalty."""
         known = {
             i: SiteModel(state.theta, local.loss, local.gradient, PackedHessian(local.hessian))
@@ -170,7 +170,7 @@ class Firth(Algorithm[FirthState], frozen=True, tag=True):
         return None if isinstance(answer, kind) else f"it sent a {type(answer).__name__}, not {kind.__name__}"
 
     def respond(
-        self, agent: Agent, cache: None, part: Update | AskLeverages, own_part: Any
+        self, agent: Agent, cache: None, part: Update | AskLeverages, own_part: None
     ) -> tuple[None, LocalHessian | Leverages]:
         """The site's half of both exchanges."""
         if isinstance(part, AskLeverages):
@@ -178,7 +178,7 @@ class Firth(Algorithm[FirthState], frozen=True, tag=True):
             return None, Leverages(agent.objective.leverage_pull(part.theta, inverse))
         assert part.theta is not None
         point = agent.objective.at(part.theta)
-        return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
+        return None, LocalHessian(point.value, point.gradient, point.hessian)
 
 
 def information(problem: Problem, state: State[Any]) -> Matrix:
@@ -204,6 +204,6 @@ def log_determinant(problem: Problem, state: State[Any]) -> float:
     return float(value) if sign > 0 else -np.inf
 
 
-def choose_firth() -> tuple[Algorithm[Any], str]:
+def choose_firth() -> tuple[AnyAlgorithm, str]:
     """The algorithm of a study with Firth's penalty, and why."""
     return Firth(), "firth: Newton's method on Firth's penalised cost"

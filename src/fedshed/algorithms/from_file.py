@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import Algorithm, AnyAlgorithm
 
 
 def is_in_file(name: str) -> bool:
@@ -18,7 +18,7 @@ def is_in_file(name: str) -> bool:
     return ".py:" in name
 
 
-def load_algorithm(name: str) -> Algorithm[Any]:
+def load_algorithm(name: str) -> AnyAlgorithm:
     """The algorithm `FILE.py:NAME`, NAME being a class that needs no arguments, or an instance.
 
     The file is executed: name only files that you trust.
@@ -34,9 +34,9 @@ def load_algorithm(name: str) -> Algorithm[Any]:
     if not _is_algorithm(found):
         raise ConfigError(f"{path} has no algorithm {what!r}{closest(what, known)}")
     if not isinstance(found, type):
-        return cast(Algorithm[Any], found)
+        return cast(AnyAlgorithm, found)
     try:
-        return cast(Algorithm[Any], found())
+        return cast(AnyAlgorithm, found())
     except TypeError as error:
         raise ConfigError(
             f"{name} needs arguments ({error}); create an instance in {path} and name the instance"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -11,10 +11,7 @@ from msgspec.structs import replace
 
 from fedshed.algorithms.base import Algorithm, SiteModel, State
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
-from fedshed.linalg.rows import diagonal
 from fedshed.objectives import Point
-from fedshed.objectives.plural import Points, at_together
-from fedshed.protocol.columns import Columns, Groups, all_alike
 from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
 from fedshed.protocol.messages import Local, Message, Update
 from fedshed.protocol.sums import GRADIENT, MEAN, Added, Rule
@@ -53,21 +50,21 @@ class Scale(Struct, frozen=True):
 
 
 S = TypeVar("S", bound=State[Any])
+LocalGradient: TypeAlias = Local | LocalScale | LocalSmoothness
 
 
-class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
+class GradientAlgorithm(Algorithm[S, Update, None, LocalGradient, None], Generic[S], frozen=True):
     """Asks every agent for f_i and g_i at theta^t; subclasses step, and may ask for a scale at t = 1."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalScale, LocalSmoothness)
     first: ClassVar[type[Message]] = Local  # the answer at t = 1
     cache = None
-    by_kind: ClassVar[bool] = True
 
     def ask(self, problem: Problem, state: S) -> Ask:
         """f_i and g_i at theta^t."""
         return Ask((self.update(state),), dict.fromkeys(problem.agents))
 
-    def absorb(self, problem: Problem, state: S, replies: Replies) -> S:
+    def absorb(self, problem: Problem, state: S, replies: Replies[LocalGradient]) -> S:
         """Costs and gradients move to theta^t; a scale stays as it was at the start."""
         known = dict(state.known)
         for i, (local,) in replies.items():
@@ -86,48 +83,20 @@ class GradientAlgorithm(Algorithm[S], Generic[S], frozen=True):
         """f_i and g_i, with a scale at the start."""
         return self.first if part.t == 1 else Local
 
-    def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
+    def respond(self, agent: Agent, cache: None, part: Update, own_part: None) -> tuple[None, Message]:
         """f_i and g_i, and the scale at the start."""
+        assert part.theta is not None
         point = agent.objective.at(part.theta)
         return None, self.scaled(point) if part.t == 1 else Local(point.value, point.gradient, None)
-
-    def respond_together(
-        self, agents: Sequence[Agent], caches: Sequence[Any], part: Any, own_parts: Sequence[Any]
-    ) -> tuple[Sequence[Any], Groups] | None:
-        """The same of many agents."""
-        points = at_together(agents, part.theta)
-        if points is None:
-            return None
-        if part.t > 1:
-            return caches, all_alike(gradients_at(points))
-        if not self.goes_with("scaled_together", "scaled"):
-            return None
-        return caches, all_alike(self.scaled_together(points))
 
     def scaled(self, point: Point) -> Message:
         """The first answer; without a scale unless a subclass wants one."""
         return Local(point.value, point.gradient, None)
 
-    def scaled_together(self, points: Points) -> Columns:
-        """The first answers of many agents; not asked for where a subclass has replaced `scaled` alone."""
-        return gradients_at(points)
-
-
-def gradients_at(points: Points) -> Columns:
-    """f_i and g_i of all agents."""
-    found = {"loss": points.values, "gradient": points.gradients, "pairs": None}
-    return Columns(Local, found, len(points))
-
-
-def diagonals_at(points: Points) -> Columns:
-    """f_i, g_i and diag H_i of all agents."""
-    found = {"loss": points.values, "gradient": points.gradients, "scale": points.diagonals}
-    return Columns(LocalScale, found, len(points))
-
 
 def with_diagonal(point: Point) -> LocalScale:
     """f_i, g_i and diag H_i."""
-    return LocalScale(point.value, point.gradient, diagonal(point.factor))
+    return LocalScale(point.value, point.gradient, point.diagonal)
 
 
 def with_smoothness(point: Point) -> LocalSmoothness:

@@ -6,7 +6,7 @@ Hessian at the start (one vector from each agent), scaled by the newest secant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -17,10 +17,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.gradients import (
     GradientAlgorithm,
+    LocalGradient,
     LocalScale,
     Scale,
-    diagonals_at,
-    gradients_at,
     mean_scale,
     with_diagonal,
 )
@@ -29,12 +28,10 @@ from fedshed.algorithms.linked import LINK_MESSAGES, Linked
 from fedshed.algorithms.linked_agents import Held
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
-from fedshed.objectives.plural import Points, at_each
 from fedshed.protocol import links
-from fedshed.protocol.columns import Columns, Groups, all_alike
-from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
-from fedshed.protocol.links import Here
-from fedshed.protocol.messages import Local, Message
+from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies, Requests
+from fedshed.protocol.links import Here, Started
+from fedshed.protocol.messages import Local, Message, Update
 
 Initial: TypeAlias = Callable[[Vector], Vector]
 
@@ -77,10 +74,10 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
-    by_kind: ClassVar[bool] = True
+    requests: ClassVar[Requests] = {Update: (type(None),), Started: (type(None),)}
 
     @property
-    def summable(self) -> bool:  # type: ignore[override]  # others say it for the whole class
+    def summable(self) -> bool:  # others say it for the whole class
         """Over coded links the Master needs each agent's own gradient."""
         return not self.linked
 
@@ -103,7 +100,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
             return np.square(links.units_of(state.frame, problem.n))
         return mean_scale(problem, state) + problem.l2
 
-    def absorb(self, problem: Problem, state: LbfgsState, replies: Replies) -> LbfgsState:
+    def absorb(self, problem: Problem, state: LbfgsState, replies: Replies[LocalGradient]) -> LbfgsState:
         """Costs and gradients move to theta^t."""
         return self.healed(super().absorb(problem, state, replies), replies)
 
@@ -111,24 +108,22 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         """f_i and g_i; with the diagonal at the start, which coded links ask for first."""
         return Local if isinstance(part, Here) else super().answer_kind(part)
 
-    def answered(self, agent: Agent, held: Held, part: Any, own_part: Any) -> tuple[Held, Any]:
-        """f_i and g_i."""
+    def respond(
+        self, agent: Agent, cache: Held | None, part: Update | Started, own_part: None
+    ) -> tuple[Held | None, Message]:
+        """f_i and g_i, over a coded link what is new of g_i; the diagonal at the start."""
+        if cache is None:
+            assert isinstance(part, Update)
+            return GradientAlgorithm.respond(self, agent, cache, part, own_part)
+        if isinstance(part, Started):
+            return self.respond_first(agent, cache, part)
+        assert part.theta is not None
         point = agent.objective.at(part.theta)
-        return held, Local(point.value, point.gradient, None)
-
-    def answered_together(
-        self, agents: Sequence[Agent], helds: Sequence[Held], part: Any, own_parts: Sequence[Any]
-    ) -> tuple[Sequence[Held], Groups] | None:
-        """The same of many agents."""
-        return helds, all_alike(gradients_at(at_each(agents, part.theta)))
+        return self.code_gradient(agent, cache, part, Local(point.value, point.gradient, None))
 
     def scaled(self, point: Point) -> Message:
         """With the first answer, the diagonal of the Hessian."""
         return with_diagonal(point)
-
-    def scaled_together(self, points: Points) -> Columns:
-        """The same of many agents."""
-        return diagonals_at(points)
 
 
 def remembered(

@@ -20,10 +20,9 @@ from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import LEAD, AgentId, Ask, Problem, Replies
 from fedshed.protocol.limits import MOST_STEP_SIZES
 from fedshed.protocol.messages import Search, Undefined
-from fedshed.protocol.replies import Gathered
 
 if TYPE_CHECKING:
-    from fedshed.algorithms.base import Algorithm
+    from fedshed.algorithms.base import AnyAlgorithm
     from fedshed.protocol.conversation import Flow
 
 SMALLEST_STEP = 2.0**-40
@@ -63,7 +62,7 @@ class FullStep(Struct, frozen=True, tag=True):
     rounds: ClassVar[int] = 0
 
     def __call__(
-        self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
+        self, algorithm: AnyAlgorithm, problem: Problem, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
         """The step from theta to theta + direction."""
         steepest = composite.steepest(problem, state.theta, g)
@@ -88,7 +87,7 @@ class _Armijo(Struct, frozen=True, tag=True):
             )
 
     def __call__(
-        self, algorithm: Algorithm[Any], problem: Problem, state: State[Any], g: Vector, direction: Vector
+        self, algorithm: AnyAlgorithm, problem: Problem, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
         """Ask for batches of candidates until one is accepted or all are below 2^-40."""
         if not np.isfinite(direction).all():
@@ -118,7 +117,7 @@ class _Armijo(Struct, frozen=True, tag=True):
         return Step(0.0, state)
 
     def _ask(
-        self, algorithm: Algorithm[Any], problem: Problem, search: Search, trial: State[Any] | None
+        self, algorithm: AnyAlgorithm, problem: Problem, search: Search, trial: State[Any] | None
     ) -> Ask:
         """The request for the costs, and for the update at the trial point if there is one."""
         if trial is None:
@@ -132,7 +131,7 @@ class _Armijo(Struct, frozen=True, tag=True):
 
     def _first_accepted(
         self, problem: Problem, state: State[Any], f0: float, slopes: tuple[float, float], search: Search,
-        replies: Replies,
+        replies: Replies[Any],
     ) -> float:  # fmt: skip
         """Armijo; where rounding hides the decrease, the slope decides (Hager and Zhang 2005).
 
@@ -245,7 +244,7 @@ class Fused(_Armijo, frozen=True, tag=True):
 
 
 def _along(
-    problem: Problem, state: State[Any], search: Search, eta: float, j: int, replies: Replies
+    problem: Problem, state: State[Any], search: Search, eta: float, j: int, replies: Replies[Any]
 ) -> tuple[float, float | None]:
     """f and its slope at theta + eta * direction: one function for f0 and all candidates (docs/design.md, 5).
 
@@ -266,17 +265,13 @@ def _along(
     return f + problem.penalty(theta), rise if search.slopes else None
 
 
-def _told(replies: Replies, field: str, j: int) -> dict[AgentId, float]:
+def _told(replies: Replies[Any], field: str, j: int) -> dict[AgentId, float]:
     """What each agent reported at the j-th candidate."""
-    if isinstance(replies, Gathered):
-        return replies.numbers(0, field, j)
     return {i: getattr(parts[0], field).item(j) for i, parts in replies.items()}
 
 
-def _updates(replies: Replies) -> Replies:
+def _updates(replies: Replies[Any]) -> Replies[Any]:
     """The answers that came with the costs, where they are defined."""
-    if isinstance(replies, Gathered):
-        return replies.without(Undefined, 1)
     return {i: parts[1:] for i, parts in replies.items() if not isinstance(parts[1], Undefined)}
 
 

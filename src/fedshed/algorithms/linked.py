@@ -19,12 +19,10 @@ from fedshed.algorithms.linesearch import LineSearch, Step
 from fedshed.algorithms.linked_agents import LinkedAgents
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol import links
-from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import AgentId, Ask, Flow, Problem, Replies, unlike
 from fedshed.protocol.links import Along, Begin, First, Forgot, Here, Own, Whole
 from fedshed.protocol.messages import Message, Undefined, Update, at_trial_point
 from fedshed.protocol.precision import Differences
-from fedshed.protocol.replies import Gathered, Group
 
 LINK_MESSAGES: tuple[type[Message], ...] = (Begin, Here, Along, Whole, Own, First, Forgot)
 LEAST_CARE = 1e-12  # of the usual step of gradients
@@ -112,7 +110,7 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
         step: Step = yield from search(self, problem, trial, g, direction)
         return replace(step, state=replace(step.state, care=care_after(state.care, step.eta)))
 
-    def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies]:
+    def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies[Any]]:
         """The replies of all agents but those that their model can stand for, gradients put together."""
         if not self.linked:
             return (yield from super().collect(ask, problem, state))
@@ -122,7 +120,9 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
     def _modelled(self, state: S, i: AgentId) -> bool:
         return i in state.known
 
-    def _linked(self, ask: Ask, problem: Problem, state: Any, needed: frozenset[AgentId]) -> Flow[Replies]:
+    def _linked(
+        self, ask: Ask, problem: Problem, state: Any, needed: frozenset[AgentId]
+    ) -> Flow[Replies[Any]]:
         """The request as it travels; an agent that forgot is sent what it lost, in one more exchange."""
         parts = links.coded_parts(ask.parts, state.move, state.frame, new=state.t == 1)
         whole = problem.agents if problem.stateless else state.lost
@@ -131,8 +131,6 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
             point = links.digest_of_point(state.theta, state.frame)
             each = {i: self._own(state, i, point, asked[i], i in whole) for i in asked}
             answers = yield Ask(parts, each, needed & each.keys())
-            if not replies and (found := self._gathered(problem, state, ask.parts, answers)) is not None:
-                return found
             forgot = tuple(i for i, said in answers.items() if any(isinstance(a, Forgot) for a in said))
             with np.errstate(over="ignore"):
                 for i in answers.keys() - set(forgot):
@@ -164,48 +162,17 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
             raise ProtocolError(f"agent {i!r} cannot be used: {TOO_LARGE}")
         return Undefined() if large else replace(answer, gradient=g)
 
-    def _gathered(
-        self, problem: Problem, state: Any, parts: Sequence[Any], replies: Replies
-    ) -> Gathered | None:
-        """All answers with the gradients themselves, by columns; None where they are not, or one forgot."""
-        if not isinstance(replies, Gathered):
-            return None
-        groups = list[Group]()
-        for names, told in replies.groups:
-            pairs = zip(parts, told, strict=True)
-            found = [self._copies(problem, state, names, part, answers) for part, answers in pairs]
-            groups.append((names, [one for one in found if one is not None]))
-        whole = all(len(told) == len(parts) for _, told in groups)
-        return Gathered(groups) if whole else None
-
-    def _copies(
-        self, problem: Problem, state: Any, names: Sequence[AgentId], part: Any, answers: Columns
-    ) -> Columns | None:
-        """`_put_together` of agents whose answers are alike; None where that is for each to do."""
-        if issubclass(answers.kind, Forgot):
-            return None
-        if not isinstance(part, Update) or "gradient" not in answers.fields:
-            return answers
-        reference, units = None, None
-        if part.accuracy:
-            differences = isinstance(self.precision, Differences)
-            reference = np.array([state.known[i].g for i in names]) if differences else None
-            units = self._units(state.frame, problem.n)
-        with np.errstate(over="ignore"):
-            g = links.copied(reference, units, answers.fields["gradient"])
-            small = np.isfinite(np.einsum("ij,ij->i", g, g)).all()
-        return answers.having(gradient=g) if small else None
-
     def confirm(self, problem: Problem, state: S) -> Flow[S]:
         """The state with exact answers of all agents at theta^t: gradients come whole."""
         if not self.linked or (not self.lossy and not state.silent(problem)):
-            return (yield from super().confirm(problem, state))
+            confirmed: S = yield from super().confirm(problem, state)
+            return confirmed
         ask = self.ask(problem, state)
         exact = replace(ask, parts=tuple(replace(part, accuracy=0.0) for part in ask.parts))
         replies = yield from self._linked(exact, problem, state, frozenset(ask.each))
         return self.absorb(problem, state, replies)
 
-    def healed(self, state: Any, replies: Replies) -> S:
+    def healed(self, state: Any, replies: Replies[Any]) -> S:
         """The state in which the agents that answered hold what they need."""
         lost = tuple(i for i in state.lost if i not in replies)
         healed: S = replace(state, lost=lost)

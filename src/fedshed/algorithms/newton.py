@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +12,7 @@ from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.composite import direction
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
-from fedshed.linalg.arrays import Packed, Vector, pack, unpack
-from fedshed.linalg.rows import gram
-from fedshed.objectives.plural import Points, at_together
-from fedshed.protocol.columns import Columns, Groups, all_alike
+from fedshed.linalg.arrays import Packed, Vector, unpack
 from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
@@ -32,7 +28,7 @@ class PackedHessian(Struct, frozen=True):
         return product
 
 
-class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
+class Newton(Algorithm[State[PackedHessian], Update, None, LocalHessian, None], frozen=True, tag=True):
     """Newton's method: theta^{t+1} = theta^t - eta_t H_t^-1 g_t.
 
     Every agent sends its Hessian, n (n + 1) / 2 numbers, in every round.
@@ -66,7 +62,9 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         """f_i, g_i and H_i at theta^t."""
         return Ask((self.update(state),), dict.fromkeys(problem.agents))
 
-    def absorb(self, problem: Problem, state: State[PackedHessian], replies: Replies) -> State[PackedHessian]:
+    def absorb(
+        self, problem: Problem, state: State[PackedHessian], replies: Replies[LocalHessian]
+    ) -> State[PackedHessian]:
         """Each agent that answered is known exactly at theta^t."""
         known = dict(state.known)
         for i, (local,) in replies.items():
@@ -92,25 +90,11 @@ class Newton(Algorithm[State[PackedHessian]], frozen=True, tag=True):
         """f_i, g_i and H_i."""
         return LocalHessian
 
-    def respond(self, agent: Agent, cache: None, part: Update, own_part: Any) -> tuple[None, LocalHessian]:
+    def respond(self, agent: Agent, cache: None, part: Update, own_part: None) -> tuple[None, LocalHessian]:
         """f_i, g_i and H_i at theta^t."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
-        return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
-
-    def respond_together(
-        self, agents: Sequence[Agent], caches: Sequence[Any], part: Update, own_parts: Sequence[Any]
-    ) -> tuple[Sequence[Any], Groups] | None:
-        """The same of many agents."""
-        assert part.theta is not None
-        points = at_together(agents, part.theta)
-        return None if points is None else (caches, all_alike(hessians_at(points)))
-
-
-def hessians_at(points: Points) -> Columns:
-    """f_i, g_i and H_i of all agents."""
-    found = {"loss": points.values, "gradient": points.gradients, "hessian": points.hessians}
-    return Columns(LocalHessian, found, len(points))
+        return None, LocalHessian(point.value, point.gradient, point.hessian)
 
 
 def hessian(problem: Problem, state: State[Any]) -> DensePlusRidge:

@@ -8,7 +8,6 @@ since then.  The next Hessian is asked for when the secants no longer give fast 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -17,16 +16,12 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
-from fedshed.algorithms.gradients import gradients_at
 from fedshed.algorithms.lbfgs import remembered, two_loop
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
-from fedshed.algorithms.newton import PackedHessian, hessian, hessians_at, made_definite
+from fedshed.algorithms.newton import PackedHessian, hessian, made_definite
 from fedshed.linalg import DensePlusRidge
-from fedshed.linalg.arrays import Matrix, Vector, pack
-from fedshed.linalg.rows import gram
-from fedshed.objectives.plural import at_together
-from fedshed.protocol.columns import Groups, all_alike
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, unlike
+from fedshed.linalg.arrays import Matrix, Vector
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, unlike
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Local, LocalHessian, Message
 
@@ -57,7 +52,9 @@ class SeldomState(State[DatedHessian], frozen=True):
     decrements: tuple[float, ...] = ()  # -g'd of the last two steps since the last Hessian
 
 
-class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
+class NewtonSeldom(
+    Algorithm[SeldomState, HessianUpdate, None, Local | LocalHessian, None], frozen=True, tag=True
+):
     """Newton's method with a packed Hessian in few iterations and secants of the global gradient in between.
 
     theta^{t+1} = theta^t - eta_t B_t g_t, where B_t is the L-BFGS matrix that starts from H_k^-1, k being the
@@ -100,9 +97,9 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
     partial: ClassVar[bool] = True
     summable: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (HessianUpdate, Local, LocalHessian)
+    requests: ClassVar[Requests] = {HessianUpdate: (type(None),)}
     state: ClassVar[type[SeldomState]] = SeldomState
     cache = None
-    by_kind: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (1 <= self.least <= 1000 and 0 <= self.paying < 1):
@@ -131,7 +128,9 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
         factor = self.paying**overdue
         return len(state.decrements) > 1 and state.decrements[1] <= factor * state.decrements[0]
 
-    def absorb(self, problem: Problem, state: SeldomState, replies: Replies) -> SeldomState:
+    def absorb(
+        self, problem: Problem, state: SeldomState, replies: Replies[Local | LocalHessian]
+    ) -> SeldomState:
         """Costs and gradients move to theta^t; the Hessian of a silent agent stays the last that it sent."""
         known, k = dict(state.known), state.k
         for i, (local,) in replies.items():
@@ -198,21 +197,11 @@ class NewtonSeldom(Algorithm[SeldomState], frozen=True, tag=True):
     # --- at an agent -----------------------------------------------------------------------------
 
     def respond(
-        self, agent: Agent, cache: None, part: HessianUpdate, own_part: Any
+        self, agent: Agent, cache: None, part: HessianUpdate, own_part: None
     ) -> tuple[None, Local | LocalHessian]:
         """f_i and g_i at theta^t, and H_i where it is asked for."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
         if not part.hessian:
             return None, Local(point.value, point.gradient, None)
-        return None, LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
-
-    def respond_together(
-        self, agents: Sequence[Agent], caches: Sequence[Any], part: HessianUpdate, own_parts: Sequence[Any]
-    ) -> tuple[Sequence[Any], Groups] | None:
-        """The same of many agents."""
-        assert part.theta is not None
-        points = at_together(agents, part.theta)
-        if points is None:
-            return None
-        return caches, all_alike(hessians_at(points) if part.hessian else gradients_at(points))
+        return None, LocalHessian(point.value, point.gradient, point.hessian)

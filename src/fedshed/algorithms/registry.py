@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed.algorithms.aggregate import ShedAggregate
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent, Rayleigh
 from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.lbfgs import Lbfgs
@@ -61,7 +61,7 @@ class Entry(Struct, frozen=True):
     """
 
     name: str  # by which it is called
-    algorithm: Algorithm[Any]  # with the parts that belong to this name
+    algorithm: AnyAlgorithm  # with the parts that belong to this name
     about: str  # what it does, in one line
     source: str  # where it was published
 
@@ -186,7 +186,7 @@ BUILT_IN: Any = Union[tuple({*(type(entry.algorithm) for entry in ENTRIES), Firt
 
 def build(
     name: str, budget: Budget = None, line_search: LineSearch | None = None, seed: int = 0
-) -> Algorithm[Any]:
+) -> AnyAlgorithm:
     """The algorithm of that name, with its default budget and line search unless others are given.
 
     Parameters
@@ -227,8 +227,8 @@ def build(
 
 
 def configured(
-    algorithm: Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int
-) -> Algorithm[Any]:
+    algorithm: AnyAlgorithm, budget: Budget, line_search: LineSearch | None, seed: int
+) -> AnyAlgorithm:
     """The algorithm with this budget and line search, if it has such parts; its draws depend on the seed."""
     changes: dict[str, Any] = {}
     channel = as_channel(budget) or getattr(algorithm, "channel", None)
@@ -251,7 +251,7 @@ def configured(
     return replace(algorithm, **changes)
 
 
-def check_summable(algorithm: Algorithm[Any], where: str = "protected mode", budget: Budget = None) -> None:
+def check_summable(algorithm: AnyAlgorithm, where: str = "protected mode", budget: Budget = None) -> None:
     """Refuse a budget, and an algorithm that needs each site's answer, where only sums are seen."""
     if budget is not None:
         raise ConfigError(
@@ -265,7 +265,7 @@ def check_summable(algorithm: Algorithm[Any], where: str = "protected mode", bud
     raise ConfigError(f"{name} needs the answer of each site; {where} allows {', '.join(allowed)}")
 
 
-def check_composite(algorithm: Algorithm[Any]) -> None:
+def check_composite(algorithm: AnyAlgorithm) -> None:
     """Refuse an algorithm that has no step for an absolute penalty."""
     if not algorithm.composite:
         allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.composite)
@@ -274,7 +274,7 @@ def check_composite(algorithm: Algorithm[Any]) -> None:
         )
 
 
-def check_for_studies(algorithm: Algorithm[Any]) -> None:
+def check_for_studies(algorithm: AnyAlgorithm) -> None:
     """Refuse an algorithm that is only for comparisons, in a study at sites."""
     if algorithm.compare_only:
         allowed = ", ".join(entry.name for entry in ENTRIES if not entry.algorithm.compare_only)
@@ -284,14 +284,14 @@ def check_for_studies(algorithm: Algorithm[Any]) -> None:
         )
 
 
-def _called(algorithm: Algorithm[Any]) -> str:
+def _called(algorithm: AnyAlgorithm) -> str:
     """The name of an algorithm, or of the one that it is a variant of."""
     same = [entry.name for entry in ENTRIES if entry.algorithm == algorithm]
     alike = [entry.name for entry in ENTRIES if type(entry.algorithm) is type(algorithm)]
     return next(iter(same + alike), type(algorithm).__name__)
 
 
-def with_one_exchange(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+def with_one_exchange(algorithm: AnyAlgorithm) -> AnyAlgorithm:
     """The algorithm with costs and update in one exchange, if its line search takes two."""
     if isinstance(getattr(algorithm, "line_search", None), TwoExchange):
         return replace(algorithm, line_search=Fused())

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
-import numpy as np
 from msgspec import Struct
 
+from fedshed.linalg import Leading
 from fedshed.linalg.arrays import Vector
 
 
-class NextEigenvalue(Struct, frozen=True, tag=True):
+class RhoRule(Struct, frozen=True):
+    """A function of an agent's eigenvalues; it needs all n of them unless it says otherwise."""
+
+    needs_all_eigenvalues: ClassVar[bool] = True
+    needs_trace: ClassVar[bool] = False
+
+    def __call__(self, values: Vector, q: int) -> float:
+        """rho after q eigenpairs, from the eigenvalues in decreasing order."""
+        raise NotImplementedError
+
+    def after(self, pairs: Leading, q: int, trace: float) -> float:
+        """rho after q of an agent's eigenpairs; `trace` is that of its Hessian if `needs_trace`."""
+        return self(pairs.spectrum, q)
+
+
+class NextEigenvalue(RhoRule, frozen=True, tag=True):
     """rho = lambda_{q+1}, the largest eigenvalue not sent: H_hat is an upper bound of H (Corollary 5).
 
     Examples
@@ -21,14 +36,14 @@ class NextEigenvalue(Struct, frozen=True, tag=True):
     4.0
     """
 
-    whole: ClassVar[bool] = False  # the leading eigenvalues are enough
+    needs_all_eigenvalues: ClassVar[bool] = False
 
     def __call__(self, values: Vector, q: int) -> float:
         """rho after q eigenpairs, from the first q + 1 eigenvalues at least."""
         return float(values[q])
 
 
-class Midpoint(Struct, frozen=True, tag=True):
+class Midpoint(RhoRule, frozen=True, tag=True):
     """rho = (lambda_{q+1} + lambda_n) / 2, the best choice for least squares with eta = 1 (Corollary 2).
 
     Examples
@@ -44,7 +59,7 @@ class Midpoint(Struct, frozen=True, tag=True):
         return float(values[q] + values[-1]) / 2
 
 
-class TailMean(Struct, frozen=True, tag=True):
+class TailMean(RhoRule, frozen=True, tag=True):
     """rho = m + share (lambda_{q+1} - m), where m is the mean of lambda_{q+1}, ..., lambda_n.
 
     With share = 0, H_hat has the trace of H but is not an upper bound of it. An algorithm that corrects H_hat
@@ -61,15 +76,23 @@ class TailMean(Struct, frozen=True, tag=True):
     """
 
     share: float = 0.025  # between the mean (0) and the largest (1) of the eigenvalues not sent
-    whole: ClassVar[bool] = False
+    needs_all_eigenvalues: ClassVar[bool] = False
+    needs_trace: ClassVar[bool] = True
+
+    def after(self, pairs: Leading, q: int, trace: float) -> float:
+        """rho after q of an agent's eigenpairs; the mean of those that follow is computed from the trace."""
+        if pairs.complete and q >= pairs.q:  # all that follow are equal
+            return float(pairs.values[q])
+        rest = max(trace - float(pairs.values[:q].sum()), 0.0)
+        return self._between(rest / (pairs.vectors.shape[1] - q), float(pairs.values[q]))
 
     def __call__(self, values: Vector, q: int) -> float:
         """rho after q eigenpairs, from all n eigenvalues."""
-        return float(self.between(values[q:].mean(), values[q]))
+        return self._between(float(values[q:].mean()), float(values[q]))
 
-    def between(self, mean: Any, largest: Any) -> Any:
-        """rho from the mean and the largest of the eigenvalues that follow, of one agent or of many."""
-        mean = np.minimum(mean, largest)
+    def _between(self, mean: float, largest: float) -> float:
+        """rho from the mean and the largest of the eigenvalues that follow."""
+        mean = min(mean, largest)
         return mean + self.share * (largest - mean)
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import State
-from fedshed.linalg import LowRankPlusDiagonal
+from fedshed.linalg import DensePlusRidge, LowRankPlusDiagonal
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.solve import Factor, cholesky_of
-from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Eigenpairs, Share
+
+Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
 
 
 class SharedCurvature(Struct, frozen=True, gc=False):
@@ -110,7 +112,7 @@ def _preconditioner(problem: Problem, held: Sequence[SharedCurvature]) -> Factor
     return factor
 
 
-def held_after(
+def curvature_after_reply(
     old: SharedCurvature | None, share: Share, pairs: Eigenpairs | None, state: State[SharedCurvature]
 ) -> SharedCurvature:
     """The Master's copy after a reply to `share`."""
@@ -122,42 +124,3 @@ def held_after(
     if pairs is None:
         return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))
     return old.extended(pairs, state.t)
-
-
-def held_together(
-    olds: Sequence[SharedCurvature | None], shares: Sequence[Share], pairs: Columns | None,
-    state: State[SharedCurvature],
-) -> list[SharedCurvature] | None:  # fmt: skip
-    """`held_after` of agents that sent as many pairs of one iteration's Hessian, the first or the next ones.
-
-    None where that is for each of them to do.
-    """
-    if pairs is None:
-        return None
-    k, start, t = pairs.fields["k"], pairs.fields["start"], state.t
-    if start == 0 and k == t and all(share.k == t for share in shares):
-        values, vectors, rho = _each(pairs)
-        last, each = pairs.fields["last"], zip(values, vectors, rho, strict=True)
-        return [SharedCurvature(k, state.theta, *one, last, t) for one in each]
-    held = [old for old in olds if old is not None and (old.k, old.q) == (k, start)]
-    return _extended(held, pairs, t) if start > 0 and len(held) == len(olds) else None
-
-
-def _extended(held: Sequence[SharedCurvature], pairs: Columns, t: int) -> list[SharedCurvature]:
-    """What is held of agents, each with the pairs that follow."""
-    values, vectors, last = (pairs.fields[name] for name in ("values", "vectors", "last"))
-    first = np.concatenate([one.values for one in held]).reshape(len(held), -1)
-    before = np.concatenate([one.vectors for one in held]).reshape(len(held), -1, vectors.shape[2])
-    joined = pairs.having(
-        values=np.concatenate([first, values], axis=1), vectors=np.concatenate([before, vectors], axis=1)
-    )
-    return [
-        replace(one, values=own, vectors=rows, rho=rho, complete=last, t=t, lost=False)
-        for one, own, rows, rho in zip(held, *_each(joined), strict=True)
-    ]
-
-
-def _each(pairs: Columns) -> tuple[list[Scalars], list[Matrix], list[float]]:
-    """Values, vectors and rho of each agent."""
-    values, vectors, rho = (pairs.fields[name] for name in ("values", "vectors", "rho"))
-    return list(values), list(vectors), rho.tolist()

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.registry import with_one_exchange
 from fedshed.deployment import tables
@@ -151,7 +151,7 @@ def ledger_of(path: Path, site: SiteFile) -> Ledger:
 
 
 def _rehearsed(
-    path: Path, site: SiteFile, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any],
+    path: Path, site: SiteFile, plan: DesignPlan, problem: Problem, algorithm: AnyAlgorithm,
     errors: RowRobust | None,
 ) -> list[Item]:  # fmt: skip
     """The node's answers; a rehearsal is not written into the record."""
@@ -233,7 +233,7 @@ def _tallied(plan: DesignPlan, preparer: Preparer, rows: int) -> tuple[DesignPla
     return plan, told
 
 
-def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[Item]:
+def _played(sites: Sites, problem: Problem, algorithm: AnyAlgorithm) -> list[Item]:
     """The answers to one exchange of each part, field by field."""
     theta = origin(problem.loss, problem.columns, problem.n)
     update = algorithm.observe(problem, algorithm.start(problem, theta))
@@ -250,7 +250,7 @@ def _played(sites: Sites, problem: Problem, algorithm: Algorithm[Any]) -> list[I
     ]
 
 
-def _when(algorithm: Algorithm[Any]) -> str:
+def _when(algorithm: AnyAlgorithm) -> str:
     """When the first answers leave: in each round, if an iteration takes two exchanges."""
     return "each round" if isinstance(algorithm, Firth) else "before"
 
@@ -359,7 +359,7 @@ def _with_two_classes(study: Study, schema: Schema) -> Schema:
     return replace(schema, labels=(label, f"not {label}" if isinstance(label, str) else label + 1))
 
 
-def _pairs(site: SiteFile, algorithm: Algorithm[Any], n: int) -> int | None:
+def _pairs(site: SiteFile, algorithm: AnyAlgorithm, n: int) -> int | None:
     channel = getattr(algorithm, "channel", None) if site.uplink else None
     return None if channel is None else channel.eigenpairs(1, site.name, 8 * (n + 1))
 

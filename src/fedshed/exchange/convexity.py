@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 
 from fedshed.algorithms.base import SiteModel
 from fedshed.linalg.arrays import Matrix, Vector, in_rows
-from fedshed.protocol.codec import Alike
-from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import AgentId
 from fedshed.protocol.messages import Search, with_trial_points
 
 SLACK = 1e-9  # what rounding may do to a cost, relative to the largest the site has reported
-Said: TypeAlias = tuple[Any, Any]  # a part of a request, and what each site answered, perhaps by columns
+Said: TypeAlias = tuple[Any, Any]  # a part of a request, and what each site answered
 
 
 class Claims(Struct, frozen=True):
@@ -38,16 +36,11 @@ def contradictions(
     answers: Mapping[AgentId, Sequence[Any]],
     scale: Mapping[AgentId, float],
     lossy: bool,
-    alike: Sequence[Alike] = (),
 ) -> dict[AgentId, str]:
-    """The sites whose answers no convex cost gives, with the reason; rounded gradients excuse much.
-
-    `alike` are the answers by columns, where all of them are.
-    """
+    """The sites whose answers no convex cost gives, with the reason; rounded gradients excuse much."""
     found: dict[AgentId, str] = {}
-    for sites in _alike(known, answers, alike):
-        each = _by_columns(alike) if len(sites) == len(answers) else None
-        each = each or list(zip(*(answers[i] for i in sites), strict=True))
+    for sites in _comparable(known, answers):
+        each = list(zip(*(answers[i] for i in sites), strict=True))
         said: list[Said] = list(zip(with_trial_points(parts), each, strict=True))
         before = _known([known[i] for i in sites])
         sizes = np.array([scale[i] for i in sites])
@@ -57,13 +50,10 @@ def contradictions(
     return found
 
 
-def _alike(
-    known: Mapping[AgentId, SiteModel[Any]], answers: Mapping[AgentId, Sequence[Any]], alike: Sequence[Alike]
+def _comparable(
+    known: Mapping[AgentId, SiteModel[Any]], answers: Mapping[AgentId, Sequence[Any]]
 ) -> list[list[AgentId]]:
     """The sites in groups: last heard at the same point, and now with answers of the same kinds."""
-    same = len({_kinds(group) for group in alike}) == 1 and known.keys() >= answers.keys()
-    if same and len({id(known[i].w) for i in answers}) == 1:
-        return [list(answers)]
     groups: dict[Any, list[AgentId]] = {}
     for i, said in answers.items():
         if i in known:
@@ -72,35 +62,8 @@ def _alike(
     return list(groups.values())
 
 
-def _kinds(group: Alike) -> tuple[Any, ...]:
-    """The kinds of a group's answers, and the arrays that they hold."""
-    arrays = [
-        tuple((name, *v.shape[1:]) for name, v in part.fields.items() if isinstance(v, np.ndarray))
-        for part in group.parts
-    ]
-    return tuple((part.kind, shapes) for part, shapes in zip(group.parts, arrays, strict=True))
-
-
-def _by_columns(alike: Sequence[Alike]) -> list[Any] | None:
-    """The answers to each part with costs and gradients, those of all sites in one column; None if unlike."""
-    if len({_kinds(group) for group in alike}) != 1:
-        return None
-    each = []
-    for parts in zip(*(group.parts for group in alike), strict=True):
-        fields = {
-            name: np.concatenate([part.fields[name] for part in parts])
-            for name in ("loss", "gradient", "values")
-            if isinstance(parts[0].fields.get(name), np.ndarray)
-        }
-        each.append(Columns(parts[0].kind, fields, sum(map(len, parts))))
-    return each
-
-
 def _column(answers: Any, name: str) -> NDArray[np.float64] | None:
     """A field of all answers, if it is one of numbers."""
-    if isinstance(answers, Columns):
-        found: NDArray[np.float64] | None = answers.fields.get(name)
-        return found
     first = getattr(answers[0], name, None)
     if isinstance(first, np.ndarray):
         return in_rows([getattr(answer, name) for answer in answers])

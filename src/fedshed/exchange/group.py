@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fedshed._utils.errors import Error, ProtocolError
-from fedshed.exchange.answers import answered_together
+from fedshed._utils.errors import ProtocolError
 from fedshed.exchange.groups import Hop
 from fedshed.exchange.inprocess import Handler
-from fedshed.exchange.site import UNEXPECTED, Site
+from fedshed.exchange.site import Site
 from fedshed.exchange.sums import blanks, join, pooled, split
 from fedshed.linalg.arrays import Vector
 from fedshed.privacy.addends import add
-from fedshed.protocol.codec import Codec, Reply, Request, codec_of
-from fedshed.protocol.columns import Columns, columns_of
+from fedshed.protocol.batch import batch_messages
+from fedshed.protocol.codec import Codec, codec_of
 from fedshed.protocol.conversation import AgentId, Conversation
 from fedshed.protocol.messages import Declined, Message, Undefined, at_trial_point
+from fedshed.protocol.replies import Reply, Request
 from fedshed.protocol.sums import Scaling
 
 TOO_LARGE = "a number of some site is not finite or too large to be added; rescale the columns or the target"
@@ -66,54 +66,32 @@ class Relay:
             member.forget()
 
     def _answers(self, cohort: Cohort, request: Request, payload: bytes) -> list[Said]:
-        """The answers of some members: in one, where they are sites that answer together."""
+        """The answers of some members; their mean, if they are sites whose answers have one shape."""
         if cohort.weights is None:
-            return [self._alone(name, payload) for name in cohort.names]
-        together = self._together(cohort, request)
-        return together or self._alike(cohort, [self._alone(name, payload) for name in cohort.names])
+            return [self._ask(name, payload) for name in cohort.names]
+        told = [self._ask_site(name, request) for name in cohort.names]
+        mean = _mean_reply([said.reply for said in told], cohort.weights)
+        if mean is None:
+            return told
+        scaling = replace(told[0].scaling, weight=float(cohort.weights.sum()))
+        return [Said(told[0].name, mean, scaling)]
 
-    def _alone(self, name: AgentId, payload: bytes) -> Said:
+    def _ask(self, name: AgentId, payload: bytes) -> Said:
+        """The answer of a member by its bytes."""
         data = self._members[name].handle(payload)
         self._hop.up += len(data)
         return Said(name, self._codec.decode_reply(data), self._scalings[name])
 
-    def _together(self, cohort: Cohort, request: Request) -> list[Said] | None:
-        """The mean answer of sites that answer in the plural; None: each says for itself, also why not."""
-        sites = [cast(Site, self._members[name]) for name in cohort.names]
-        assert cohort.weights is not None
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                columns = _columns(sites, request)
-                parts = [pooled(part, cohort.weights) for part in columns]
-        except (Error, ValueError, ArithmeticError, *UNEXPECTED):
-            return None
-        if not parts or None in parts:
-            return None
-        head = request.run, request.number, sites[0].hessians
-        one = [part.rows(slice(0, 1)).messages()[0] for part in columns]  # all replies have the same size
-        self._hop.up += len(sites) * len(self._codec.encode_reply(Reply(*head, one)))
-        return [self._mean(cohort, Reply(*head, parts))]
-
-    def _alike(self, cohort: Cohort, told: list[Said]) -> list[Said]:
-        """Answers that were given one by one: their mean, where all are of one kind and have one shape."""
-        assert cohort.weights is not None
-        if len({len(said.reply.parts) for said in told}) > 1:
-            return told
-        parts = list[Message]()
-        for messages in zip(*(said.reply.parts for said in told), strict=True):
-            columns = columns_of(messages)
-            mean = None if columns is None else pooled(columns, cohort.weights)
-            if mean is None:
-                return told
-            parts.append(mean)
-        hessians = max(said.reply.hessians for said in told)
-        return [self._mean(cohort, replace(told[0].reply, parts=parts, hessians=hessians))]
-
-    def _mean(self, cohort: Cohort, reply: Reply) -> Said:
-        """The mean answer of all sites of a cohort, which has the weight of all of them."""
-        assert cohort.weights is not None
-        scaling = replace(self._scalings[cohort.names[0]], weight=float(cohort.weights.sum()))
-        return Said(cohort.names[0], reply, scaling)
+    def _ask_site(self, name: AgentId, request: Request) -> Said:
+        """The same of a site of this process: what it sends exactly is what the relay would read."""
+        site = self._members[name]
+        assert isinstance(site, Site)
+        with np.errstate(over="ignore", invalid="ignore"):
+            reply, cache = site.reply_to(request)
+        encoded = self._codec.encode_reply(reply)
+        site.keep(reply, cache, encoded)
+        self._hop.up += len(encoded)
+        return Said(name, reply, self._scalings[name])
 
     def _added(self, asked: Sequence[Message], told: Sequence[Said]) -> list[Any]:
         if len(told) == 1:  # the mean of all members, or the one that there is
@@ -131,14 +109,18 @@ class Relay:
         return usable(asked, answers)
 
 
-def _columns(sites: Sequence[Site], request: Request) -> list[Columns]:
-    """The answers of sites that were sent the same and keep nothing, where all are alike; else nothing."""
-    if request.mine is not None:
-        return []
-    own_parts, agents = [None] * len(sites), [site.agent for site in sites]
-    answered = answered_together(sites, request, own_parts, agents) or []
-    kept = any(cache is not None for group in answered for cache in group.caches)
-    return [] if kept or len(answered) != 1 else answered[0].parts
+def _mean_reply(replies: Sequence[Reply], weights: Vector) -> Reply | None:
+    """The mean of replies whose answers are of one kind and shape; None for any others."""
+    if len({len(reply.parts) for reply in replies}) > 1:
+        return None
+    parts = list[Message]()
+    for messages in zip(*(reply.parts for reply in replies), strict=True):
+        batch = batch_messages(messages)
+        mean = None if batch is None else pooled(batch, weights)
+        if mean is None:
+            return None
+        parts.append(mean)
+    return replace(replies[0], parts=parts, hessians=max(reply.hessians for reply in replies))
 
 
 class Cohort(Struct, frozen=True):
@@ -155,11 +137,11 @@ def _cohorts(
     waiting: list[AgentId] = []
     for name in sorted(members):
         site = members[name]
-        plural = isinstance(site, Site) and site.plain and site.codec is codec
-        if waiting and (not plural or len(waiting) == MOST):
+        exact = type(site) is Site and site.codec is codec and not codec.lossy
+        if waiting and (not exact or len(waiting) == MOST):
             yield _cohort(waiting, scalings)
             waiting = []
-        if plural:
+        if exact:
             waiting.append(name)
         else:
             yield Cohort([name])

@@ -20,8 +20,9 @@ from fedshed.privacy.leverage import Leverage
 from fedshed.privacy.points import ForbiddenPointError, PointRules, quadratic
 from fedshed.privacy.policy import Objection, Policy, curvature, scalars
 from fedshed.privacy.tables import objections
-from fedshed.protocol.codec import Reply, Request, codec_of, encode
+from fedshed.protocol.codec import codec_of, encode
 from fedshed.protocol.messages import Declined, Message, Search
+from fedshed.protocol.replies import Reply, Request
 
 # what a Master chooses, of all that a request holds
 FREE = ("theta", "anchor", "inverse", "g", "grid", "line")

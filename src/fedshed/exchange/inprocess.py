@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import numpy as np
 
 from fedshed._utils.errors import ConfigError
-from fedshed.exchange.plural import MOST, Assembly, Some
+from fedshed.exchange.site import Site
 from fedshed.exchange.transport import Transport
+
+MOST = 256  # sites that answer at a time: so not all replies are in memory at once
+Some: TypeAlias = tuple[Sequence[str], Sequence[bytes]]  # names, and the reply of each
 
 
 class Handler(Protocol):
@@ -37,7 +42,6 @@ class InProcess:
         if workers < 1:
             raise ConfigError(f"workers must be a whole number >= 1, not {workers}")
         self.sites, self._workers = dict(sites), workers
-        self._assembly = Assembly(self.sites, self.streams)
 
     def agents(self) -> Sequence[str]:
         """Names of the agents."""
@@ -53,9 +57,7 @@ class InProcess:
 
     def stream(self, payloads: Mapping[str, bytes]) -> Iterator[Some]:
         """The same for a reader that takes replies as they come, so that not all are in memory at once."""
-        if self._assembly.sites is not self.sites:
-            self._assembly = Assembly(self.sites, self.streams)
-        return self._assembly.answers(payloads)
+        return answer_in_batches(self.sites, payloads, self.streams)
 
     @property
     def streams(self) -> bool:
@@ -71,3 +73,32 @@ def streamed(transport: Transport, payloads: Mapping[str, bytes]) -> Iterator[So
     replies = iter(transport.exchange(payloads))
     while some := list(islice(replies, MOST)):
         yield [name for name, _ in some], [reply for _, reply in some]
+
+
+def answer_in_batches(
+    sites: Mapping[str, Handler], payloads: Mapping[str, bytes], read_here: bool = False
+) -> Iterator[Some]:
+    """The encoded replies of sites of this process, each of which answers by itself.
+
+    `read_here`: the Master reads them in this process, in the order of the answers.
+    """
+    each = iter(payloads.items())
+    while some := list(islice(each, MOST)):
+        names, requests = zip(*some, strict=True)
+        yield names, _answer_each([sites[name] for name in names], requests, read_here)
+
+
+def _answer_each(sites: Sequence[Handler], payloads: Sequence[bytes], read_here: bool) -> list[bytes]:
+    """The reply of each site; those of sites that share a codec are coded together."""
+    codec = sites[0].codec if isinstance(sites[0], Site) else None
+    plain = [site for site in sites if type(site) is Site and site.codec is codec]
+    if codec is None or len(plain) < len(sites):
+        return [site.handle(payload) for site, payload in zip(sites, payloads, strict=True)]
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
+        requests = map(codec.decode_request, payloads)
+        answered = [site.reply_to(request) for site, request in zip(plain, requests, strict=True)]
+        accuracy = codec.decode_request(payloads[0]).accuracy
+        encoded, seen = codec.encode_replies([reply for reply, _ in answered], accuracy, read_here)
+    for row, (site, (reply, cache)) in enumerate(zip(plain, answered, strict=True)):
+        site.keep(reply, cache, encoded[row], seen.get(row))
+    return encoded

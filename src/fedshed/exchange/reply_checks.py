@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.protocol.codec import Alike, Reply
-from fedshed.protocol.columns import Columns
+from fedshed.protocol.batch import MessageBatch, ReplyBatch
 from fedshed.protocol.conversation import Ask, Conversation, Problem
 from fedshed.protocol.links import Along, Forgot
 from fedshed.protocol.messages import (
@@ -24,6 +22,7 @@ from fedshed.protocol.messages import (
     numeric_fields,
     too_large,
 )
+from fedshed.protocol.replies import Reply
 
 MOST_HESSIANS = 1000
 FAR_FROM_INFINITY = 1e300
@@ -66,47 +65,37 @@ def defined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
     ]
 
 
-def sound(
-    conversation: Conversation, problem: Problem, ask: Ask, alike: Alike, owns: Sequence[Any]
+def usable_in_batch(
+    conversation: Conversation, problem: Problem, ask: Ask, batch: ReplyBatch, own_parts: Sequence[Any]
 ) -> NDArray[np.bool_]:
-    """Which of the replies that are alike can be used as they are; of the others `unusable` says why.
+    """Which replies of one shape can be used as they are; of the others `unusable` says why.
 
-    `owns` are the own parts of the sites' requests.
+    `own_parts` are those of the sites' requests.
     """
-    fine = np.ones(len(owns), dtype=bool)
-    if not 0 <= alike.first.hessians <= MOST_HESSIANS or len(alike.parts) != len(ask.parts):
+    fine = np.ones(len(own_parts), dtype=bool)
+    if not 0 <= batch.first.hessians <= MOST_HESSIANS or len(batch.parts) != len(ask.parts):
         return ~fine
-    for k, (part, answers) in enumerate(zip(ask.parts, alike.parts, strict=True)):
-        first = alike.first.parts[k]
+    for k, (part, messages) in enumerate(zip(ask.parts, batch.parts, strict=True)):
+        first = batch.first.parts[k]
         if _unfit(part, first):
             return ~fine
         if isinstance(first, OF_A_SEARCH):
             continue
-        if answers.even and _by_kind(type(conversation)):
-            different = owns if any(own is not None for own in owns) else [None]
-            fine &= [conversation.refusal(problem, part, own, first) is None for own in different]
-        else:
-            each = zip(owns, answers.messages(), strict=True)
-            fine &= [conversation.refusal(problem, part, own, answer) is None for own, answer in each]
-        fine &= _small_enough(answers)
+        each = zip(own_parts, batch.answers, strict=True)
+        fine &= [conversation.refusal(problem, part, own, answers[k]) is None for own, answers in each]
+        fine &= _small_enough(messages)
     return fine
 
 
-@lru_cache
-def _by_kind(kind: type[Conversation]) -> bool:
-    """Whether what is refused of one answer is refused of all that are like it."""
-    return kind.refusal is Conversation.refusal or (kind.by_kind and kind.goes_with("by_kind", "refusal"))
-
-
-def _small_enough(answers: Columns) -> NDArray[np.bool_]:
-    """Whose numbers have squares that are far from overflowing."""
-    fine = np.ones(len(answers), dtype=bool)
-    for name in numeric_fields(answers.kind):
-        value = answers.fields[name]
+def _small_enough(messages: MessageBatch) -> NDArray[np.bool_]:
+    """Which messages have numbers whose squares are far from overflowing."""
+    fine = np.ones(len(messages), dtype=bool)
+    for name in numeric_fields(messages.kind):
+        value = messages.fields[name]
         if isinstance(value, np.ndarray):
-            rows = value.reshape(len(answers), value[:1].size)
+            rows = value.reshape(len(messages), value[:1].size)
             fine &= np.einsum("ij,ij->i", rows, rows) < FAR_FROM_INFINITY
-        elif isinstance(value, Columns):
+        elif isinstance(value, MessageBatch):
             fine &= _small_enough(value)
     return fine
 

@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
 from fedshed.exchange.watched import WatchedModel
-from fedshed.linalg.arrays import Matrix, Scalars, Vector
-from fedshed.linalg.columns import Batched, Narrow
+from fedshed.linalg import Kernel, Leading
+from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector
 from fedshed.linalg.rows import Rows
 from fedshed.objectives import Fit, Objective, Point
 from fedshed.objectives.folds import WithoutRows
 from fedshed.privacy.points import ForbiddenPointError
-from fedshed.protocol.codec import Codec, Decoder, Reply, Request, codec_of, encode
+from fedshed.protocol.codec import Codec, Decoder, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
 from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, at_trial_point
-
-# What a well-formed message of another kind than an algorithm expects makes it raise.
-UNEXPECTED = (AttributeError, AssertionError, TypeError, IndexError, KeyError, NotImplementedError)
+from fedshed.protocol.replies import Reply, Request
 
 
 class UnanswerableError(ProtocolError):
@@ -39,7 +37,7 @@ class Site:
     ) -> None:
         self.name, self.objective, self.conversation = name, objective, conversation
         self.codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
-        self.listens = conversation.lossy and type(conversation).sent is not Conversation.sent
+        self._updates_sent = conversation.lossy and type(conversation).sent is not Conversation.sent
         self._cache: Any = None  # may be lost at any time
         self.asked: tuple[Any, ...] = ()  # the last request in full: its parts, and the site's own
         self._watched: WatchedModel | None = None
@@ -58,11 +56,28 @@ class Site:
         A part that the algorithm cannot answer at this point is declined; the Master decides what follows.
         """
         request = self.codec.decode_request(payload)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
+            reply, cache = self.reply_to(request)
+            encoded = self.codec.encode_reply(reply, request.accuracy if reply.answers else 0.0)
+        self.keep(reply, cache, encoded)
+        return encoded
+
+    def keep(self, reply: Reply, cache: Any, encoded: bytes, seen: Sequence[Message] | None = None) -> None:
+        """Take the cache after a reply; it continues from the answers as the Master sees them.
+
+        `seen`: these answers, where they are known without decoding.
+        """
+        if self._updates_sent and reply.answers:
+            for answer in self.codec.decode_reply(encoded).parts if seen is None else seen:
+                cache = self.conversation.sent(cache, answer)
+        self._cache = cache
+
+    def reply_to(self, request: Request) -> tuple[Reply, Any]:
+        """The reply to a request, and the cache after it; what cannot be computed is declined."""
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-                return self.encoded(request, *self.replied(request))
+            return self.replied(request)
         except UnanswerableError as error:
-            return self.declined(payload, str(error))
+            return _decline(request, str(error)), self._cache
 
     def replied(self, request: Request) -> tuple[Reply, Any]:
         """The reply to a request, and the cache after it; numbers that overflow are those of NumPy."""
@@ -89,15 +104,6 @@ class Site:
         """The request in full, with every theta; None where the cache has lost what it goes on from."""
         return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
 
-    def encoded(self, request: Request, reply: Reply, cache: Any) -> bytes:
-        """The reply as it is sent, after which the cache is the new one."""
-        encoded = self.codec.encode_reply(reply, 0.0 if reply.forgot else request.accuracy)
-        if self.listens and not reply.forgot:  # what the Master sees is what the agent must go on from
-            for answer in self.codec.decode_reply(encoded).parts:
-                cache = self.conversation.sent(cache, answer)
-        self._cache = cache
-        return encoded
-
     def answer(self, payload: bytes) -> bytes:
         """The encoded reply, whatever happens: what cannot be answered is declined, with the reason."""
         try:
@@ -111,7 +117,7 @@ class Site:
             request = self.codec.decode_request(payload)
         except CodecError:
             return b""
-        return self.codec.encode_reply(Reply(request.run, request.number, 0, [Declined(why[:2000])]))
+        return self.codec.encode_reply(_decline(request, why))
 
     def _costs(self, search: Search) -> Costs:
         """Costs along the direction; one that overflows is infinite, and will be rejected."""
@@ -127,8 +133,7 @@ class Site:
 
     def _answer(self, cache: Any, part: Any, own_part: Any, trial: bool) -> tuple[Any, Message]:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
-        if at_trial_point(part):
-            raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
+        self._require_expected(part, own_part)
         try:
             return self.conversation.respond(self.agent, cache, part, own_part)
         except ForbiddenPointError as error:
@@ -141,35 +146,18 @@ class Site:
             raise UnanswerableError(
                 f"site {self.name!r} cannot answer {type(part).__name__}: {error}"
             ) from error
-        except UNEXPECTED as error:
+
+    def _require_expected(self, part: Message, own_part: Message | None) -> None:
+        """Refuse a part, or an own part beside it, of a kind that the algorithm does not answer."""
+        requests = self.conversation.requests
+        if at_trial_point(part):
+            raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
+        if requests is not None and not isinstance(own_part, requests.get(type(part), ())):
             what = f"{type(part).__name__} with {type(own_part).__name__}"
             raise ProtocolError(
                 f"site {self.name!r} cannot answer {what}, which {type(self.conversation).__name__} does not "
-                f"expect ({type(error).__name__}: {error}); run the same version of fedshed at both ends"
-            ) from error
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing but its conversation looks at its requests and answers."""
-        return type(self) is Site and self._watched is None
-
-    @property
-    def stacked(self) -> bool:
-        """Whether its rows are evaluated with those of others."""
-        return getattr(self.objective, "slot", None) is not None
-
-    @property
-    def hessians(self) -> int:
-        """Hessians that were computed for the last request."""
-        return self._counter.hessians
-
-    def begin(self) -> None:
-        """A request that is answered together with those of others begins: no Hessian was computed for it."""
-        self._counter.start(self.conversation.anchor(self._cache))
-
-    def keep(self, cache: Any) -> None:
-        """Take the cache after a request."""
-        self._cache = cache
+                "expect; run the same version of fedshed at both ends"
+            )
 
     @property
     def kernel(self) -> str | None:
@@ -197,6 +185,10 @@ class Site:
 @lru_cache(maxsize=8)  # sites of one process share one, which takes long to make
 def _cache_reader(kind: Any, n: int) -> Decoder:
     return Decoder(Optional[kind], n)
+
+
+def _decline(request: Request, why: str) -> Reply:
+    return Reply(request.run, request.number, 0, [Declined(why[:2000])])
 
 
 def _or_infinite(values: Scalars) -> Scalars:
@@ -259,9 +251,22 @@ class _CountedPoint:
         return self._point.factor
 
     @property
-    def narrow(self) -> Narrow | Batched:
+    def hessian(self) -> Packed:
         self._count()
-        return self._point.narrow
+        return self._point.hessian
+
+    @property
+    def diagonal(self) -> Vector:
+        self._count()
+        return self._point.diagonal
+
+    def leading_eigenpairs(self, count: int, kernel: Kernel, units: Vector | None = None) -> Leading:
+        self._count()
+        return self._point.leading_eigenpairs(count, kernel, units)
+
+    def trace(self, units: Vector | None = None) -> float:
+        self._count()
+        return self._point.trace(units)
 
     @property
     def information(self) -> Rows:

@@ -16,8 +16,8 @@ from fedshed.linalg.arrays import Gradient, Packed, Vector
 from fedshed.linalg.solve import plain_name
 from fedshed.objectives import family_of
 from fedshed.privacy.addends import LARGEST, Addends, Totals
+from fedshed.protocol.batch import MessageBatch
 from fedshed.protocol.codec import encode
-from fedshed.protocol.columns import Columns
 from fedshed.protocol.conversation import Conversation, Problem
 from fedshed.protocol.messages import Costs, Message, Undefined, at_trial_point
 from fedshed.protocol.sums import Added, Numbers, Rule, Scaling
@@ -91,14 +91,14 @@ def join(public: bytes, totals: Totals, scaling: Scaling, kinds: Sequence[type[M
     return answers
 
 
-def pooled(columns: Columns, weights: Vector) -> Message | None:
-    """The answer of all agents of some columns together, as of one agent with all their rows.
+def pooled(batch: MessageBatch, weights: Vector) -> Message | None:
+    """The answer of all agents of a batch together, as of one agent with all their rows.
 
     None where it is not made of numbers that add up, all of them finite: then each agent speaks for itself.
     """
-    fields, rules = dict[str, Any](), columns.kind.adds
+    fields, rules = dict[str, Any](), batch.kind.adds
     for name, rule in (rules or {}).items():
-        value = columns.fields[name]
+        value = batch.fields[name]
         if value is None:
             fields[name] = None
         elif isinstance(rule, Added) and isinstance(value, np.ndarray):
@@ -109,7 +109,7 @@ def pooled(columns: Columns, weights: Vector) -> Message | None:
             fields[name] = np.where(large, inf, found) if found.ndim else float(found)
         else:
             return None
-    return columns.kind(**fields) if rules is not None else None
+    return batch.kind(**fields) if rules is not None else None
 
 
 def blanks(conversation: Conversation, parts: Sequence[Message], n: int) -> list[Message | None]:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.linalg.arrays import Matrix, Scalars, Vector
-from fedshed.linalg.columns import Batched, Narrow
+from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector
+from fedshed.linalg.kernels import Kernel
 from fedshed.linalg.rows import Rows
+from fedshed.linalg.spectrum import Leading
 from fedshed.objectives import Fit, LinearModel
 from fedshed.objectives.base import LinearPoint
 from fedshed.objectives.folds import WithoutRows
@@ -264,9 +265,22 @@ class WatchedPoint:
         return self._of_curvature().factor
 
     @property
-    def narrow(self) -> Narrow | Batched:
-        """The same on the columns that matter."""
-        return self._of_curvature().narrow
+    def hessian(self) -> Packed:
+        """The Hessian, packed."""
+        return self._of_curvature().hessian
+
+    @property
+    def diagonal(self) -> Vector:
+        """The diagonal of the Hessian."""
+        return self._of_curvature().diagonal
+
+    def leading_eigenpairs(self, count: int, kernel: Kernel, units: Vector | None = None) -> Leading:
+        """At least the first `count` eigenpairs of the Hessian, or of it in these units."""
+        return self._of_curvature().leading_eigenpairs(count, kernel, units)
+
+    def trace(self, units: Vector | None = None) -> float:
+        """The trace of the Hessian in these units."""
+        return self._of_curvature().trace(units)
 
     @property
     def information(self) -> Rows:

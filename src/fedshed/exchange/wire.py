@@ -6,26 +6,29 @@ quorum rule, and the run ends when it stays away for too long (docs/faults.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import itemgetter
 from secrets import token_bytes
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fedshed._utils.errors import ProtocolError
 from fedshed._utils.names import printable
 from fedshed.algorithms.base import SiteModel
 from fedshed.exchange import Transport
-from fedshed.exchange.arrivals import Arrivals, received
 from fedshed.exchange.contacts import Contact, Contacts
 from fedshed.exchange.convexity import cancelled, contradictions
 from fedshed.exchange.inprocess import streamed
-from fedshed.exchange.reply_checks import MOST_HESSIANS, defined, sound, unusable
+from fedshed.exchange.received import ReceivedReplies, receive
+from fedshed.exchange.reply_checks import MOST_HESSIANS, defined, unusable, usable_in_batch
 from fedshed.objectives import family_of
-from fedshed.protocol.codec import Alike, Reply, codec_of
+from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import LEAD, AgentId, Ask, Conversation, Flow, Problem, Replies
-from fedshed.protocol.replies import Gathered
+from fedshed.protocol.replies import Reply
 
 R = TypeVar("R")
 
@@ -48,6 +51,7 @@ class Refusal(Struct, frozen=True):
     why: str
 
 
+Placed: TypeAlias = tuple[int, AgentId, Sequence[Any]]  # a reply by its place among those that came
 NOBODY: Mapping[AgentId, Any] = {}
 
 
@@ -87,7 +91,7 @@ class Wire:
     def play(self, flow: Flow[R], known: Mapping[AgentId, SiteModel[Any]] = NOBODY) -> R:
         """Run a flow to its end: each Ask it yields is answered; `known` is what the sites said before."""
         self._known = known
-        replies: Replies | None = None
+        replies: Replies[Any] | None = None
         while True:
             try:
                 ask = flow.send(replies)  # type: ignore[arg-type]
@@ -96,66 +100,71 @@ class Wire:
                 return result
             replies = self.answered(ask)
 
-    def answered(self, ask: Ask) -> Replies:
+    def answered(self, ask: Ask) -> Replies[Any]:
         """The replies of a quorum and of all that are needed; the missing are asked again until then."""
         replies: dict[AgentId, Sequence[Any]] = {}
         while True:
             missing = [i for i in ask.each if i not in replies]
             found = self._exchange(ask.to(missing))
-            if isinstance(found, Gathered) and len(found) == len(ask.each):
-                return found
             replies.update(found)
             enough = len(replies) >= min(self._quorum, len(ask.each))
             if enough and ask.needed <= replies.keys():
                 return {i: replies[i] for i in sorted(replies)}
 
-    def _exchange(self, ask: Ask) -> Replies:
+    def _exchange(self, ask: Ask) -> Replies[Any]:
         """One exchange: the usable answers to it; who is silent for too long ends the run."""
         number = self.traffic.exchanges + 1
         common = self._codec.encode_common(self._run, number, ask.parts)
         payloads = self._codec.encode_requests(common, ask.each)
-        arrived = received(self._codec, streamed(self._transport, payloads), self._everyone)
+        received = receive(self._codec, streamed(self._transport, payloads), self._everyone)
         if (lead := LEAD.get()) is not None:  # a replay goes on from the Master's bits
             lead.adopt(ask.parts)
-        for bad in arrived.unreadable:
+        for bad in received.unreadable:
             if bad.run in (None, self._run):  # one of another run is late, whatever it says
                 self._refuse(number, bad.site, bad.why)
         with np.errstate(over="ignore", invalid="ignore"):  # numbers too large are no contradiction
-            usable = self._usable(number, ask, arrived)
-        self._count(number, payloads, arrived)
-        self._keep(number, payloads, arrived, usable)
+            usable = self._usable(number, ask, received)
+        self._count(number, payloads, received)
+        self._keep(number, payloads, received, usable)
         return usable
 
-    def _usable(self, number: int, ask: Ask, arrived: Arrivals) -> Replies:
+    def _usable(self, number: int, ask: Ask, received: ReceivedReplies) -> Replies[Any]:
         """The first answer of each site that can be used: a repeated one may be another."""
-        fine = self._sound(number, ask, arrived)
-        if all(fine) and arrived.all_alike:
-            return self._believed(number, ask, arrived.gathered(), arrived.groups)
-        waiting: dict[AgentId, list[Sequence[Any]]] = {}
-        for place, i, reply in arrived.replies():
-            if i not in ask.each or (reply.run, reply.number) != (self._run, number):
-                continue
-            if fine[place] or not self._refused(number, ask, i, reply):
-                waiting.setdefault(i, []).append(reply.parts if fine[place] else defined(ask, reply.parts))
+        waiting = sorted(self._answers(number, ask, received), key=itemgetter(0))
         usable: dict[AgentId, Sequence[Any]] = {}
         while waiting:
-            first = {i: answers[0] for i, answers in waiting.items()}
+            first: dict[AgentId, Sequence[Any]] = {}
+            repeated = [one for one in waiting if first.setdefault(one[1], one[2]) is not one[2]]
             usable.update(self._believed(number, ask, first))
-            waiting = {i: said[1:] for i, said in waiting.items() if i not in usable and len(said) > 1}
+            waiting = [one for one in repeated if one[1] not in usable]
         return usable
 
-    def _sound(self, number: int, ask: Ask, arrived: Arrivals) -> list[bool]:
-        """Which replies were seen to be answers, together with others like them."""
-        fine = [False] * len(arrived.names)
-        for alike in arrived.groups:
-            names = [arrived.names[row] for row in alike.rows]
-            late = (alike.first.run, alike.first.number) != (self._run, number)
-            if late or not ask.each.keys() >= set(names):
-                continue  # to be looked at one by one
-            found = sound(self._conversation, self._problem, ask, alike, [ask.each[i] for i in names])
-            for row, one in zip(alike.rows, found.tolist(), strict=True):
-                fine[row] = one
-        return fine
+    def _answers(self, number: int, ask: Ask, received: ReceivedReplies) -> Iterator[Placed]:
+        """The replies that answer what was asked: the place, the site, and the answer to each part."""
+        exchange = self._run, number
+        for batch in received.batches:
+            names, head = [received.names[row] for row in batch.rows], batch.first
+            if (head.run, head.number) != exchange:
+                continue
+            each: Iterable[Any] = zip(batch.rows, names, batch.answers, strict=True)
+            if ask.each.keys() >= set(names):
+                own_parts = [ask.each[i] for i in names]
+                fine = usable_in_batch(self._conversation, self._problem, ask, batch, own_parts)
+                if fine.all():
+                    yield from each
+                    continue
+                yield from compress(each, fine.tolist())
+                each = compress(zip(batch.rows, names, batch.answers, strict=True), (~fine).tolist())
+            for row, i, answers in each:
+                yield from self._checked(number, ask, row, i, replace(head, parts=list(answers)))
+        for row, reply in received.single.items():
+            if (reply.run, reply.number) == exchange:
+                yield from self._checked(number, ask, row, received.names[row], reply)
+
+    def _checked(self, number: int, ask: Ask, row: int, i: AgentId, reply: Reply) -> Iterator[Placed]:
+        """The same of a reply that is looked at by itself."""
+        if i in ask.each and not self._refused(number, ask, i, reply):
+            yield row, i, defined(ask, reply.parts)
 
     def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
         """Whether a reply is no answer to what was asked."""
@@ -164,16 +173,13 @@ class Wire:
             self._refuse(number, i, why)
         return why is not None
 
-    def _believed(self, number: int, ask: Ask, answers: Replies, alike: Sequence[Alike] = ()) -> Replies:
-        """The answers that convex costs can give; the largest cost of each site is remembered.
-
-        `alike` are all of them by columns, where they are.
-        """
+    def _believed(self, number: int, ask: Ask, answers: Replies[Any]) -> Replies[Any]:
+        """The answers that convex costs can give; the largest cost of each site is remembered."""
         if self._quadratic:
             for i in answers.keys() & self._known.keys():
                 self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
         known = self._known if self._convex else NOBODY  # another cost may lie below its tangents
-        false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy, alike)
+        false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy)
         for i, why in false.items():
             self._refuse(number, i, why)
         believed = {i: parts for i, parts in answers.items() if i not in false} if false else answers
@@ -187,20 +193,20 @@ class Wire:
         self.refusals.append(Refusal(number, i, words))
         self._contacts.refuse(i, words)
 
-    def _count(self, number: int, payloads: Mapping[AgentId, bytes], arrived: Arrivals) -> None:
+    def _count(self, number: int, payloads: Mapping[AgentId, bytes], received: ReceivedReplies) -> None:
         """Everything that crossed the wire; the Hessians of a reply once, however often it came."""
         self.traffic = Traffic(
             exchanges=number,
-            uplink_bytes=self.traffic.uplink_bytes + sum(arrived.sizes),
+            uplink_bytes=self.traffic.uplink_bytes + sum(received.sizes),
             downlink_bytes=self.traffic.downlink_bytes + sum(map(len, payloads.values())),
-            uplink_vectors=self.traffic.uplink_vectors + arrived.vectors(self._problem.n),
-            hessians=self.traffic.hessians + self._hessians(arrived),
+            uplink_vectors=self.traffic.uplink_vectors + received.count_vectors(self._problem.n),
+            hessians=self.traffic.hessians + self._hessians(received),
         )
 
-    def _hessians(self, arrived: Arrivals) -> int:
+    def _hessians(self, received: ReceivedReplies) -> int:
         """The Hessians of replies that were not heard before."""
         total = 0
-        for names, head in arrived.heads():
+        for names, head in received.heads():
             heard = self._heard.setdefault(head.number, set()) if head.run == self._run else self._everyone
             if isinstance(heard, set) and 0 <= head.hessians <= MOST_HESSIANS:
                 before = len(heard)
@@ -211,10 +217,14 @@ class Wire:
         return total
 
     def _keep(
-        self, number: int, payloads: Mapping[AgentId, bytes], arrived: Arrivals, usable: Mapping[AgentId, Any]
+        self,
+        number: int,
+        payloads: Mapping[AgentId, bytes],
+        received: ReceivedReplies,
+        usable: Mapping[AgentId, Any],
     ) -> None:
         """Who answered, who did not, and how many bytes went to and came from each."""
-        self._contacts.receive(arrived.names, arrived.sizes)
+        self._contacts.receive(received.names, received.sizes)
         asked = list(payloads)
         self._contacts.ask(number, asked, list(map(len, payloads.values())), usable)
         if lost := self._contacts.lost(asked, self._patience):
@@ -226,15 +236,9 @@ class Wire:
         return f"agent {i!r} gave no usable answer in {site.silent} exchanges in a row; {why}"
 
 
-def _costs(replies: Replies) -> Iterator[tuple[AgentId, float]]:
+def _costs(replies: Replies[Any]) -> Iterator[tuple[AgentId, float]]:
     """Every cost of a site in the replies."""
-    if isinstance(replies, Gathered):
-        for names, parts in replies.groups:
-            for part in parts:
-                if "loss" in part.fields:
-                    yield from zip(names, part.fields["loss"].tolist(), strict=True)
-    else:
-        yield from ((i, getattr(part, "loss", 0.0)) for i, parts in replies.items() for part in parts)
+    return ((i, getattr(part, "loss", 0.0)) for i, parts in replies.items() for part in parts)
 
 
 MOST_WORDS = 500  # characters of a reason that are kept

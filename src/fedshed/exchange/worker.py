@@ -9,7 +9,7 @@ from threadpoolctl import ThreadpoolController
 
 from fedshed._utils.errors import Error
 from fedshed.exchange.bundles import Packed, Packer, pack_error, unpack_requests
-from fedshed.exchange.plural import Assembly
+from fedshed.exchange.inprocess import answer_in_batches
 from fedshed.exchange.site import Site
 from fedshed.exchange.site_arrays import Array, unpack_sites
 
@@ -24,12 +24,10 @@ class Worker:
 
         self._threads = ThreadpoolController()
         self._sites: dict[str, Site] = {}
-        self._assembly = Assembly({})
 
     def host(self, shipment: tuple[bytes, Mapping[str, Array]], saved: bytes = b"") -> Packed:
         """Build sites in the place of those it had, which remember what was saved; it has nothing to say."""
         self._sites = unpack_sites(*shipment)
-        self._assembly = Assembly(self._sites)
         if saved:
             for site, cache in zip(self._sites.values(), _CACHES.decode(saved), strict=True):
                 site.load(cache)
@@ -45,7 +43,7 @@ class Worker:
         packer = Packer()
         try:
             with self._threads.limit(limits=1):
-                for _, replies in self._assembly.answers(payloads):
+                for _, replies in answer_in_batches(self._sites, payloads):
                     for reply in replies:
                         packer.add(reply)
         except Error as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from time import process_time
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec.structs import fields
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import ALGORITHMS, Budget, build
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import Algorithm, AnyAlgorithm
 from fedshed.algorithms.from_file import is_in_file, load_algorithm
 from fedshed.algorithms.linesearch import FullStep, LineSearch
 from fedshed.algorithms.registry import configured
@@ -28,7 +28,7 @@ from fedshed.tables import Federation
 OnRow = Callable[[str, Row], None]
 OnProgress = Callable[[str, Progress], None]
 OnResult = Callable[[str, Result], None]
-Named: TypeAlias = str | Algorithm[Any]
+Named: TypeAlias = str | AnyAlgorithm
 Several: TypeAlias = Sequence[Named] | Mapping[str, Named]
 
 _USUAL = ("fib-shed", "fib-shed+", "gn-shed", "fednl", "lbfgs", "newton", "qn-shed", "pen")
@@ -136,7 +136,7 @@ def defaults(loss: str | None) -> tuple[str, ...]:
 
 def prepared(
     algorithms: Several, loss: str, budget: Budget, line_search: LineSearch | None, seed: int
-) -> dict[str, Algorithm[Any]]:
+) -> dict[str, AnyAlgorithm]:
     """Every algorithm ready to run by its label, or the error of the first that cannot."""
     named = dict(algorithms) if isinstance(algorithms, Mapping) else _labelled(algorithms)
     if not named:
@@ -167,7 +167,7 @@ def _label(one: Named) -> str:
     return f"{type(one).__name__}({', '.join(own)})" if own else type(one).__name__
 
 
-def _built(one: Named, budget: Budget, line_search: LineSearch | None, seed: int) -> Algorithm[Any]:
+def _built(one: Named, budget: Budget, line_search: LineSearch | None, seed: int) -> AnyAlgorithm:
     """A name with the budget and the line search where they are for it; an instance as it is."""
     if isinstance(one, str) and is_in_file(one):
         one = load_algorithm(one)
@@ -181,7 +181,7 @@ def _built(one: Named, budget: Budget, line_search: LineSearch | None, seed: int
     return build(one, budget if budgeted else None, line_search if searches else None, seed)
 
 
-def _suited(name: str, algorithm: Algorithm[Any], loss: str) -> Algorithm[Any]:
+def _suited(name: str, algorithm: AnyAlgorithm, loss: str) -> AnyAlgorithm:
     """The algorithm, refused if it is not complete or not for this loss."""
     check_complete(name, algorithm)
     if algorithm.losses is not None and loss not in algorithm.losses:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.notebook import html_table
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.costs import Network
 from fedshed.experiments.summaries import KB, Summary, over_repeats, shown
 from fedshed.experiments.times import Spent, TimeMap, fastest_of, mapped, spent_by
@@ -62,7 +62,7 @@ class Comparison(Struct, frozen=True):
     """
 
     trials: tuple[Trial, ...]
-    algorithms: dict[str, Algorithm[Any]]  # as they were run
+    algorithms: dict[str, AnyAlgorithm]  # as they were run
     setting: Setting
     target_gap: float | None = None
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import Algorithm, AnyAlgorithm
 from fedshed.algorithms.channels import PerAgent
 from fedshed.tables import Federation
 
 ATTRIBUTES, METHODS = ("state", "messages"), ("ask", "absorb", "step", "respond")
 
 
-def check_complete(name: str, algorithm: Algorithm[Any]) -> None:
+def check_complete(name: str, algorithm: AnyAlgorithm) -> None:
     """ConfigError if the class lacks an attribute or a method that every algorithm has (docs/extend.md)."""
     kind = type(algorithm)
     lacks = [one for one in ATTRIBUTES if not hasattr(kind, one)]
@@ -26,7 +25,7 @@ def check_complete(name: str, algorithm: Algorithm[Any]) -> None:
         )
 
 
-def check_links(name: str, algorithm: Algorithm[Any], several: Sequence[Federation]) -> None:
+def check_links(name: str, algorithm: AnyAlgorithm, several: Sequence[Federation]) -> None:
     """ConfigError if links are given to sites that do not exist."""
     channel = getattr(algorithm, "channel", None)
     if not isinstance(channel, PerAgent):

@@ -21,7 +21,7 @@ from fedshed.objectives import local_objectives
 from fedshed.protocol.conversation import Problem as Master
 
 if TYPE_CHECKING:
-    from fedshed.algorithms.base import Algorithm
+    from fedshed.algorithms.base import AnyAlgorithm
     from fedshed.experiments.plan import Problem
     from fedshed.protocol.conversation import Flow
     from fedshed.tables import Federation
@@ -34,7 +34,7 @@ class OptimalStep(Struct, frozen=True, tag=True):
     rounds: ClassVar[int] = 0
 
     def __call__(
-        self, algorithm: Algorithm[Any], problem: Master, state: State[Any], g: Vector, direction: Vector
+        self, algorithm: AnyAlgorithm, problem: Master, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
         """theta + eta* direction."""
         rho = sum(problem.p[i] * state.known[i].curvature.rho for i in problem.agents) + problem.l2.min()

@@ -13,7 +13,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed._utils.version import __version__
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Rayleigh
 from fedshed.algorithms.linesearch import Fused, LineSearch, TwoExchange
 from fedshed.datasets import load
@@ -76,7 +76,7 @@ class ComparisonSpec(Struct, frozen=True, kw_only=True):
     def _names(self) -> tuple[str, ...]:
         return defaults(self.loss) if self.algorithms is None else self.algorithms
 
-    def prepared(self) -> dict[str, Algorithm[Any]]:
+    def prepared(self) -> dict[str, AnyAlgorithm]:
         """The algorithms ready to run, or the error of the first that cannot."""
         budget, line_search = as_budget(self.budget), as_line_search(self.line_search)
         return prepared(self._names, self.loss or "logistic", budget, line_search, self.seed)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, ProtocolError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import Algorithm, AnyAlgorithm
 from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import Transport
 from fedshed.exchange.group import usable
@@ -32,9 +32,10 @@ from fedshed.privacy.discrete_gaussian import noise
 from fedshed.privacy.fixed_point import fraction_for
 from fedshed.privacy.policy import curvature
 from fedshed.protected.follow import Exchange
-from fedshed.protocol.codec import Codec, Reply, Request, codec_of
+from fedshed.protocol.codec import Codec, codec_of
 from fedshed.protocol.conversation import Problem
 from fedshed.protocol.messages import Declined, Message
+from fedshed.protocol.replies import Reply, Request
 from fedshed.protocol.sums import Scaling
 from fedshed.solve.private_fit import PrivateFit
 from fedshed.solve.stages import BESIDE_THE_FIT, FIT, fit_stage, private_stage
@@ -46,7 +47,7 @@ class Playing(Struct, frozen=True):
     """The fit that a study has come to: what both ends need to read its messages."""
 
     problem: Problem
-    played: Algorithm[Any] | PrivateFit
+    played: AnyAlgorithm | PrivateFit
     plan: DesignPlan | None = None
     contrasts: int = 1
 
@@ -88,7 +89,7 @@ class AllTables:
     groups: Sequence[Group] = ()
 
     def __init__(
-        self, exchange: Exchange, most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None
+        self, exchange: Exchange, most: Callable[[AnyAlgorithm], int | None] = lambda algorithm: None
     ) -> None:
         self._exchange, self._most, self.sites = exchange, most, 0
         self.counted = Traffic()  # bytes of the messages of one agent
@@ -99,7 +100,7 @@ class AllTables:
         """The preparation, as a transport."""
         return nullcontext(_AllTransport(self, PREPARATION))
 
-    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: AnyAlgorithm) -> Sites:
         """The fit, whose algorithm must need no more than sums."""
         contrasts = family_of(plan.study.loss).levels(len(plan.classes or ()))
         return self.start(Playing(problem, algorithm, plan, contrasts))
@@ -121,7 +122,7 @@ class AllTables:
     def curvature(self, cells: Mapping[str, int]) -> None:
         """Sums over all sites count against the rows of all of them (`fedshed.fitting.protected_host`)."""
 
-    def most_iterations(self, algorithm: Algorithm[Any]) -> int | None:
+    def most_iterations(self, algorithm: AnyAlgorithm) -> int | None:
         """Iterations that the approved study allows."""
         return self._most(algorithm)
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.fitting.logistic_estimator import FederatedLogisticRegression
 from fedshed.inference import Inference
 from fedshed.inference.result import WeightType
@@ -61,7 +61,7 @@ class FederatedClassifier(FederatedLogisticRegression):
         l2: float | Vector = 1e-4,
         *,
         fit_intercept: bool = True,
-        algorithm: str | Algorithm[Any] = "auto",
+        algorithm: str | AnyAlgorithm = "auto",
         budget: Budget = None,
         tol: float = 1e-8,
         max_iter: int = 500,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.costs import HERE, Network
 from fedshed.algorithms.lbfgs import Lbfgs
 from fedshed.algorithms.registry import (
@@ -60,7 +60,7 @@ MANY_HESSIANS = 12  # as many as Newton and the inspection may take
 
 
 def conduct(
-    study: Study, tables: TableSites, goal: Goal, *, algorithm: str | Algorithm[Any] = "auto",
+    study: Study, tables: TableSites, goal: Goal, *, algorithm: str | AnyAlgorithm = "auto",
     budget: Budget = None, fused: bool = False, seed: int = 0, errors: RowRobust | None = None,
     checkpoint: Path | None = None, watch: Watch | None = None, network: Network | None = None,
 ) -> Conducted:  # fmt: skip
@@ -133,7 +133,7 @@ def conduct(
     return Conducted(model, fitted.result, curves)
 
 
-def within_budget(chosen: Algorithm[Any], why: str, left: float | None, n: int) -> tuple[Algorithm[Any], str]:
+def within_budget(chosen: AnyAlgorithm, why: str, left: float | None, n: int) -> tuple[AnyAlgorithm, str]:
     """An algorithm of gradients only, if the sites allow fewer entries of Hessians than a fit may need."""
     entries = n * (n + 1) // 2
     if left is None or left >= MANY_HESSIANS * entries:
@@ -177,7 +177,7 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
         )
 
 
-def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
+def _possible_algorithm(study: Study, algorithm: str | AnyAlgorithm) -> None:
     """Refuse an algorithm that a study cannot have, before anything is sent."""
     if study.privacy is not None and algorithm != "auto":
         raise ConfigError("a private study has its own algorithm; leave out algorithm")
@@ -195,7 +195,7 @@ def _possible_algorithm(study: Study, algorithm: str | Algorithm[Any]) -> None:
         check_composite(chosen)
 
 
-def _at_values(plan: DesignPlan, problem: Problem, tables: TableSites, algorithm: Algorithm[Any]) -> At:
+def _at_values(plan: DesignPlan, problem: Problem, tables: TableSites, algorithm: AnyAlgorithm) -> At:
     """The problem and the sites at a value of the family's parameter."""
 
     def at(value: float) -> tuple[Problem, Sites]:
@@ -234,7 +234,7 @@ def weight_type_of(study: Study) -> WeightType:
 
 
 def _checkpoint(
-    path: Path | None, study: Study, problem: Problem, algorithm: Algorithm[Any], goal: Goal
+    path: Path | None, study: Study, problem: Problem, algorithm: AnyAlgorithm, goal: Goal
 ) -> tuple[Checkpoint | None, Progress | None]:
     """The saver of the run, and its progress if it was interrupted."""
     if path is None:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.fitting.estimator_base import FederatedModel
 from fedshed.inference.result import WeightType
 from fedshed.linalg.arrays import Vector
@@ -55,7 +55,7 @@ class FederatedCox(FederatedModel):
         l2: float | Vector = 1e-4,
         *,
         ties: Ties = "efron",
-        algorithm: str | Algorithm[Any] = "auto",
+        algorithm: str | AnyAlgorithm = "auto",
         budget: Budget = None,
         tol: float = 1e-8,
         max_iter: int = 500,

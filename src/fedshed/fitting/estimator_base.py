@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import write_atomically
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.costs import HERE
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.fitting import estimator_files as saved
@@ -53,7 +53,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         l2: float | Vector = DEFAULT_L2,
         *,
         fit_intercept: bool = True,
-        algorithm: str | Algorithm[Any] = "auto",
+        algorithm: str | AnyAlgorithm = "auto",
         budget: Budget = None,
         tol: float = 1e-8,
         max_iter: int = 500,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.costs import Network
 from fedshed.exchange import InProcess
 from fedshed.exchange.groups import Group
@@ -31,7 +31,7 @@ def fit(
     tables: Mapping[str, Any],
     study: Study,
     *,
-    algorithm: str | Algorithm[Any] = "auto",
+    algorithm: str | AnyAlgorithm = "auto",
     budget: Budget = None,
     tol: float = 1e-9,
     max_iterations: int = 500,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from fedshed._utils.errors import Error, ProtocolError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.firth import Firth
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
@@ -51,7 +49,7 @@ class Fitted(Struct, frozen=True):
 
 
 def fit_problem(
-    problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal, *, why: str, intercept: bool,
+    problem: Problem, algorithm: AnyAlgorithm, sites: Sites, goal: Goal, *, why: str, intercept: bool,
     weight_type: WeightType = "auto", inference: bool = True, errors: RowRobust | None = None,
     count: int = 0, progress: Progress | None = None, saver: Checkpoint | None = None,
     watch: Watch | None = None,
@@ -123,7 +121,7 @@ def _with_estimate(result: Result, found: Inference | None) -> Result:
 
 
 def start_and_run(
-    problem: Problem, algorithm: Algorithm[Any], sites: Sites, goal: Goal, intercept: bool,
+    problem: Problem, algorithm: AnyAlgorithm, sites: Sites, goal: Goal, intercept: bool,
     progress: Progress | None, saver: Checkpoint | None, watch: Watch | None,
 ) -> Result:  # fmt: skip
     """The run, from the model without columns or from where it was cut off."""

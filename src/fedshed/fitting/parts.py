@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.sites import Stage as Part
 from fedshed.fitting.curves import group_columns
@@ -30,9 +28,9 @@ from fedshed.solve.stages import (
 )
 
 
-def algorithm_of(stage: Play, n: int) -> Algorithm[Any]:
+def algorithm_of(stage: Play, n: int) -> AnyAlgorithm:
     """The algorithm of a fit of n parameters."""
-    algorithm: Algorithm[Any] = Decoder(BUILT_IN, n)(bytes(stage.algorithm))
+    algorithm: AnyAlgorithm = Decoder(BUILT_IN, n)(bytes(stage.algorithm))
     return algorithm
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import Refusal
 from fedshed.protocol.codec import encode
 from fedshed.tables.frozen import arrow_table, freeze_to, thaw
+
+log = logging.getLogger("fedshed")
+FAILED = "failed to answer because of an error in its own program, which that program has logged"
 
 
 class ProcessSites(Struct, frozen=True):
@@ -80,9 +84,11 @@ class TableHost(Host):
         """The reply to an envelope; an error is reported to the Master."""
         try:
             return super().handle(data)
-        except Exception as error:
-            words = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
-            return encode(Refusal(words))
+        except Error as error:
+            return encode(Refusal(str(error)))
+        except Exception:
+            log.exception("site %r: a request could not be answered", self.name)
+            return encode(Refusal(FAILED))
 
 
 def _read(folder: Path) -> Any:

@@ -18,7 +18,8 @@ from fedshed.privacy.gate import Asked, Gate
 from fedshed.privacy.policy import Objection, Policy, curvature, scalars
 from fedshed.protected.comparing import points_of
 from fedshed.protected.member import Member
-from fedshed.protocol.codec import Request, encode
+from fedshed.protocol.codec import encode
+from fedshed.protocol.replies import Request
 
 
 class ProtectedSite:

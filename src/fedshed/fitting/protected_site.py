@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from fedshed._utils.errors import DataError, ProtocolError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.exchange.inprocess import Handler
 from fedshed.exchange.site import Site
 from fedshed.fitting.all_sites import PREPARATION, AllTables, Playing
@@ -21,8 +21,8 @@ from fedshed.preparation.site import Preparer
 from fedshed.privacy.addends import Addends, Totals
 from fedshed.protected.comparing import check_request, points_of, with_own_matrices
 from fedshed.protected.follow import Asked, Exchange, Follower, ended
-from fedshed.protocol.codec import Request
 from fedshed.protocol.messages import Declined
+from fedshed.protocol.replies import Request
 
 
 class Rows(Protocol):
@@ -116,7 +116,7 @@ class SiteSteps:
 
     def __init__(
         self, procedure: Callable[[AllTables], Any], rows: Rows,
-        most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None,
+        most: Callable[[AnyAlgorithm], int | None] = lambda algorithm: None,
         record: Record = lambda *_: None,
     ) -> None:  # fmt: skip
         self._rows, self._record = rows, record

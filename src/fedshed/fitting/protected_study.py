@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.exchange import InProcess, Transport
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic
@@ -70,7 +70,7 @@ class MaskedTables(AllTables):
 
     def __init__(
         self, transport: Transport, roster: Mapping[str, bytes], study: bytes, run: bytes, least: int | None,
-        store: Store, most: Callable[[Algorithm[Any]], int | None] = lambda algorithm: None,
+        store: Store, most: Callable[[AnyAlgorithm], int | None] = lambda algorithm: None,
         session: StageSession | None = None, patience: int = 20,
     ) -> None:  # fmt: skip
         from fedshed.protected.master import MaskedSums
@@ -156,7 +156,7 @@ def hosted_tables(
 
 
 def fit_protected(
-    tables: Mapping[str, Any], study: Study, goal: Goal, *, algorithm: str | Algorithm[Any] = "auto",
+    tables: Mapping[str, Any], study: Study, goal: Goal, *, algorithm: str | AnyAlgorithm = "auto",
     errors: RowRobust | None = None, watch: Watch | None = None,
 ) -> Conducted:  # fmt: skip
     """The model of tables in this process, by masked sums that every site has verified."""
@@ -171,7 +171,7 @@ def fit_protected(
 
 
 def fit_problem_protected(
-    problem: Problem, objectives: Mapping[str, LinearModel], algorithm: Algorithm[Any], goal: Goal,
+    problem: Problem, objectives: Mapping[str, LinearModel], algorithm: AnyAlgorithm, goal: Goal,
     **settings: Any,
 ) -> Fitted:  # fmt: skip
     """The fit of a problem whose objectives are in this process, by masked sums that every site has verified.

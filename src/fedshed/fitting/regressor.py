@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.fitting.estimator_base import FederatedModel
 from fedshed.inference.result import WeightType
 from fedshed.linalg.arrays import Vector
@@ -57,7 +57,7 @@ class FederatedRegressor(RegressorMixin, FederatedModel):  # type: ignore[misc]
         l2: float | Vector = 1e-4,
         *,
         fit_intercept: bool = True,
-        algorithm: str | Algorithm[Any] = "auto",
+        algorithm: str | AnyAlgorithm = "auto",
         budget: Budget = None,
         tol: float = 1e-8,
         max_iter: int = 500,

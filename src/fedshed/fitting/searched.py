@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.fit_problem import Fitted, fit_problem, start_and_run
@@ -27,7 +27,7 @@ from fedshed.solve.stages import inspect, profile
 
 
 def fit_searched(
-    at: At, loss: str, algorithm: Algorithm[Any], goal: Goal, *, intercept: bool, **settings: Any
+    at: At, loss: str, algorithm: AnyAlgorithm, goal: Goal, *, intercept: bool, **settings: Any
 ) -> Fitted:
     """The fit with the best value of the family's parameter; a search that is cut off begins again.
 

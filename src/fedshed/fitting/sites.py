@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, ProtocolError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
 from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.groups import Group
@@ -66,7 +66,7 @@ class TableSites(Protocol):
         """A transport to sites that take part in the preparation."""
         ...
 
-    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: AnyAlgorithm) -> Sites:
         """The sites with the rows of a plan, for the fit and what comes before and after it."""
         ...
 
@@ -78,7 +78,7 @@ class TableSites(Protocol):
         """Entries of Hessians that every site still lets out, by its rows times columns, if one says."""
         ...
 
-    def most_iterations(self, algorithm: Algorithm[Any]) -> int | None:
+    def most_iterations(self, algorithm: AnyAlgorithm) -> int | None:
         """Iterations that an approved study allows, if there is such a limit."""
         ...
 
@@ -110,7 +110,7 @@ class LocalTables:
         """The sites in the preparation."""
         return opened(self._connect(self._preparers))
 
-    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: AnyAlgorithm) -> Sites:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         federation = Federation(rows, plan.names)
@@ -141,7 +141,7 @@ class LocalTables:
     def curvature(self, cells: Mapping[str, int]) -> None:
         """None: requests to tables in this process have no limit."""
 
-    def most_iterations(self, algorithm: Algorithm[Any]) -> None:
+    def most_iterations(self, algorithm: AnyAlgorithm) -> None:
         """None: the number of iterations has no limit."""
 
     def told(self) -> Traffic:
@@ -177,7 +177,7 @@ class HostedTables:
         """The stage of the preparation."""
         return nullcontext(self._session(Prepare(PROTOCOL, self._terms)).part())
 
-    def play(self, plan: DesignPlan, problem: Problem, algorithm: Algorithm[Any]) -> Sites:
+    def play(self, plan: DesignPlan, problem: Problem, algorithm: AnyAlgorithm) -> Sites:
         """The stage of the fit; a site builds its rows without the design's names."""
         for site, greeting in self._greetings().items():
             _is_itself(site, greeting)
@@ -196,7 +196,7 @@ class HostedTables:
         left = [each[0] * cells[site] - each[1] for site, each in said.items() if each is not None]
         return min(left, default=None)
 
-    def most_iterations(self, algorithm: Algorithm[Any]) -> int | None:
+    def most_iterations(self, algorithm: AnyAlgorithm) -> int | None:
         """Iterations that the points of the approved study allow, and what comes before and after them."""
         return None if self._terms is None else self._terms.most_iterations(algorithm)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, ProtocolError
 from fedshed.algorithms.auto import MANY_SECANTS
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Constant
 from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.lbfgs import Lbfgs
@@ -85,13 +84,13 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         left = study.target if study.event is None else f"({study.target}, {study.event})"
         return f"{what}: {study.formula or f'{left} ~ {terms}'}{masked}{_held(study)}"
 
-    def most_points(self, algorithm: Algorithm[Any]) -> int:
+    def most_points(self, algorithm: AnyAlgorithm) -> int:
         """The number of points a study may ask about, including the null model and the inspection."""
         if self.points is not None:
             return self.points
         return self._evaluation_points + _points_of(algorithm) * (SEARCHES if self.study.searched else 1)
 
-    def most_iterations(self, algorithm: Algorithm[Any]) -> int:
+    def most_iterations(self, algorithm: AnyAlgorithm) -> int:
         """The iterations that those points allow, beside what comes before and after them."""
         each = 2 if isinstance(algorithm, Firth) else 1
         left = self.most_points(algorithm) - SPARE_POINTS - self._evaluation_points
@@ -101,7 +100,7 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _evaluation_points(self) -> int:
         return 0 if self.study.holdout is None else EVALUATION_POINTS
 
-    def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
+    def check_algorithm(self, algorithm: AnyAlgorithm) -> None:
         """Refuse a fit by another algorithm, or with other settings of it; any that is for comparisons."""
         check_for_studies(algorithm)
         if _plain(algorithm) not in self._algorithms():
@@ -112,7 +111,7 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.algorithm != "auto":
             check_for_studies(build(self.algorithm))
 
-    def _algorithms(self) -> list[Algorithm[Any]]:
+    def _algorithms(self) -> list[AnyAlgorithm]:
         """The algorithms that these terms allow, whatever the links carry."""
         if self.study.firth:
             return [Firth()]
@@ -120,7 +119,7 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [_plain(algorithm) for algorithm in named]
 
 
-def _points_of(algorithm: Algorithm[Any]) -> int:
+def _points_of(algorithm: AnyAlgorithm) -> int:
     """The points that one fit by an algorithm may take."""
     if isinstance(algorithm, Firth):
         return MOST_FIRTH_POINTS
@@ -129,7 +128,7 @@ def _points_of(algorithm: Algorithm[Any]) -> int:
     return MOST_NEWTON_POINTS if isinstance(algorithm, Newton) else MOST_POINTS
 
 
-def _plain(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+def _plain(algorithm: AnyAlgorithm) -> AnyAlgorithm:
     """An algorithm without what depends on the links: its channel, and how many exchanges a search takes."""
     algorithm = replace(algorithm, fixed=()) if isinstance(algorithm, Firth) else with_one_exchange(algorithm)
     return replace(algorithm, channel=Constant(1)) if hasattr(algorithm, "channel") else algorithm

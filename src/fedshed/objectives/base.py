@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector, pack
 from fedshed.linalg.columns import Batched, Columns, Narrow, columns_of, narrowed
-from fedshed.linalg.rows import Rows, chosen_columns, gram, with_units
+from fedshed.linalg.kernels import Kernel
+from fedshed.linalg.rows import Rows, chosen_columns, diagonal, gram, with_units
+from fedshed.linalg.spectrum import Leading, leading
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import folds, scores
 from fedshed.objectives.folds import WithoutRows
@@ -395,6 +397,29 @@ class LinearPoint:
     def narrow(self) -> Narrow | Batched:
         """The factor on the columns that matter."""
         return self.narrow_factor()
+
+    @property
+    def hessian(self) -> Packed:
+        """The Hessian F'F, packed."""
+        return pack(gram(self.factor))
+
+    @property
+    def diagonal(self) -> Vector:
+        """The diagonal of F'F."""
+        return diagonal(self.factor)
+
+    def leading_eigenpairs(self, count: int, kernel: Kernel, units: Vector | None = None) -> Leading:
+        """At least the first `count` eigenpairs of F'F, or of it in these units."""
+        return leading(self.narrow if units is None else self._narrow_in(units), count, kernel)
+
+    def trace(self, units: Vector | None = None) -> float:
+        """The trace of F'F in these units."""
+        return float(diagonal(self.factor if units is None else with_units(self.factor, 1 / units)).sum())
+
+    def _narrow_in(self, units: Vector) -> Narrow:
+        """The factor in these units on the columns that matter; equal columns may have different units."""
+        columns, factor = self._model.columns_in(units), with_units(self.factor, 1 / units)
+        return narrowed(factor) if columns is None else Narrow(columns.narrow(factor), columns)
 
     def narrow_factor(self) -> Narrow:
         """The factor on the columns that matter; which these are is found once for a small table."""

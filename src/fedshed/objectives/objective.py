@@ -8,9 +8,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from fedshed.linalg.arrays import Matrix, Scalars, Vector
-from fedshed.linalg.columns import Batched, Narrow
+from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector
+from fedshed.linalg.kernels import Kernel
 from fedshed.linalg.rows import Rows
+from fedshed.linalg.spectrum import Leading
 from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable
 from fedshed.objectives.scored import Scored
@@ -77,8 +78,21 @@ class Point(Protocol):
         ...
 
     @property
-    def narrow(self) -> Narrow | Batched:
-        """The factor on the columns that matter, often far fewer; or eigenpairs computed with others."""
+    def hessian(self) -> Packed:
+        """The Hessian, packed: its upper triangle row by row."""
+        ...
+
+    @property
+    def diagonal(self) -> Vector:
+        """The diagonal of the Hessian."""
+        ...
+
+    def leading_eigenpairs(self, count: int, kernel: Kernel, units: Vector | None = None) -> Leading:
+        """At least the first `count` eigenpairs of the Hessian H, or of diag(1/units) H diag(1/units)."""
+        ...
+
+    def trace(self, units: Vector | None = None) -> float:
+        """The trace of the Hessian H, or of diag(1/units) H diag(1/units)."""
         ...
 
     @property

@@ -7,22 +7,26 @@ API (linalg/batch.py), where the bits are the device's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from threading import RLock
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedshed.linalg.arrays import FEW, HOST, Host, Matrix, Packed, Scalars, Vector, pack, pack_each
+from fedshed.linalg.arrays import FEW, HOST, Host, Matrix, Packed, Scalars, Vector, pack_each
 from fedshed.linalg.columns import Narrow
-from fedshed.linalg.rows import Rows, diagonal, gram
+from fedshed.linalg.kernels import Kernel
+from fedshed.linalg.rows import Rows, diagonal, with_units
+from fedshed.linalg.spectrum import Leading, leading_together
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
 from fedshed.objectives.together import SharedEvaluation
 
-Make: TypeAlias = Callable[[Any], NDArray[np.float64]]
+Compute: TypeAlias = Callable[[Any], Sequence[Any] | NDArray[np.float64] | None]
 LIGHT = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
 ROWS = 1 << 13  # rows of a stack: so many numbers stay in a core's cache, and need no fresh memory
 FACTORS = 1 << 17  # entries of the factors that are made at a time: they stay in a core's cache
@@ -155,18 +159,11 @@ class Stack:
         """Dense factors that stay in a core's cache."""
         return max(1, FACTORS // int(self.models[0].X.size))
 
-    def whole(self, place: int, units: Vector | None) -> bool:
-        """Whether a model has a dense table here, all of whose columns matter in these units."""
+    def has_all_columns(self, place: int, units: Vector | None) -> bool:
+        """Whether all columns of a model's table matter in these units: none is empty, no two are equal."""
         model = self.models[place]
-        columns = (model.columns if units is None else model.columns_in(units)) if self.dense_here else None
+        columns = model.columns if units is None else model.columns_in(units)
         return columns is not None and columns.all_kept
-
-    def factors_of(self, roots: Matrix, places: list[int]) -> Array:
-        """F = diag(l''/N)^(1/2) X of some models with a dense table, from the roots of all."""
-        row = range(places[0], places[-1] + 1)
-        chosen = slice(row.start, row.stop) if list(row) == places else places
-        assert isinstance(self.rows, DenseRows)
-        return self.rows.X[chosen] * roots[chosen][:, :, None]
 
     def _costs_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
         z, u = self.at.found(theta).z, self.rows.times(direction)
@@ -220,32 +217,20 @@ class Joint:
         """One of the models at the point."""
         return SeatedPoint(model, self, place)
 
-    def seated(self, place: int) -> SeatedPoint:
-        """The model at a place, at the point."""
-        return self.point(self._stack.models[place], place)
-
-    def hessians(self, places: list[int]) -> Matrix:
-        """The packed Hessians F'F of some models, each by the product that it would make alone."""
-        alone = self._stack.models[0].dim > FEW
-        return self._from_factors(places, _packed_gram, None if alone else _packed_grams)
-
-    def diagonals(self, places: list[int]) -> Matrix:
-        """The diagonals of the Hessians of some models."""
-        return self._from_factors(places, diagonal, diagonal)
-
-    def _from_factors(self, places: list[int], one: Make, all_of: Make | None) -> Matrix:
-        """What is made of the factors of some models: of one, or of all together where they are dense."""
-        if all_of is None or not self._stack.dense_here:
-            return np.array([one(self.seated(place).factor) for place in places])
-        step = self._stack.at_a_time
-        starts = range(0, len(places), step)
-        blocks = (self._stack.factors_of(self.roots, places[start : start + step]) for start in starts)
-        return np.concatenate([all_of(F) for F in blocks])
+    @cached_property
+    def factors(self) -> SharedFactors:
+        """The factors of the models, a block at a time."""
+        return SharedFactors(self._stack, self.roots)
 
     @cached_property
     def roots(self) -> Matrix:
         """The square roots of what each row adds to its model's curvature."""
         return np.asarray(np.sqrt(self._stack.curvatures(self.z)))
+
+    @property
+    def dense_here(self) -> bool:
+        """Whether the tables of the stack are dense, and here."""
+        return self._stack.dense_here
 
     @property
     def roots_here(self) -> Matrix | None:
@@ -268,14 +253,80 @@ class Joint:
         return self._stack.gradients(self.z)
 
 
+class FactorBlock:
+    """Dense factors F of neighbouring models, from number `start` on, and what was computed from them."""
+
+    def __init__(self, factors: Array, start: int, length: int, units: Vector | None = None) -> None:
+        self.factors, self.start, self.stop, self.units = factors, start, start + length, units
+        self.results: dict[Hashable, Sequence[Any] | NDArray[np.float64] | None] = {}
+
+    def has(self, place: int, units: Vector | None) -> bool:
+        """Whether a model's factor in these units is here."""
+        return self.start <= place < self.stop and self.units is units
+
+
+NO_BLOCK = FactorBlock(None, 0, 0)
+
+
+class SharedFactors:
+    """Dense factors of the models of a stack at a point, in blocks that stay in a core's cache.
+
+    Models are asked one after the other, so one that follows the last block has a block of twice its length
+    made: what is computed for nobody is at most as much as what is used.  One block is kept, and blocks of at
+    most `RECENT` stacks.
+    """
+
+    def __init__(self, stack: Stack, roots: Matrix) -> None:
+        self._stack, self._roots, self._lock, self.block = stack, roots, RLock(), NO_BLOCK
+
+    def result(self, place: int, key: Hashable, compute: Compute, units: Vector | None = None) -> Any | None:
+        """What `compute` makes of the factors of a block, for the model at a place; None: alone."""
+        with self._lock:
+            block = self.block
+            if not block.has(place, units):
+                self.block = block = self._next_block(block, place, units)
+                _keep(self)
+            if block.factors is None:
+                return None
+            if key not in block.results:
+                block.results[key] = compute(block.factors)
+            found = block.results[key]
+            return None if found is None else found[place - block.start]
+
+    def _next_block(self, last: FactorBlock, place: int, units: Vector | None) -> FactorBlock:
+        """The block that begins at a place; without factors where it has one model."""
+        length, stack = 0, self._stack
+        most = 2 * (last.stop - last.start) if place == last.stop and last.units is units else 1
+        most = min(most, stack.at_a_time, len(stack.models) - place)
+        while length < most and stack.has_all_columns(place + length, units):
+            length += 1
+        if length < 2:
+            return FactorBlock(None, place, 1, units)
+        assert isinstance(stack.rows, DenseRows)
+        rows = slice(place, place + length)
+        F = stack.rows.X[rows] * self._roots[rows, :, None]
+        return FactorBlock(F if units is None else with_units(F, 1 / units), place, length, units)
+
+
+RECENT: deque[SharedFactors] = deque(maxlen=4)
+
+
+def _keep(shared: SharedFactors) -> None:
+    """Keep the block of these factors, and drop that of those that were used least recently."""
+    if shared not in RECENT:
+        if len(RECENT) == RECENT.maxlen:
+            RECENT.popleft().block = NO_BLOCK
+        RECENT.append(shared)
+
+
 class SeatedPoint(LinearPoint):
-    """One model of a stack at a point; curvature is computed per model."""
+    """One model of a stack at a point; curvature is computed for blocks of neighbouring models."""
 
     def __init__(self, model: LinearModel, joint: Joint, place: int) -> None:
         super().__init__(model, joint.margins[place])
         self._joint, self._place = joint, place
 
-    @cached_property
+    @property
     def value(self) -> float:
         """Mean loss."""
         return float(self._joint.values[self._place])
@@ -291,15 +342,39 @@ class SeatedPoint(LinearPoint):
         roots = self._joint.roots_here
         return super().factor if roots is None else self._model.rows_times(roots[self._place])
 
+    @property
+    def hessian(self) -> Packed:
+        """The Hessian F'F, packed."""
+        found = self._shared("hessian", _packed_grams) if self._model.dim <= FEW else None
+        return super().hessian if found is None else found
+
+    @property
+    def diagonal(self) -> Vector:
+        """The diagonal of F'F."""
+        found = self._shared("diagonal", diagonal)
+        return super().diagonal if found is None else found
+
+    def leading_eigenpairs(self, count: int, kernel: Kernel, units: Vector | None = None) -> Leading:
+        """At least the first `count` eigenpairs of F'F, or of it in these units."""
+        found = self._shared((count, kernel), lambda F: leading_together(F, count, kernel), units)
+        return super().leading_eigenpairs(count, kernel, units) if found is None else found
+
+    def trace(self, units: Vector | None = None) -> float:
+        """The trace of F'F in these units."""
+        found = self._shared("trace", lambda F: diagonal(F).sum(axis=1).tolist(), units)
+        return super().trace(units) if found is None else found
+
+    def _shared(self, key: Hashable, compute: Compute, units: Vector | None = None) -> Any | None:
+        """A result that is computed with those of neighbours, where the tables are dense and here."""
+        if not self._joint.dense_here:
+            return None
+        return self._joint.factors.result(self._place, key, compute, units)
+
     def narrow_factor(self) -> Narrow:
         """The factor on the columns that matter, likewise."""
         roots = self._joint.roots_here
         narrow = None if roots is None else self._model.narrow_times(roots[self._place])
         return super().narrow_factor() if narrow is None else narrow
-
-
-def _packed_gram(factor: Rows) -> Packed:
-    return pack(gram(factor))
 
 
 def _packed_grams(factors: Array) -> Matrix:

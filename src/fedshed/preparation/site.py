@@ -30,20 +30,14 @@ from fedshed.preparation.messages import (
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.study import Study
 from fedshed.privacy.policy import Policy
-from fedshed.protocol.codec import Reply
 from fedshed.protocol.messages import Message
+from fedshed.protocol.replies import Reply
 from fedshed.tables.frames import Frame
 from fedshed.tables.stored import Table
 
 log = logging.getLogger("fedshed")
 ASKED = (Describe, Build, Spread, Constants, Tally)
-UNEXPECTED = (
-    KeyError,
-    IndexError,
-    ValueError,
-    TypeError,
-    AttributeError,
-)  # of a plan that contradicts itself
+CONTRADICTED = (KeyError, IndexError, ValueError)  # what a plan that contradicts itself or the table raises
 LEAST = Policy().min_rows_per_level
 
 
@@ -165,8 +159,8 @@ class Preparer:
             return Refused(error.told)
         except Error as error:
             return Refused(str(error))
-        except UNEXPECTED as error:
-            log.error("a plan fits neither its study nor this table: %s: %s", type(error).__name__, error)
+        except CONTRADICTED:
+            log.exception("site %r: a plan fits neither its study nor this table", self.name)
             return Refused("was sent a plan that fits neither its study nor its table; prepare again")
 
     def _reply(self, part: Any) -> Message:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
 from fedshed.protected.follow import Units, same_point
-from fedshed.protocol.codec import Request
 from fedshed.protocol.messages import Search, with_trial_points
+from fedshed.protocol.replies import Request
 
 POINTS = ("theta", "direction", "excess")  # fields that are parameters, or differences of parameters
 MATRICES = ("inverse",)  # an inverse, which rounding touches more: a site answers with its own

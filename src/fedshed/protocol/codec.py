@@ -16,15 +16,14 @@ import numpy as np
 
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
-from fedshed.protocol.coded_replies import WRITTEN, encode_columns
-from fedshed.protocol.columns import Columns
+from fedshed.protocol.batch import ReplyBatch, ReplyTemplate, code_replies, make_template
 from fedshed.protocol.conversation import Conversation
-from fedshed.protocol.forms import Form, form_of
 from fedshed.protocol.kinds import KINDS, coded
-from fedshed.protocol.limits import MOST_PARTS, Number, check_items
-from fedshed.protocol.links import Forgot
+from fedshed.protocol.limits import FREE, MOST_PARTS, Number, check_items
+from fedshed.protocol.memo import Memo
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, with_trial_points
 from fedshed.protocol.precision import Exact, Precision
+from fedshed.protocol.replies import Reply, Request
 
 T = TypeVar("T")
 _FLOAT = np.dtype("<f8")
@@ -109,50 +108,22 @@ def _not_nan(array: Any) -> Any:
 Run: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=64)]  # the name of a run
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What reaches one agent: the run and the number of the exchange, the common parts, and its own part."""
-
-    run: bytes
-    number: int
-    parts: list[Any]
-    mine: Any
-    located: list[Any] = []  # the parts, each with its theta
-    accuracy: float = 0.0  # of gradients in the reply
-
-
-class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an agent sends back: the exchange it answers, the Hessians it computed for it, its answers."""
-
-    run: bytes
-    number: int
-    hessians: int
-    parts: list[Any]
-
-    @property
-    def forgot(self) -> bool:
-        """Whether the agent does not hold what the request goes on from."""
-        return any(isinstance(part, Forgot) for part in self.parts)
-
-
-class Alike(msgspec.Struct, frozen=True):
-    """Replies that differ in nothing but numbers: their places among those that came, and their answers."""
-
-    rows: Sequence[int]
-    first: Reply  # its run, number and Hessians are those of all
-    parts: list[Columns]
-
-
 class Codec:
     """The wire format of one algorithm: its own messages, in a problem of dimension n."""
 
     def __init__(self, messages: Sequence[type[Message]], n: int, precision: Precision = EXACT) -> None:
         self._precision, self._reads = precision, (tuple(messages), n, precision)
-        self._last: tuple[bytes, Request] = b"", Request(b"", 0, [], None)
+        self._last: tuple[bytes, bytes, Request] = b"", b"", Request(b"", 0, [], None)
         union = _union(tuple(messages))
         self._mine = Decoder(union | None, n)
         parts = Annotated[list[union], msgspec.Meta(max_length=MOST_PARTS)]  # type: ignore[valid-type]
         self._request = Decoder(tuple[Run, Number, parts, union | None], n)  # type: ignore[valid-type]
         self._reply = Decoder(tuple[Run, Number, int, parts], n, precision)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether arrays of replies are rounded."""
+        return self._precision.lossy
 
     def encode_common(self, run: bytes, number: int, parts: Sequence[Message]) -> bytes:
         """The part of a request that is the same for all agents, encoded once."""
@@ -176,7 +147,9 @@ class Codec:
 
         So many agents of one process read theta once.
         """
-        common, last = self._last
+        same, common, last = self._last
+        if data is same:
+            return last
         if common and data.startswith(common):
             return msgspec.structs.replace(last, mine=self._mine(data[len(common) :]))
         request = Request(*self._request(data))
@@ -186,7 +159,7 @@ class Codec:
         )
         mine = encode(request.mine)
         if data.endswith(mine):
-            self._last = data[: -len(mine)], request
+            self._last = data, data[: -len(mine)], request
         return request
 
     def encode_reply(self, reply: Reply, accuracy: float = 0.0) -> bytes:
@@ -201,70 +174,65 @@ class Codec:
         return Reply(*self._reply(data))
 
     def encode_replies(
-        self, run: bytes, number: int, hessians: int, parts: Sequence[Columns], accuracy: float = 0.0
-    ) -> tuple[list[bytes], list[Columns]]:
-        """Replies of many agents, each by `encode_reply`, and the answers as the Master sees them."""
-        if self._precision.lossy:
-            return encode_columns((run, number, hessians), parts, self._precision, accuracy, encode)
-        several = len(parts[0]) >= FEWEST
-        form = form_of((run, number, hessians), [part.first for part in parts], encode) if several else None
-        if form is not None:
-            return form.write(parts), list(parts)
-        answers = zip(*(part.messages() for part in parts), strict=True)
-        return [encode((run, number, hessians, list(each))) for each in answers], list(parts)
+        self, replies: Sequence[Reply], accuracy: float, remember: bool
+    ) -> tuple[list[bytes], dict[int, Sequence[Message]]]:
+        """Replies to one request as `encode_reply` writes them, rounded ones of one shape in one call.
 
-    def remember(self, replies: Sequence[bytes], alike: list[Alike]) -> None:
-        """What replies that this process wrote are decoded to, for a Master that reads all of them here."""
-        readable = all(part.readable().all() for group in alike for part in group.parts)
-        if self._precision.lossy and readable:
-            size = sum(part.nbytes for group in alike for part in group.parts) + sum(map(len, replies))
-            WRITTEN.put((self._reads, tuple(replies)), alike, size)
+        Also the answers as the Master sees them, of the replies that were coded in a batch.  `remember`: the
+        Master reads the replies in this process, in this order, and need not decode them again.
+        """
+        if not self._precision.lossy:
+            return [encode(reply) for reply in replies], {}
+        coded, batches = code_replies(replies, accuracy, self._precision, encode)
+        every = [
+            coded[row] if row in coded else self.encode_reply(reply, accuracy if reply.answers else 0.0)
+            for row, reply in enumerate(replies)
+        ]
+        if remember and batches:
+            size = sum(batch.nbytes for batch in batches) + sum(map(len, every))
+            WRITTEN.put((self._reads, tuple(every)), batches, size)
+        seen: dict[int, Sequence[Message]] = {}
+        for batch in batches:
+            seen.update(zip(batch.rows, batch.answers, strict=True))
+        return every, seen
 
-    def decode_replies(self, replies: Sequence[bytes], forms: list[tuple[Form, Reply] | None]) -> list[Alike]:
-        """Those of the replies that are alike, as `decode_reply` reads them; the rest is to be read alone.
+    def decode_replies(
+        self, replies: Sequence[bytes], templates: list[ReplyTemplate | None]
+    ) -> list[ReplyBatch]:
+        """Those of the replies that share a shape, as `decode_reply` reads them; the rest is read alone.
 
-        `forms` are those that replies had before, in the same exchange; new ones are added.
+        `templates` are those of replies before, in the same exchange; new ones are added.
         """
         if self._precision.lossy:
             return WRITTEN.drop((self._reads, tuple(replies))) or []
-        found: list[Alike] = []
+        found: list[ReplyBatch] = []
         left, tried = list(range(len(replies))), 0
-        while len(left) >= FEWEST and tried < MOST_FORMS:
-            if tried == len(forms):
-                forms.append(self._form(replies[left[0]]))
-            form, tried = forms[tried], tried + 1
-            if form is not None and (alike := _alike(*form, replies, left)).rows:
-                found.append(alike)
-                taken = set(alike.rows)
-                left = [row for row in left if row not in taken]
-            else:
+        while len(left) >= FEWEST and tried < MOST_TEMPLATES:
+            if tried == len(templates):
+                templates.append(self._template(replies[left[0]]))
+            template, tried = templates[tried], tried + 1
+            batch = None if template is None else template.read(replies, left)
+            if batch is None:
                 left = left[1:]
+            else:
+                found.append(batch)
+                taken = set(batch.rows)
+                left = [row for row in left if row not in taken]
         return found
 
-    def _form(self, data: bytes) -> tuple[Form, Reply] | None:
-        """The form of one reply, and the reply; None where it has none."""
+    def _template(self, data: bytes) -> ReplyTemplate | None:
+        """The template of one reply, if it has one."""
         try:
-            reply = self.decode_reply(data)
+            return make_template(data, self.decode_reply(data), encode)
         except CodecError:
             return None
-        form = form_of((reply.run, reply.number, reply.hessians), reply.parts, encode)
-        return (form, reply) if form is not None and form.template == data else None
 
 
 FEWEST = 4  # replies from which it pays to read them together
-MOST_FORMS = 4  # of the replies of one exchange
-
-
-def _alike(form: Form, first: Reply, replies: Sequence[bytes], left: list[int]) -> Alike:
-    """Those of the replies left that have a form."""
-    length = len(form.template)
-    rows = [row for row in left if len(replies[row]) == length]
-    parts = form.columns(len(rows))
-    fine = form.read([replies[row] for row in rows], parts)
-    if not fine.all():
-        chosen = np.flatnonzero(fine)
-        rows, parts = [rows[k] for k in chosen], [part.rows(chosen) for part in parts]
-    return Alike(rows, first, parts)
+MOST_TEMPLATES = 4  # of the replies of one exchange
+# What replies that this process wrote are decoded to, found by their bytes.  Coded bytes stand for the same
+# numbers wherever they are decoded; its size is such that no reply is known that a decoder would refuse.
+WRITTEN = Memo(FREE)
 
 
 @lru_cache

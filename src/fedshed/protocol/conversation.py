@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import Objective
-from fedshed.protocol.columns import Columns, Groups
 from fedshed.protocol.messages import Message
 from fedshed.protocol.precision import Exact, Precision
 
@@ -100,10 +99,10 @@ class Ask(Struct, frozen=True):
         return replace(self, each={i: self.each[i] for i in agents})
 
 
-Replies: TypeAlias = Mapping[AgentId, Sequence[Any]]  # the silent are absent; one answer for each part
 R = TypeVar("R")
 M = TypeVar("M", bound=Message)
-Flow: TypeAlias = Generator[Ask, Replies, R]
+Replies: TypeAlias = Mapping[AgentId, Sequence[M]]  # the silent are absent; one answer for each part
+Flow: TypeAlias = Generator[Ask, Replies[Any], R]  # whoever runs it sends the answers to the last Ask
 
 
 class Lead(Protocol):
@@ -128,6 +127,9 @@ class Agent(Struct, frozen=True):
     objective: Objective
 
 
+Requests: TypeAlias = Mapping[type, tuple[type, ...]]  # a kind of part: the kinds of own parts with it
+
+
 class Conversation(Struct, frozen=True, tag=True):
     """Typed requests and replies between a Master and sites: an algorithm, the preparation, the inspection.
 
@@ -136,30 +138,13 @@ class Conversation(Struct, frozen=True, tag=True):
 
     precision: Precision = Exact()  # how arrays of an agent are encoded
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides those of the line search
-    by_kind: ClassVar[bool] = False  # `refusal` looks at no number or array, but for coded bytes
     cache: ClassVar[Any] = None  # type of what a site remembers, which is only a cache
-    # what is said of many agents, and the methods for one agent that it stands for
-    plurals: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "respond_together": ("respond",), "located_together": ("located",), "sent_together": ("sent",),
-    }  # fmt: skip
+    requests: ClassVar[Requests | None] = None  # what a site answers; None: `respond` looks at it itself
 
     @property
     def lossy(self) -> bool:
         """Whether gradients may come rounded."""
         return self.precision.lossy
-
-    @classmethod
-    def goes_with(cls, addition: str, method: str) -> bool:
-        """Whether an addition to a method was defined in the class of the method, or in a subclass."""
-        added, defined = (
-            next(k for k, base in enumerate(cls.__mro__) if name in vars(base)) for name in (addition, method)
-        )
-        return added <= defined
-
-    @classmethod
-    def told_of_many(cls, plural: str) -> bool:
-        """Whether what is said of many is about the methods for one, which a subclass may have replaced."""
-        return all(cls.goes_with(plural, one) for one in cls.plurals[plural])
 
     def located(
         self, cache: Any, parts: Sequence[Any], own_part: Any, n: int
@@ -173,28 +158,6 @@ class Conversation(Struct, frozen=True, tag=True):
     def respond(self, agent: Agent, cache: Any, part: Any, own_part: Any) -> tuple[Any, Message]:
         """A site's answer to one part of a request, and its new cache."""
         raise NotImplementedError
-
-    def respond_together(
-        self, agents: Sequence[Agent], caches: Sequence[Any], part: Any, own_parts: Sequence[Any]
-    ) -> tuple[Sequence[Any], Groups] | None:
-        """The new caches of many agents, and their answers to one part, in groups that are alike.
-
-        They are those of `respond`, to the bit.  None: they answer one by one.
-        """
-        return None
-
-    def located_together(
-        self, caches: Sequence[Any], parts: Sequence[Any], own_parts: Sequence[Any], n: int
-    ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]] | None:
-        """`located` of many agents whose requests are about the same points.
-
-        None: they are not, or some agent has lost what its request goes on from.
-        """
-        return caches, parts, own_parts
-
-    def sent_together(self, caches: Sequence[Any], answers: Columns) -> Sequence[Any]:
-        """`sent` of many agents."""
-        return [self.sent(cache, answer) for cache, answer in zip(caches, answers.messages(), strict=True)]
 
     def answer_kind(self, part: Any) -> type[Message]:
         """The kind of message that answers a part: a site that cannot answer it adds zeros of this kind."""
@@ -217,13 +180,13 @@ class Conversation(Struct, frozen=True, tag=True):
         return None
 
 
-def everyone(parts: Sequence[Message], problem: Problem) -> Flow[Replies]:
+def everyone(parts: Sequence[Message], problem: Problem) -> Flow[Replies[Any]]:
     """The same parts to every site, each of which must answer."""
     replies = yield Ask(tuple(parts), dict.fromkeys(problem.agents), frozenset(problem.agents))
     return replies
 
 
-def answers_of(replies: Replies, kind: type[M], part: type[Message]) -> dict[AgentId, M]:
+def answers_of(replies: Replies[Any], kind: type[M], part: type[Message]) -> dict[AgentId, M]:
     """The one answer of each site, by site; another kind than was asked for is an error that names it."""
     for site, (answer,) in replies.items():
         if not isinstance(answer, kind):

@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.protocol.limits import MOST_STEP_SIZES, Count
@@ -37,15 +36,6 @@ class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fie
             value = getattr(self, name)
             if value is not None and not isfinite(value):
                 raise ValueError(f"{name} of {type(self).__name__} is {value}")
-
-    @classmethod
-    def possible(cls, fields: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
-        """Which of `count` messages, given field by field, `__post_init__` would not refuse."""
-        fine = np.ones(count, dtype=bool)
-        for name in _floats(cls):
-            if isinstance(fields[name], np.ndarray):
-                fine &= np.isfinite(fields[name])
-        return fine
 
 
 @cache
@@ -196,18 +186,6 @@ class Eigenpairs(Message, frozen=True):
         if rho < 0 or (chain != sorted(chain, reverse=True) and _rises(chain)):
             raise ValueError("eigenvalues must decrease and end with a rho of at least 0")
 
-    @classmethod
-    def possible(cls, fields: Mapping[str, Any], count: int) -> NDArray[np.bool_]:
-        """The same of many, with equal numbers of pairs of one Hessian: eigenvalues decrease."""
-        (_, rows, n), start = fields["vectors"].shape, fields["start"]
-        fits = fields["k"] >= 1 and start >= 0 and fields["values"].shape[1] == rows
-        if not fits or start + rows > max(n - 1, 0):
-            return np.zeros(count, dtype=bool)
-        chain, rho = np.column_stack([fields["values"], fields["rho"]]), fields["rho"]
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers that are refused anyway
-            rises = (np.diff(chain, axis=1) > 1e-9 * rho[:, None]).any(axis=1)
-        return np.asarray(super().possible(fields, count) & (rho >= 0) & ~rises)
-
 
 def _rises(chain: list[float]) -> bool:
     """Whether a number is larger than the one before by more than rounding explains."""
@@ -232,3 +210,12 @@ class LocalHessian(Message, frozen=True):
     hessian: Packed
 
     adds: ClassVar[Mapping[str, Rule] | None] = {"loss": MEAN, "gradient": GRADIENT, "hessian": HESSIAN}
+
+
+class LocalWhole(Message, frozen=True):
+    """f^(i), g^(i) and the whole Hessian of iteration k, packed: n(n + 1)/2 numbers, not n - 1 pairs."""
+
+    loss: float
+    gradient: Gradient
+    k: int
+    hessian: Packed

@@ -1,55 +1,38 @@
-"""Replies of many agents by columns: the Master computes with the answers of all that are alike."""
+"""What reaches one agent, and what it sends back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
-from fedshed.protocol.columns import Columns
-from fedshed.protocol.messages import Message
+from msgspec import Struct
 
-Group: TypeAlias = tuple[Sequence[str], Sequence[Columns]]  # agents, and their answers to each part
+from fedshed.protocol.links import Forgot
+from fedshed.protocol.messages import Declined
 
 
-class Gathered(Mapping[str, Sequence[Any]]):
-    """The answers of agents, in groups that are alike; messages are made when one of them is looked at."""
+class Request(Struct, frozen=True, array_like=True, gc=False):
+    """What reaches one agent: the run and the number of the exchange, the common parts, and its own part."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = groups
+    run: bytes
+    number: int
+    parts: list[Any]
+    mine: Any
+    located: list[Any] = []  # the parts, each with its theta
+    accuracy: float = 0.0  # of gradients in the reply
 
-    def without(self, kind: type[Message], part: int) -> Gathered:
-        """Without the agents that answer a part with messages of a kind, and the parts before it."""
-        kept = [(names, parts[part:]) for names, parts in self.groups if parts[part].kind is not kind]
-        return Gathered(kept)
 
-    def numbers(self, part: int, field: str, place: int) -> dict[str, float]:
-        """One number of each agent, by its place in an array of the answer to a part."""
-        found: dict[str, float] = {}
-        for names, parts in self.groups:
-            found.update(zip(names, parts[part].fields[field][:, place].tolist(), strict=True))
-        return found
+class Reply(Struct, frozen=True, array_like=True, gc=False):
+    """What an agent sends back: the exchange it answers, the Hessians it computed for it, its answers."""
 
-    def __getitem__(self, name: str) -> Sequence[Any]:
-        return self._messages[name]
+    run: bytes
+    number: int
+    hessians: int
+    parts: list[Any]
 
-    def __iter__(self) -> Iterator[str]:
-        return (name for names, _ in self.groups for name in names)
+    @property
+    def answers(self) -> bool:
+        """Whether the agent answers: it has not forgotten what the request goes on from, nor declines."""
+        return not any(isinstance(part, NO_ANSWER) for part in self.parts)
 
-    def __len__(self) -> int:
-        return sum(len(names) for names, _ in self.groups)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(self)
-
-    @cached_property
-    def _messages(self) -> dict[str, Sequence[Any]]:
-        found: dict[str, Sequence[Any]] = {}
-        for names, parts in self.groups:
-            answers = zip(*(part.messages() for part in parts), strict=True)
-            found.update(zip(names, answers, strict=True))
-        return found
+NO_ANSWER = (Forgot, Declined)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from fedshed.algorithms.base import Algorithm, State
+from fedshed.algorithms.base import AnyAlgorithm, State
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import family_of
 from fedshed.protocol.conversation import Problem
@@ -40,7 +40,7 @@ class Certificate(Struct, frozen=True):
 
 
 def certify(
-    problem: Problem, algorithm: Algorithm[Any], state: State[Any], g: Vector, exact: bool = True
+    problem: Problem, algorithm: AnyAlgorithm, state: State[Any], g: Vector, exact: bool = True
 ) -> Certificate:
     """The certificate of a state; there is no bound if an agent is silent or a gradient is rounded."""
     heard = not state.silent(problem)

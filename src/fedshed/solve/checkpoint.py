@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from fedshed._utils.errors import CodecError, ConfigError
 from fedshed._utils.files import in_words, write_atomically
-from fedshed.algorithms.base import Algorithm, Info
+from fedshed.algorithms.base import AnyAlgorithm, Info
 from fedshed.algorithms.registry import BUILT_IN
 from fedshed.exchange.contacts import Contact
 from fedshed.exchange.groups import Group
@@ -59,7 +58,7 @@ class Checkpoint:
     """Where a run is saved: at most once in `every` seconds, and when it ends or is interrupted."""
 
     def __init__(
-        self, path: str | Path, algorithm: Algorithm[Any], settings: Settings, data: str, every: float = 2.0
+        self, path: str | Path, algorithm: AnyAlgorithm, settings: Settings, data: str, every: float = 2.0
     ) -> None:
         self._path, self._every, self._data = Path(path), every, data
         self._n, self._algorithm, self._settings = len(settings.l2), raw(algorithm), raw(settings)
@@ -88,8 +87,8 @@ class Checkpoint:
 
 
 def load(
-    path: str | Path, data: str, algorithm: Algorithm[Any] | None = None
-) -> tuple[Algorithm[Any], Settings, Progress]:
+    path: str | Path, data: str, algorithm: AnyAlgorithm | None = None
+) -> tuple[AnyAlgorithm, Settings, Progress]:
     """A saved run; `algorithm` is needed only for one that is not part of fedshed."""
     try:
         saved = msgspec.msgpack.decode(Path(path).read_bytes(), type=Saved)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.base import TOGETHER, Algorithm, Info, State, cost, gradient
+from fedshed.algorithms.base import TOGETHER, AnyAlgorithm, Info, State, cost, gradient
 from fedshed.algorithms.composite import steepest
 from fedshed.exchange import Transport
 from fedshed.exchange.contacts import Contact
@@ -63,7 +63,7 @@ class Seen(Struct, frozen=True):
 
 
 def iterate(
-    algorithm: Algorithm[Any], problem: Problem, transport: Transport, progress: Progress, goal: Goal
+    algorithm: AnyAlgorithm, problem: Problem, transport: Transport, progress: Progress, goal: Goal
 ) -> Generator[Progress, None, Outcome]:
     """Play rounds until the goal is reached, or cannot be.
 
@@ -100,7 +100,7 @@ def iterate(
 class _Run:
     """The two halves of a round, and how a run ends that cannot continue."""
 
-    def __init__(self, algorithm: Algorithm[Any], problem: Problem, wire: Wire, goal: Goal) -> None:
+    def __init__(self, algorithm: AnyAlgorithm, problem: Problem, wire: Wire, goal: Goal) -> None:
         self._algorithm, self._problem, self._wire, self._goal = algorithm, problem, wire, goal
         self._last: Seen | None = None
 

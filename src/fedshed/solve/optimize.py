@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from fedshed.algorithms import Budget
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.costs import HERE, Network
 from fedshed.algorithms.firth import Firth
 from fedshed.algorithms.linesearch import LineSearch
@@ -56,7 +56,7 @@ def optimize(
     l2: float | Vector = 1e-5,
     l1: float | Vector = 0.0,
     intercept: bool = False,
-    algorithm: str | Algorithm[Any] = "auto",
+    algorithm: str | AnyAlgorithm = "auto",
     budget: Budget = None,
     line_search: LineSearch | None = None,
     precision: Precision | None = None,
@@ -196,7 +196,7 @@ def resume(
     path: str | Path,
     federation: Federation,
     *,
-    algorithm: Algorithm[Any] | None = None,
+    algorithm: AnyAlgorithm | None = None,
     max_iterations: int | None = None,
     tol: float | None = None,
     quorum: int | None = None,
@@ -345,7 +345,7 @@ def _with_thresholds(penalty: float | Vector, name: str, n: int, thresholds: int
 
 
 def _solve(
-    algorithm: Algorithm[Any], problem: Problem, objectives: Mapping[str, LinearModel], sites: LocalSites,
+    algorithm: AnyAlgorithm, problem: Problem, objectives: Mapping[str, LinearModel], sites: LocalSites,
     progress: Progress, goal: Goal, saver: Checkpoint | None, watch: Watch | None,
 ) -> Result:  # fmt: skip
     """The run, and whether the point where it ended is an optimum."""

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec import Struct
 
-from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
-from fedshed.linalg.rows import gram
+from fedshed.linalg.arrays import Matrix, Packed, Vector, unpack
 from fedshed.linalg.solve import unit_diagonal
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.messages import Message
@@ -119,7 +118,7 @@ class Profile(Conversation, frozen=True, tag=True):
         return None, Profiled(
             point.value,
             point.gradient,
-            pack(gram(point.factor)),
+            point.hessian,
             float(by.slope),
             float(by.curvature),
             by.mixed,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from fedshed._utils.notebook import html_table
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.exchange.contacts import Contact
 from fedshed.exchange.groups import GroupTraffic
 from fedshed.exchange.sites import Sites, Stage
@@ -129,7 +129,7 @@ class Result(Struct, frozen=True):
 
 
 def run(
-    algorithm: Algorithm[Any], problem: Problem, transport: Transport, progress: Progress, goal: Goal,
+    algorithm: AnyAlgorithm, problem: Problem, transport: Transport, progress: Progress, goal: Goal,
     saver: Checkpoint | None = None, watch: Watch | None = None,
 ) -> Result:  # fmt: skip
     """Run an algorithm from its present state to its end; `conclude` then tells the observer how it ended."""
@@ -162,7 +162,7 @@ def play(
         return wire.play(flow), wire.traffic
 
 
-def _begin(algorithm: Algorithm[Any], problem: Problem, goal: Goal) -> Begin:
+def _begin(algorithm: AnyAlgorithm, problem: Problem, goal: Goal) -> Begin:
     """What an observer is told before the first exchange."""
     return Begin(
         type(algorithm).__name__, problem.loss, problem.n, problem.p, goal.tol, goal.max_iterations,

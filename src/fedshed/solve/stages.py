@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.linesearch import Fused
 from fedshed.algorithms.newton import Newton
 from fedshed.exchange.sites import Sites, Stage
@@ -66,7 +64,7 @@ def private_stage(fit: PrivateFit, number: int = PRIVATE) -> Stage:
     return Stage(PRIVATE, fit)
 
 
-def fit_stage(algorithm: Algorithm[Any]) -> Stage:
+def fit_stage(algorithm: AnyAlgorithm) -> Stage:
     """The stage in which the study's own algorithm is played."""
     return Stage(FIT, algorithm)
 

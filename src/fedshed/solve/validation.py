@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from fedshed._utils.errors import ConfigError, SingularError
 from fedshed.algorithms import Budget, as_channel, build
 from fedshed.algorithms.auto import choose, choose_composite, choose_summable
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import Algorithm, AnyAlgorithm
 from fedshed.algorithms.costs import ELSEWHERE, Network, Shape
 from fedshed.algorithms.firth import choose_firth
 from fedshed.algorithms.linesearch import LineSearch
@@ -63,12 +63,12 @@ def ridge(l2: Any, n: int, intercept: bool, name: str = "l2") -> Vector:
 
 
 def checked_algorithm(
-    algorithm: str | Algorithm[Any],
+    algorithm: str | AnyAlgorithm,
     budget: Budget,
     line_search: LineSearch | None,
     seed: int,
     problem: Problem,
-) -> Algorithm[Any]:
+) -> AnyAlgorithm:
     """The algorithm as configured, if it is for this loss and its channel knows every site."""
     if isinstance(algorithm, str):
         name, chosen = algorithm, build(algorithm, budget, line_search, whole(seed, "seed"))
@@ -108,10 +108,10 @@ def reachable(transport: Transport, agents: Sequence[str]) -> None:
 
 
 def choose_algorithm(
-    algorithm: str | Algorithm[Any], budget: Budget, line_search: LineSearch | None, seed: int,
+    algorithm: str | AnyAlgorithm, budget: Budget, line_search: LineSearch | None, seed: int,
     problem: Problem, stateless: bool = False, network: Network | None = None, *, firth: bool = False,
     protected: bool = False, entries: float | None = None,
-) -> tuple[Algorithm[Any], str]:  # fmt: skip
+) -> tuple[AnyAlgorithm, str]:  # fmt: skip
     """The algorithm to run, and one line that says which it is and, for "auto", why.
 
     Firth's penalty has an algorithm of its own; in a protected study only sums leave the sites.  `network` is
@@ -151,7 +151,7 @@ def stored_entries(objectives: Mapping[str, LinearModel]) -> float | None:
     return float(sum(X.nnz for X in tables)) if all(issparse(X) for X in tables) else None
 
 
-def with_precision(algorithm: Algorithm[Any], precision: Any) -> Algorithm[Any]:
+def with_precision(algorithm: AnyAlgorithm, precision: Any) -> AnyAlgorithm:
     """The algorithm with this precision in place of its own."""
     if precision is None:
         return algorithm

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fedshed._utils.errors import ConfigError, Error
-from fedshed.algorithms.base import Algorithm
+from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.experiments import ComparisonSpec
 from fedshed.experiments.sources import agents_of, drawn
 from fedshed.report import Agent, Problem, Recorder, Report, Rerun, Run, versions
@@ -64,7 +64,7 @@ class _StoppedError(Exception):
 class _Record:
     """All that is known about one run; the next has another record, so that a report never mixes two."""
 
-    def __init__(self, study: ComparisonSpec, algorithms: dict[str, Algorithm[Any]]) -> None:
+    def __init__(self, study: ComparisonSpec, algorithms: dict[str, AnyAlgorithm]) -> None:
         self.study, self.algorithms = study, algorithms
         self.rows: list[tuple[str, Row]] = []
         self.recorders: dict[str, Recorder] = defaultdict(Recorder)

@@ -48,7 +48,7 @@ from fedshed.algorithms.pen.messages import Beyond, First, Innovation, Mine, Mov
 from fedshed.algorithms.pen.state import PenState, turned
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.objectives import family_of
-from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, unlike
+from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, Requests, unlike
 from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Local, Message, Update
 
@@ -61,7 +61,7 @@ UNSENDABLE = (
 FAST = 4.0  # by what the decrement must fall for the Hessian to be good enough
 
 
-class Pen(Algorithm[PenState], frozen=True, tag=True):
+class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache], frozen=True, tag=True):
     """PEN, predictive entropy-coded Newton: the rounds of Newton's method with a fraction of its bytes.
 
     Master and agent keep the same copy of the agent's gradient and Hessian, and an agent sends only what the
@@ -128,6 +128,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         Update,
         Local,
     )
+    requests: ClassVar[Requests] = {Start: (Mine,), Move: (Mine,), Update: (type(None),)}
     state = PenState
     cache = Cache
 
@@ -137,7 +138,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         """The first exchange: everything in the agent's own units."""
         return Ask((Start(state.theta),), {i: Mine(0, None, k) for k, i in enumerate(problem.agents)})
 
-    def absorb(self, problem: Problem, state: PenState, replies: Replies) -> PenState:
+    def absorb(self, problem: Problem, state: PenState, replies: Replies[First]) -> PenState:
         """Copies from the first answers; the first move will go to the coordinates of the mean diagonal."""
         copies = {i: decoded_first(replies[i][0], problem.n) for i in problem.agents}
         known = {
@@ -232,7 +233,7 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
         return self._learnt(problem, state, frame, move, replies)
 
     def _learnt(
-        self, problem: Problem, state: PenState, frame: Frame, move: Move, replies: Replies
+        self, problem: Problem, state: PenState, frame: Frame, move: Move, replies: Replies[Any]
     ) -> PenState:
         u, missed, copies = decoded_step(move, problem.n), np.zeros(problem.n), {}
         for i in problem.agents:
@@ -306,14 +307,18 @@ class Pen(Algorithm[PenState], frozen=True, tag=True):
 
     # --- at an agent -----------------------------------------------------------------------------
 
-    def respond(self, agent: Agent, cache: Cache | None, part: Any, own_part: Any) -> tuple[Any, Message]:
+    def respond(
+        self, agent: Agent, cache: Cache | None, part: Start | Move | Update, own_part: Mine | None
+    ) -> tuple[Cache | None, Message]:
         """The first answer, an exact gradient, or the innovation at the point of a move."""
+        if isinstance(part, Update):
+            assert part.theta is not None
+            point = agent.objective.at(part.theta)
+            return cache, Local(point.value, point.gradient, None)
+        assert own_part is not None
         if isinstance(part, Move):
             return innovated(agent, cache, part, own_part, self._steps, self._bytes(agent, part))
-        if isinstance(part, Start):
-            return first_answered(agent, part.theta, self._steps, own_part.index)
-        point = agent.objective.at(part.theta)
-        return cache, Local(point.value, point.gradient, None)
+        return first_answered(agent, part.theta, self._steps, own_part.index)
 
     @property
     def _steps(self) -> Steps:

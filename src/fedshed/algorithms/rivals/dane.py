@@ -26,7 +26,7 @@ from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.linalg.rows import gram
 from fedshed.objectives import Objective, Point
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, unlike
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Requests, unlike
 from fedshed.protocol.messages import Local, Message, Update
 
 NEWTON_STEPS = 50  # of an agent in one exchange
@@ -99,6 +99,7 @@ class Dane(GradientAlgorithm[DaneState], frozen=True, tag=True):
     eta: float = 1.0  # the weight of the global gradient in the local problems
     momentum: float = 0.0  # AIDE's extrapolation
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalSmoothness, Subproblem, Move)
+    requests: ClassVar[Requests] = {Update: (type(None),), Subproblem: (type(None),)}
     first: ClassVar[type[Message]] = LocalSmoothness
     state: ClassVar[type[DaneState]] = DaneState
     compare_only: ClassVar[bool] = True
@@ -135,7 +136,9 @@ class Dane(GradientAlgorithm[DaneState], frozen=True, tag=True):
             return unlike(answer, Move)
         return super().refusal(problem, part, own_part, answer)
 
-    def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
+    def respond(
+        self, agent: Agent, cache: None, part: Update | Subproblem, own_part: None
+    ) -> tuple[None, Message]:
         """f_i and g_i, or the minimum of the subproblem."""
         if not isinstance(part, Subproblem):
             return super().respond(agent, cache, part, own_part)

@@ -20,9 +20,8 @@ from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
 from fedshed.algorithms.gradients import LocalScale, Scale, mean_scale, with_diagonal
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
-from fedshed.linalg.arrays import Vector, pack, unpack
-from fedshed.linalg.rows import gram
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, unlike
+from fedshed.linalg.arrays import Vector, unpack
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, unlike
 from fedshed.protocol.messages import Local, LocalHessian, Message, Update
 
 MOST_PRODUCTS = 10_000  # of one step
@@ -100,7 +99,14 @@ class Anchor(Struct, frozen=True):
     theta: Vector
 
 
-class Disco(Algorithm[State[Scale]], frozen=True, tag=True):
+Preconditioned: TypeAlias = Local | LocalScale | LocalHessian
+
+
+class Disco(
+    Algorithm[State[Scale], Update | Product, Precondition | None, Preconditioned, Anchor],
+    frozen=True,
+    tag=True,
+):
     """DiSCO: Newton steps whose linear system is solved by distributed conjugate gradients.
 
     theta^{t+1} = theta^t - eta_t v with ||H v - g|| <= tolerance ||g||. Every product H u takes one exchange.
@@ -147,6 +153,7 @@ class Disco(Algorithm[State[Scale]], frozen=True, tag=True):
         LocalHessian,
         HessianProduct,
     )
+    requests: ClassVar[Requests] = {Update: (Precondition, type(None)), Product: (type(None),)}
     state = State[Scale]
     cache = Anchor
 
@@ -163,7 +170,7 @@ class Disco(Algorithm[State[Scale]], frozen=True, tag=True):
         """f_i, g_i and what the preconditioner needs at theta^t."""
         return Ask((self.update(state),), {i: self.preconditioner.part(problem, i) for i in problem.agents})
 
-    def absorb(self, problem: Problem, state: State[Scale], replies: Replies) -> State[Scale]:
+    def absorb(self, problem: Problem, state: State[Scale], replies: Replies[Preconditioned]) -> State[Scale]:
         """Costs, gradients and the preconditioner move to theta^t."""
         known = dict(state.known)
         for i, (local,) in replies.items():
@@ -222,9 +229,10 @@ class Disco(Algorithm[State[Scale]], frozen=True, tag=True):
         return None if cache is None else cache.theta
 
     def respond(
-        self, agent: Agent, cache: Anchor | None, part: Any, own_part: Precondition | None
-    ) -> tuple[Anchor | None, Message]:
+        self, agent: Agent, cache: Anchor | None, part: Update | Product, own_part: Precondition | None
+    ) -> tuple[Anchor | None, Preconditioned | HessianProduct]:
         """H_i u, or f_i and g_i with the diagonal of the Hessian, the Hessian, or neither."""
+        assert part.theta is not None
         point = agent.objective.at(part.theta)
         if isinstance(part, Product):
             product = point.factor.T @ np.asarray(point.factor @ part.u)
@@ -232,6 +240,6 @@ class Disco(Algorithm[State[Scale]], frozen=True, tag=True):
         if own_part is None:
             return cache, Local(point.value, point.gradient, None)
         if own_part.whole:
-            hessian = LocalHessian(point.value, point.gradient, pack(gram(point.factor)))
+            hessian = LocalHessian(point.value, point.gradient, point.hessian)
             return Anchor(part.theta), hessian
         return Anchor(part.theta), with_diagonal(point)

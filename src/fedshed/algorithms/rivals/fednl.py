@@ -6,7 +6,7 @@ The compressor is a part (`compressors`): the best rank-d approximation, the lar
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from fedshed.protocol.conversation import (
     Flow,
     Problem,
     Replies,
+    Requests,
     unlike,
 )
 from fedshed.protocol.limits import Count
@@ -63,7 +64,10 @@ class Estimate(PackedHessian, frozen=True, kw_only=True):
         return Estimate(packed=packed, version=self.version + 1, lost=self.lost)
 
 
-class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
+Learning: TypeAlias = LocalHessian | Correction | CodedCorrection
+
+
+class FedNL(Algorithm[State[Estimate], Update, Learnt | None, Learning, Estimate], frozen=True, tag=True):
     """FedNL-LS: the Master learns each agent's Hessian from compressed differences.
 
     theta^{t+1} = theta^t - eta_t [H^t]^-1 g_t and H^{t+1} = H^t + rate sum_i p_i C(H_i(theta^t) - H_i^t),
@@ -103,6 +107,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
         CodedCorrection,
     )
     state = State[Estimate]
+    requests: ClassVar[Requests] = {Update: (Learnt, type(None))}
     cache = Estimate
 
     @property
@@ -116,7 +121,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
             (Update(state.t, state.theta),), {i: self._learnt(problem, state, i) for i in problem.agents}
         )
 
-    def absorb(self, problem: Problem, state: State[Estimate], replies: Replies) -> State[Estimate]:
+    def absorb(self, problem: Problem, state: State[Estimate], replies: Replies[Learning]) -> State[Estimate]:
         """The correction of the last round is applied, that of this round is kept for the next."""
         known = dict(state.known)
         for i, (local,) in replies.items():
@@ -177,7 +182,7 @@ class FedNL(Algorithm[State[Estimate]], frozen=True, tag=True):
 
     def respond(
         self, agent: Agent, cache: Estimate | None, part: Update, own_part: Learnt | None
-    ) -> tuple[Estimate | None, Message]:
+    ) -> tuple[Estimate | None, Learning]:
         """The whole Hessian at the start; then the compressed difference from the learnt matrix."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)

@@ -79,7 +79,7 @@ class Srht(Struct, frozen=True, tag=True):
 Sketch: TypeAlias = Gaussian | Srht
 
 
-class FedNS(Algorithm[State[Sketched]], frozen=True, tag=True):
+class FedNS(Algorithm[State[Sketched], Update, None, LocalSketch, None], frozen=True, tag=True):
     """FedNS: Newton's method with sketched Hessians.
 
     theta^{t+1} = theta^t - eta_t [sum_i p_i (S_i R_i)' S_i R_i + diag(l2)]^-1 g_t, where R_i is a square root
@@ -127,7 +127,9 @@ class FedNS(Algorithm[State[Sketched]], frozen=True, tag=True):
         """f_i, g_i and a sketch of H_i at theta^t."""
         return Ask((self.update(state),), dict.fromkeys(problem.agents))
 
-    def absorb(self, problem: Problem, state: State[Sketched], replies: Replies) -> State[Sketched]:
+    def absorb(
+        self, problem: Problem, state: State[Sketched], replies: Replies[LocalSketch]
+    ) -> State[Sketched]:
         """Each agent that answered is known at theta^t, its Hessian by its sketch."""
         known = dict(state.known)
         for i, (local,) in replies.items():
@@ -158,7 +160,7 @@ class FedNS(Algorithm[State[Sketched]], frozen=True, tag=True):
         """k; by default as many rows as have the numbers of a packed Hessian, and at least 32."""
         return max((n + 1) // 2, FEWEST) if self.k is None else self.k
 
-    def respond(self, agent: Agent, cache: None, part: Update, own_part: Any) -> tuple[None, LocalSketch]:
+    def respond(self, agent: Agent, cache: None, part: Update, own_part: None) -> tuple[None, LocalSketch]:
         """f_i, g_i and the sketch that follows from (seed, agent, t); R itself where k is no less."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)

@@ -24,6 +24,7 @@ from fedshed.protocol.conversation import (
     Flow,
     Problem,
     Replies,
+    Requests,
     unlike,
 )
 from fedshed.protocol.messages import Local, Message, Update
@@ -70,6 +71,7 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()  # how eta_t is found
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, Solve, Direction)
     state = State[None]
+    requests: ClassVar[Requests] = {Update: (type(None),), Solve: (type(None),)}
 
     def step(self, problem: Problem, state: State[None]) -> Flow[tuple[State[None], Info]]:
         """Broadcast g, average the local Newton directions, search along them."""
@@ -89,7 +91,9 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
             else super().refusal(problem, part, own_part, answer)
         )
 
-    def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
+    def respond(
+        self, agent: Agent, cache: None, part: Update | Solve, own_part: None
+    ) -> tuple[None, Message]:
         """f_i and g_i, or the local Newton direction."""
         if not isinstance(part, Solve):
             return super().respond(agent, cache, part, own_part)
@@ -172,7 +176,7 @@ class Done(Giant, frozen=True, tag=True):
         return x
 
 
-def _mean_direction(problem: Problem, replies: Replies) -> Vector:
+def _mean_direction(problem: Problem, replies: Replies[Direction]) -> Vector:
     """sum_i w_i p_i / sum_i w_i, in log space: determinants overflow."""
     logs = np.array([np.log(problem.p[i]) + replies[i][0].log_weight for i in problem.agents])
     weights = np.exp(logs - logs.max())

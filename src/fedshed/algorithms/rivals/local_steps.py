@@ -8,16 +8,15 @@ heterogeneous sites is not the pooled optimum (docs/rivals.md).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
-from fedshed.algorithms.base import Info, SiteModel, State, advance, gradient
+from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, advance, gradient
 from fedshed.algorithms.gradients import (
-    GradientAlgorithm,
     LocalSmoothness,
     Scale,
     short_ridge,
@@ -25,7 +24,7 @@ from fedshed.algorithms.gradients import (
 )
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Objective, Point
-from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, unlike
+from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, Requests, unlike
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 
@@ -66,13 +65,16 @@ class LocalState(State[Scale], frozen=True):
 S = TypeVar("S", bound=LocalState)
 
 
-class _LocalSteps(GradientAlgorithm[S], frozen=True):
+class _LocalSteps(
+    Algorithm[S, Train, Shift | None, LocalSmoothness | Trained, None], Generic[S], frozen=True
+):
     """y <- y - s (g_i(y) + l2 y + ...), `local_steps` times from theta^t; one exchange brings f, g and y."""
 
     local_steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] = 10  # gradient steps of an agent per round
     rate: float = 1.0  # s in units of 1/K, K = max_i lambda_1(H_i(theta^1)) + max l2
     messages: ClassVar[tuple[type[Message], ...]] = (Train, Shift, LocalSmoothness, Trained)
     compare_only: ClassVar[bool] = True
+    requests: ClassVar[Requests] = {Train: (Shift, type(None))}
 
     def __post_init__(self) -> None:
         if not 1 <= self.local_steps <= MOST_STEPS:
@@ -106,15 +108,15 @@ class _LocalSteps(GradientAlgorithm[S], frozen=True):
         K = max(float(state.known[i].curvature.values[0]) for i in problem.agents) + problem.l2.max()
         return float(self.rate / ((1 + self.proximal) * K)) if K > 0 else 0.0
 
-    def absorb(self, problem: Problem, state: S, replies: Replies) -> S:
+    def absorb(self, problem: Problem, state: S, replies: Replies[LocalSmoothness | Trained]) -> S:
         """Costs and gradients at theta^t; the smoothness stays as it was at the start."""
         known, followed = dict(state.known), {}
         for i, (local,) in replies.items():
-            trained = isinstance(local, Trained)
-            scale = known[i].curvature if trained else Scale(np.atleast_1d(local.scale))
+            if isinstance(local, Trained):
+                scale, followed[i] = known[i].curvature, local.mean_gradient
+            else:
+                scale = Scale(np.atleast_1d(local.scale))
             known[i] = SiteModel(state.theta, local.loss, local.gradient, scale)
-            if trained:
-                followed[i] = local.mean_gradient
         return replace(state, known=known, followed=followed)
 
     def step(self, problem: Problem, state: S) -> Flow[tuple[S, Info]]:
@@ -144,8 +146,11 @@ class _LocalSteps(GradientAlgorithm[S], frozen=True):
         """f_i and g_i with the smoothness, or with local steps."""
         return LocalSmoothness if part.step == 0 else Trained
 
-    def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
+    def respond(
+        self, agent: Agent, cache: None, part: Train, own_part: Shift | None
+    ) -> tuple[None, LocalSmoothness | Trained]:
         """f_i and g_i, and the smoothness or the mean gradient of the local steps."""
+        assert part.theta is not None
         point = agent.objective.at(part.theta)
         if part.step == 0:
             return None, with_smoothness(point)

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import State
+from fedshed.algorithms.eigenpair_cache import Spectrum, recall_spectrum
 from fedshed.algorithms.rivals.q_shed_coding import (
     MOST_BITS,
     Allocation,
@@ -33,11 +34,11 @@ from fedshed.algorithms.rivals.q_shed_coding import (
     unit_vectors,
     upright,
 )
-from fedshed.algorithms.shed import Shed, Spectrum
+from fedshed.algorithms.shed import Shed
 from fedshed.algorithms.shed_curvature import SharedCurvature, stacked
 from fedshed.linalg import LowRankPlusDiagonal
 from fedshed.linalg.arrays import Gradient, Matrix, Scalars, Vector
-from fedshed.protocol.conversation import Agent, AgentId, Problem, unlike
+from fedshed.protocol.conversation import Agent, AgentId, Problem, Requests, unlike
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message, Update
 from fedshed.protocol.precision import EntropyCoded, Precision
@@ -179,6 +180,7 @@ class QShed(Shed, frozen=True, tag=True):
 
     compare_only: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Refine, LocalRefined)
+    requests: ClassVar[Requests] = {Update: (Refine,)}
     state: ClassVar[Any] = State[RefinedCurvature]
 
     def __post_init__(self) -> None:
@@ -187,10 +189,12 @@ class QShed(Shed, frozen=True, tag=True):
 
     # --- at the Master ---------------------------------------------------------------------------
 
-    def taken(self, old: Any, share: Any, pairs: Any, state: State[SharedCurvature]) -> SharedCurvature:
+    def update_held_curvature(
+        self, held: Any, share: Any, pairs: Any, state: State[SharedCurvature]
+    ) -> SharedCurvature:
         """The Master's copy after a reply: a new one at a renewal, else one with more bits."""
         if pairs is None or not (pairs.k == state.t == share.k and not pairs.start):
-            return super().taken(old, share, pairs, state)
+            return super().update_held_curvature(held, share, pairs, state)
         n, none = len(state.theta), np.zeros(0)
         empty = np.zeros((0, n))
         fresh = RefinedCurvature(
@@ -220,24 +224,25 @@ class QShed(Shed, frozen=True, tag=True):
             return f"it sent bits beyond {sum(pairs.start)} of k={pairs.k}; asked for were {asked}"
         return None
 
-    def _share(self, problem: Problem, state: State[Any], i: AgentId) -> Any:
+    def share(self, problem: Problem, state: State[Any], i: AgentId) -> Refine:
         """As SHED, with the bits of each vector in place of how many vectors there are."""
-        share = super()._share(problem, state, i)
+        share = super().share(problem, state, i)
         bits = state.known[i].curvature.bits if share.have else b""
         return Refine(share.k, bits, share.more, share.anchor)
 
     # --- at an agent -----------------------------------------------------------------------------
 
     def respond(
-        self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Any
-    ) -> tuple[Spectrum | None, Any]:
+        self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Refine
+    ) -> tuple[Spectrum | None, LocalRefined]:
         """The cost, the gradient, and as many bits of eigenvectors as the link carries."""
         assert part.theta is not None
         point = agent.objective.at(part.theta)
         pairs = None
         if own_part.more:
-            cache = self._recalled(agent, cache, part, own_part, point, agent.objective.dim)
-            total = self.bits * self.carried(agent, part.t)
+            theta_k = part.theta if own_part.k == part.t else own_part.anchor
+            cache = recall_spectrum(self, agent, cache, own_part.k, theta_k, agent.objective.dim)
+            total = self.bits * self.pairs_per_round(agent, part.t)
             pairs = None if cache is None else self._refinement(cache, own_part, total)
         return cache, LocalRefined(point.value, point.gradient, pairs)
 
