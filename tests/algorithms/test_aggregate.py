@@ -123,8 +123,8 @@ def test_every_pair_is_in_the_sums_once_whatever_was_lost_on_the_way(seed, line_
         np.testing.assert_allclose(state.S, S, atol=1e-10)
         np.testing.assert_allclose(state.B, B, atol=1e-7)
     held = [(state.epoch, known.curvature) for state in states for known in state.known.values()]
-    assert any(one.owed for _, one in held), "no renewal was missed: the test must have some"
-    assert all(one.owed != (one.k >= epoch) for epoch, one in held)
+    assert any(one.renewal_missed for _, one in held), "no renewal was missed: the test must have some"
+    assert all(one.renewal_missed != (one.k >= epoch) for epoch, one in held)
 
 
 def test_pairs_that_do_not_follow_those_in_the_sums_never_enter_them():
@@ -140,7 +140,7 @@ def test_pairs_that_do_not_follow_those_in_the_sums_never_enter_them():
         after = algorithm.absorb(problem, later, {"0": [Local(0.0, np.zeros(n), pairs)]})
         assert np.array_equal(after.S, state.S)
         assert np.array_equal(after.B, state.B)
-        assert (after.known["0"].curvature.q, after.known["0"].curvature.lost) == (2, True)
+        assert (after.known["0"].curvature.q, after.known["0"].curvature.needs_anchor) == (2, True)
 
 
 def test_who_missed_a_renewal_counts_as_lambda_1_until_it_answers():
@@ -156,12 +156,12 @@ def test_who_missed_a_renewal_counts_as_lambda_1_until_it_answers():
     )
     missed = states[1].known["large"].curvature  # exchange 3 is the update of t = 2, a renewal
     values, _ = leading_eigenpairs(objectives["large"].at(np.zeros(6)).factor)
-    assert (missed.owed, missed.q) == (True, 0)
+    assert (missed.renewal_missed, missed.q) == (True, 0)
     assert missed.rho == missed.top == pytest.approx(values[0])
     s = np.arange(6.0)
     assert s @ missed.matvec(s) >= np.linalg.norm(objectives["large"].at(np.zeros(6)).factor @ s) ** 2
     healed = states[2].known["large"].curvature
-    assert (healed.owed, healed.k, healed.q) == (False, 3, 1)
+    assert (healed.renewal_missed, healed.k, healed.q) == (False, 3, 1)
     np.testing.assert_allclose(states[2].S, summed(problem, objectives, states[2])[0], atol=1e-12)
 
 

@@ -15,8 +15,8 @@ from conftest import make_federation
 from fedshed import CodecError, ConfigError, Differences, Federation, Fused, TwoExchange
 from fedshed.algorithms import Lbfgs, QnShed, build
 from fedshed.algorithms.lbfgs import LbfgsState, bfgs_product, two_loop
-from fedshed.algorithms.linked import FINER, LEAST_CARE, care_after, coarsest_step
-from fedshed.algorithms.linked_agents import _recalled, _searched
+from fedshed.algorithms.linked import FINER, LEAST_ACCURACY_FACTOR, coarsest_step, next_accuracy_factor
+from fedshed.algorithms.linked_agents import _complete_search, _recall_cache
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
@@ -27,7 +27,14 @@ from fedshed.privacy.policy import Policy
 from fedshed.protocol import links
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import Problem
-from fedshed.protocol.links import Along, Begin, First, Here, Own, Whole
+from fedshed.protocol.links import (
+    AgentLink,
+    AlongDirection,
+    AtCurrentPoint,
+    FirstExchange,
+    FirstReply,
+    FullState,
+)
 from fedshed.protocol.messages import Search, Update
 from fedshed.solve.engine import Progress, iterate
 from fedshed.solve.goal import Goal
@@ -83,7 +90,7 @@ def test_a_coded_direction_keeps_all_but_tau_of_the_descent(seed, tau, log_scale
     product = bfgs_product(s, y, lambda x: x * scale)
     algorithm = Lbfgs(precision=Differences(direction=tau))
     state = LbfgsState(1, np.zeros(6), {}, frame=links.encode_diagonal(scale))
-    state, rounded = algorithm.rounded(Problem(np.zeros(6), {}, "logistic"), state, g, d, product)
+    state, rounded = algorithm.round_direction(Problem(np.zeros(6), {}, "logistic"), state, g, d, product)
     e = rounded - d
     assert e @ product(e) <= tau**2 * abs(g @ d) * (1 + 1e-6)
     assert g @ rounded <= (1 - tau) * (g @ d) * (1 - 1e-6)
@@ -131,15 +138,15 @@ def test_where_the_curvature_of_one_column_vanishes_rounded_gradients_do_not_sta
 @given(st.lists(st.integers(0, 40), max_size=12))
 @QUICK
 def test_care_falls_with_short_steps_and_full_steps_bring_it_back(powers):
-    care = 1.0
+    accuracy_factor = 1.0
     for j in powers:
-        after = care_after(care, 0.5**j)
+        after = next_accuracy_factor(accuracy_factor, 0.5**j)
         assert 0 < after <= 1
-        assert (after < care) == (j > 2 and care > LEAST_CARE)
-        care = after
+        assert (after < accuracy_factor) == (j > 2 and accuracy_factor > LEAST_ACCURACY_FACTOR)
+        accuracy_factor = after
     for _ in range(20):
-        care = care_after(care, 1.0)
-    assert care == 1.0
+        accuracy_factor = next_accuracy_factor(accuracy_factor, 1.0)
+    assert accuracy_factor == 1.0
 
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -158,8 +165,10 @@ def test_gradients_and_points_agree_bit_for_bit(name):
     for i, known in last.known.items():
         held = transport.sites[i]._cache
         assert np.array_equal(held.g, known.g)
-        own = Own(links.digest_of_point(last.theta, last.frame), links.digest(known.g.tobytes()), None, None)
-        assert np.array_equal(_recalled(held, b"", own).theta, last.theta)
+        own = AgentLink(
+            links.digest_of_point(last.theta, last.frame), links.digest(known.g.tobytes()), None, None
+        )
+        assert np.array_equal(_recall_cache(held, b"", own).theta, last.theta)
         off = (known.g - objectives[i].at(last.theta).gradient) / units
         assert np.abs(off).max() <= step / 2 * (1 + 1e-6)
 
@@ -215,7 +224,7 @@ def test_a_lost_answer_costs_no_copy(name):
             self.count += 1
             codec = codec_of(build(name), 40)
             mine = (codec.decode_request(data).mine for data in payloads.values())
-            whole.extend(own.whole for own in mine if isinstance(own, Own))
+            whole.extend(own.whole for own in mine if isinstance(own, AgentLink))
             lost = "large" if self.count in (3, 5) else None
             return [(i, data) for i, data in super().exchange(payloads) if i != lost]
 
@@ -329,24 +338,30 @@ def test_a_direction_that_cannot_be_decoded_is_declined_by_the_site():
     algorithm, zero = build("lbfgs-coded"), np.zeros(6)
     objective = local_objectives(make_federation("logistic"), "logistic")["large"]
     site, codec = Site("large", objective, algorithm), codec_of(algorithm, 6)
-    own = Own(links.digest_of_point(zero, b""), None, None, None)
-    (answer,) = asked_of(site, codec, Along(b"noise", np.ones(1), 1, False, b""), mine=own)
+    own = AgentLink(links.digest_of_point(zero, b""), None, None, None)
+    (answer,) = asked_of(site, codec, AlongDirection(b"noise", np.ones(1), 1, False, b""), mine=own)
     assert "not a coded direction" in answer.why
-    (answer,) = asked_of(site, codec, Here(3, 0.0, b""), mine=replace(own, point=own.point ^ 1))
+    (answer,) = asked_of(site, codec, AtCurrentPoint(3, 0.0, b""), mine=replace(own, point=own.point ^ 1))
     assert type(answer).__name__ == "Forgot"
 
 
 ZERO = np.zeros(6)
-AT_ZERO = Own(links.digest_of_point(ZERO, b""), None, None, None)
+AT_ZERO = AgentLink(links.digest_of_point(ZERO, b""), None, None, None)
 ODD = {
     "nothing": ([], AT_ZERO),
     "an update without its search": ([Update(2, None)], AT_ZERO),
     "a plain update": ([Update(2, ZERO)], AT_ZERO),
-    "two searches": ([Along(b"\0" + bytes(48), np.ones(1), 1, False, b"")] * 2, AT_ZERO),
-    "a point without its own part": ([Here(2, 0.1, b"")], None),
-    "a frame that is none": ([Here(2, 0.1, b"noise")], replace(AT_ZERO, whole=Whole(ZERO, None, b"\7"))),
-    "steps of 0": ([Along(b"\0" + bytes(48), np.zeros(2), 8, False, b"")], AT_ZERO),
-    "far away": ([Along(b"\0" + np.full(6, 1e300).tobytes(), np.full(2, 1e9), 8, True, b"")], AT_ZERO),
+    "two searches": ([AlongDirection(b"\0" + bytes(48), np.ones(1), 1, False, b"")] * 2, AT_ZERO),
+    "a point without its own part": ([AtCurrentPoint(2, 0.1, b"")], None),
+    "a frame that is none": (
+        [AtCurrentPoint(2, 0.1, b"noise")],
+        replace(AT_ZERO, whole=FullState(ZERO, None, b"\7")),
+    ),
+    "steps of 0": ([AlongDirection(b"\0" + bytes(48), np.zeros(2), 8, False, b"")], AT_ZERO),
+    "far away": (
+        [AlongDirection(b"\0" + np.full(6, 1e300).tobytes(), np.full(2, 1e9), 8, True, b"")],
+        AT_ZERO,
+    ),
 }
 
 
@@ -358,15 +373,17 @@ def test_a_request_that_no_master_sends_is_answered_or_declined(name, odd):
     codec, (parts, own) = codec_of(build(name), 6), ODD[odd]
     site, other = (Site("large", objective, build(name)) for _ in range(2))
     asked_of(site, codec, *parts, mine=own)
-    (one,), (two,) = (asked_of(s, codec, Begin(None, -0.1)) for s in (site, other))
-    assert isinstance(one, First)
+    (one,), (two,) = (asked_of(s, codec, FirstExchange(None, -0.1)) for s in (site, other))
+    assert isinstance(one, FirstReply)
     assert np.array_equal(one.gradient, two.gradient)
 
 
 @pytest.mark.parametrize("wrong", [{"count": 33}, {"count": 1}, {"etas": np.ones(0)}])
 def test_a_search_of_too_many_step_sizes_is_refused(wrong):
     with pytest.raises(ValueError, match="step sizes"):
-        Along(**({"direction": b"", "etas": np.ones(2), "count": 8, "slopes": False, "frame": b""} | wrong))
+        AlongDirection(
+            **({"direction": b"", "etas": np.ones(2), "count": 8, "slopes": False, "frame": b""} | wrong)
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -382,7 +399,7 @@ def test_a_first_answer_without_a_diagonal_is_refused_by_name(name):
             for i, data in super().exchange(payloads):
                 reply = codec.decode_reply(data)
                 if i == "middle" and self.count == 1:
-                    assert isinstance(reply.parts[0], First)
+                    assert isinstance(reply.parts[0], FirstReply)
                     reply = replace(reply, parts=[replace(reply.parts[0], diagonal=b"\7noise")])
                     data = codec.encode_reply(reply, -0.1)
                 yield i, data
@@ -438,6 +455,6 @@ def test_agents_at_two_points_that_read_one_request_in_turn_each_find_their_own_
     parts = [links.along(Search(np.zeros(3), np.ones(3), 0.5 ** np.arange(4)), move, frame), Update(2, None)]
     points, step = (np.zeros(3), np.ones(3)), np.array([1.0, -2.0, 0.5])
     for theta in (*points, *points):
-        search, (update,) = _searched(theta, frame, parts)
+        search, (update,) = _complete_search(theta, frame, parts)
         np.testing.assert_array_equal(search.theta, theta)
         np.testing.assert_array_equal(update.theta, theta + step)

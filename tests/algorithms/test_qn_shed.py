@@ -13,8 +13,8 @@ from conftest import make_federation
 from fedshed import Constant, Federation, Fused, TwoExchange
 from fedshed.algorithms import QnShed, TailMean
 from fedshed.algorithms.channels import ByteRate, PerAgent, Rayleigh, Recorded
-from fedshed.algorithms.lbfgs import remembered, two_loop
-from fedshed.algorithms.linked_agents import Held
+from fedshed.algorithms.lbfgs import two_loop, update_secants
+from fedshed.algorithms.linked_agents import LinkCache
 from fedshed.algorithms.qn_shed import LocalWhole
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic, fibonacci_set
 from fedshed.exchange import InProcess
@@ -202,7 +202,7 @@ def test_without_a_limit_it_is_newton_where_an_agent_has_no_curvature():
 def first_answer(algorithm, objective, n):
     """What an agent sends when it renews at theta = 0, and its size on the wire."""
     zero = np.zeros(n)
-    held = Held(zero, encode_diagonal(np.ones(n))) if isinstance(algorithm, QnShed) else None
+    held = LinkCache(zero, encode_diagonal(np.ones(n))) if isinstance(algorithm, QnShed) else None
     _, message = algorithm.respond(Agent("a", objective), held, Update(1, zero), Share(1, 0, True, None))
     return message, len(codec_of(algorithm, n).encode_reply(Reply(b"run!", 1, 1, [message]), -0.1))
 
@@ -294,7 +294,7 @@ def test_bytes_of_a_round_follow_the_links_budget():
 @given(st.integers(0, 10**6), st.integers(1, 12), st.floats(-4, 0), st.floats(-6, 6))
 @QUICK
 def test_secants_of_noisy_gradients_leave_a_direction_of_descent(seed, count, log_noise, log_scale):
-    """y = H s + noise: what `remembered` keeps has s'y > 0, so B is positive definite."""
+    """y = H s + noise: what `update_secants` keeps has s'y > 0, so B is positive definite."""
     rng = np.random.default_rng(seed)
     n = 6
     A = rng.normal(size=(n, n)) * np.geomspace(1, 1e-3, n)
@@ -302,11 +302,11 @@ def test_secants_of_noisy_gradients_leave_a_direction_of_descent(seed, count, lo
     s = y = last = None
     theta, g = np.zeros(n), rng.normal(size=n)
     for _ in range(count):
-        s, y = remembered(s, y, last, theta, g, memory=5)
+        s, y = update_secants(s, y, last, theta, g, memory=5)
         last = (theta, g)
         theta = theta + 10**log_scale * rng.normal(size=n)
         g = H @ theta * (1 + 10**log_noise * rng.normal(size=n))
-    s, y = remembered(s, y, last, theta, g, memory=5)
+    s, y = update_secants(s, y, last, theta, g, memory=5)
     assert len(s) <= 5
     assert (np.sum(s * y, axis=1) > 0).all()
     if (np.sum(s * y, axis=1) > 1e-4 * np.linalg.norm(s, axis=1) * np.linalg.norm(y, axis=1)).all():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import fedshed
 from conftest import make_federation, well_conditioned
 from fedshed import Federation
-from fedshed.algorithms.lbfgs import remembered, two_loop
+from fedshed.algorithms.lbfgs import two_loop, update_secants
 from fedshed.algorithms.rivals.agd import Agd, HeavyBall
 from fedshed.algorithms.rivals.compressors import leading_part
 from fedshed.algorithms.rivals.fednl import FedNL
@@ -239,11 +239,13 @@ def test_two_loops_are_the_dense_bfgs_update(seed, secants):
 def test_a_memory_of_nothing_remembers_nothing_and_a_full_one_forgets_the_oldest():
     s = y = None
     for t in range(5):
-        s0, y0 = remembered(
+        s0, y0 = update_secants(
             None, None, (np.full(3, t), np.full(3, t)), np.full(3, t + 1.0), np.full(3, t + 2.0), 0
         )
         assert len(s0) == len(y0) == 0
-        s, y = remembered(s, y, (np.full(3, t), np.full(3, t)), np.full(3, t + 1.0), np.full(3, t + 2.0), 2)
+        s, y = update_secants(
+            s, y, (np.full(3, t), np.full(3, t)), np.full(3, t + 1.0), np.full(3, t + 2.0), 2
+        )
         assert len(s) == len(y) == min(t + 1, 2)
 
 

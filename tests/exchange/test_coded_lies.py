@@ -57,8 +57,8 @@ def logs(k):
 
 HUGE = float(np.float32(3e38))
 REFUSED = {
-    "lbfgs-coded: a huge diagonal": ("lbfgs-coded", "First", {"diagonal": diagonal(4000.0)}),
-    "qn-shed: a huge diagonal": ("qn-shed", "First", {"diagonal": diagonal(4000.0)}),
+    "lbfgs-coded: a huge diagonal": ("lbfgs-coded", "FirstReply", {"diagonal": diagonal(4000.0)}),
+    "qn-shed: a huge diagonal": ("qn-shed", "FirstReply", {"diagonal": diagonal(4000.0)}),
     "pen: a huge Hessian": ("pen", "First", {"hessian": coded(np.full(SIZE, 2e9), HUGE)}),
     "pen: a negative Hessian": ("pen", "First", {"hessian": coded(np.full(SIZE, -1.0), 1.0)}),
     "pen: a huge diagonal": ("pen", "First", {"diagonal": logs(3000.0)}),
@@ -96,7 +96,7 @@ def test_a_lie_in_a_coded_answer_is_refused_by_name_and_the_run_converges(case):
 def test_a_huge_gradient_leaves_no_nan_and_no_warning(name, factor):
     """At a trial point it is no gradient: of an honest site it comes with a cost that is rejected."""
     federation = make_federation("logistic")
-    kinds = ("First", "Local", "LocalWhole")
+    kinds = ("First", "FirstReply", "Local", "LocalWhole")
     lies = [forged(name, kind, {1, 4, 5}, gradient=lambda g: factor * g) for kind in kinds]
     for transport in lies:
         result = fedshed.optimize(federation, algorithm=name, l2=L2, transport=transport, tol=1e-9)

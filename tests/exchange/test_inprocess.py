@@ -19,7 +19,7 @@ from fedshed.exchange.site import Site
 from fedshed.objectives import Logistic, Poisson, stacked
 from fedshed.protocol import codec
 from fedshed.protocol.codec import WRITTEN, codec_of, encode
-from fedshed.protocol.links import Begin
+from fedshed.protocol.links import FirstExchange
 from fedshed.protocol.messages import Search, Undefined, Update
 
 
@@ -279,7 +279,7 @@ def test_a_site_whose_numbers_overflow_says_so_as_it_does_alone(algorithm, size)
     """At a trial point it is undefined there, elsewhere it declines; its neighbours answer."""
     direction = np.array([size, 0.0, 0.0])
     search = Search(np.zeros(3), direction, np.array([1.0, 0.5]), slopes=True)
-    first = [Begin(direction, -0.1)] if isinstance(algorithm, QnShed) else [Update(1, direction)]
+    first = [FirstExchange(direction, -0.1)] if isinstance(algorithm, QnShed) else [Update(1, direction)]
     asks = [first] if isinstance(algorithm, QnShed) else [first, [search, Update(1, None)]]
     for parts in ([], *asks):
         sites, others = (sites_for(algorithm, some_models(Poisson)) for _ in range(2))
@@ -302,7 +302,7 @@ def test_the_first_exchange_does_not_copy_all_tables():
     """Tables that are too large for a stack: their scaled copies are not in memory at the same time."""
     sites = sites_for(QnShed(), some_models(count=12, rows=1000, n=200))
     tracemalloc.start()
-    ask_sites(sites, Begin(None, -0.1))
+    ask_sites(sites, FirstExchange(None, -0.1))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * 1000 * 200 * 8
@@ -311,9 +311,9 @@ def test_the_first_exchange_does_not_copy_all_tables():
 def test_replies_that_are_read_elsewhere_are_not_remembered():
     sites = sites_for(QnShed(), some_models())
     before = WRITTEN.held
-    ask_sites(sites, Begin(None, -0.1))
+    ask_sites(sites, FirstExchange(None, -0.1))
     assert WRITTEN.held == before
-    _, replies = ask_sites(sites, Begin(None, -0.1), read_here=True)
+    _, replies = ask_sites(sites, FirstExchange(None, -0.1), read_here=True)
     assert WRITTEN.held > before
     assert sites["00"].codec.decode_replies(replies, [])
     assert WRITTEN.held == before

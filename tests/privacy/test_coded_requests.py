@@ -27,11 +27,12 @@ from fedshed.privacy.gate import Gate
 from fedshed.privacy.policy import Policy, _curved
 from fedshed.protocol import links
 from fedshed.protocol.codec import codec_of
-from fedshed.protocol.links import Along, Here, Own, Whole
+from fedshed.protocol.links import AgentLink, AlongDirection, AtCurrentPoint, FullState
 from fedshed.protocol.messages import Declined, Search, Share
 
 NO_CURVATURE = {"gradient", "diagonal", "start", "bits"}  # coded, but no entries of Hessians
-REQUESTS = {"Here", "Along", "Begin", "Move", "Mine", "Whole", "Own", "Refine"}
+REQUESTS = {"AtCurrentPoint", "AlongDirection", "FirstExchange", "FullState", "AgentLink"}
+REQUESTS |= {"Move", "Mine", "Whole", "Refine"}
 
 
 def test_every_coded_field_of_an_answer_counts_as_curvature_unless_it_is_none():
@@ -82,7 +83,7 @@ def test_a_search_without_step_sizes_crashes_no_guarded_site(name, tmp_path):
     reply = site.answer(codec.encode_request(codec.encode_common(b"run!", 1, [search]), None))
     assert len(codec.decode_reply(reply).parts[0].values) == 0
     with pytest.raises(ValueError, match="step sizes"):
-        Along(b"", np.zeros(0), 0, False, b"")
+        AlongDirection(b"", np.zeros(0), 0, False, b"")
 
 
 def test_units_in_which_a_hessian_overflows_are_declined_without_a_warning():
@@ -90,8 +91,8 @@ def test_units_in_which_a_hessian_overflows_are_declined_without_a_warning():
     objective = local_objectives(make_federation("logistic", sizes={"a": 200}), "logistic")["a"]
     algorithm, zero = build("qn-shed"), np.zeros(6)
     codec, frame = codec_of(algorithm, 6), links.encode_diagonal(np.full(6, 2.0**-999))
-    own = Own(0, None, Whole(zero, zero, frame), Share(1, 0, True, None))
-    request = codec.encode_request(codec.encode_common(b"run!", 1, [Here(1, 1e-300, b"")]), own)
+    own = AgentLink(0, None, FullState(zero, zero, frame), Share(1, 0, True, None))
+    request = codec.encode_request(codec.encode_common(b"run!", 1, [AtCurrentPoint(1, 1e-300, b"")]), own)
     (answer,) = codec.decode_reply(Site("a", objective, algorithm).answer(request)).parts
     assert isinstance(answer, Declined)
 

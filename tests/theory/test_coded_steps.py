@@ -36,7 +36,7 @@ def pooled(federation):
 @pytest.fixture(params=["qn-shed", "lbfgs-coded"])
 def steps(request, monkeypatch):
     """Every step of a run: theta, the Master's gradient, the direction before and after rounding, B^-1."""
-    seen, rounded = [], Linked.rounded
+    seen, rounded = [], Linked.round_direction
 
     def recording(self, problem, state, g, d, product):
         after, sent = rounded(self, problem, state, g, d, product)
@@ -44,7 +44,7 @@ def steps(request, monkeypatch):
         seen.append((state.theta, g, d, sent, (inverse + inverse.T) / 2))
         return after, sent
 
-    monkeypatch.setattr(Linked, "rounded", recording)
+    monkeypatch.setattr(Linked, "round_direction", recording)
     federation = make_federation("logistic", n=9)
     result = fedshed.optimize(federation, algorithm=request.param, l2=L2, tol=1e-9)
     assert result.converged

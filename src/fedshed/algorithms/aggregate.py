@@ -27,6 +27,7 @@ from fedshed.algorithms.base import SiteModel, State
 from fedshed.algorithms.linesearch import FullStep
 from fedshed.algorithms.renewal import History, Renewal
 from fedshed.algorithms.shed import Shed
+from fedshed.algorithms.shed_curvature import FIELDS
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import weighted_gram
@@ -34,7 +35,7 @@ from fedshed.protocol.conversation import AgentId, Problem, Replies
 from fedshed.protocol.messages import Eigenpairs, Local, Share
 
 
-class Counted(Struct, frozen=True):
+class Counted(Struct, frozen=True, rename=FIELDS):
     """What the Master keeps of one agent's Hessian of iteration k, of which q pairs are in the sums."""
 
     k: int
@@ -43,16 +44,16 @@ class Counted(Struct, frozen=True):
     rho: float
     complete: bool  # no pairs follow
     t: int  # the last iteration whose pairs are in
-    lost: bool = False  # the agent forgot this Hessian and needs theta_k
-    owed: bool = False  # nothing of it is in the sums: a renewal was due but did not arrive
+    needs_anchor: bool = False  # the agent forgot this Hessian and needs theta_k
+    renewal_missed: bool = False  # nothing of it is in the sums: a renewal was due but did not arrive
 
     def matvec(self, s: Vector) -> Vector:
         """lambda_1 s: the Hessian is at most lambda_1 I."""
         return self.top * s
 
-    def emptied(self) -> Counted:
+    def reset(self) -> Counted:
         """The entry at the start of an epoch: only lambda_1 is kept."""
-        return replace(self, q=0, rho=self.top, complete=False, lost=False, owed=True)
+        return replace(self, q=0, rho=self.top, complete=False, needs_anchor=False, renewal_missed=True)
 
 
 class Aggregate(State[Counted], frozen=True, kw_only=True):
@@ -116,8 +117,8 @@ class ShedAggregate(Shed, frozen=True, tag=True):
         return Aggregate(t=1, theta=theta, known={}, S=empty, B=empty)
 
     def absorb(self, problem: Problem, state: Aggregate, replies: Replies[Local]) -> Aggregate:
-        """Costs and gradients move to theta^t; new pairs enter the sums, which a renewal has emptied."""
-        state = self._begun(problem, state)
+        """Costs and gradients move to theta^t; new pairs enter the sums, which a renewal has reset."""
+        state = self._start_epoch(problem, state)
         known: dict[AgentId, SiteModel[Any]] = dict(state.known)
         taken: dict[AgentId, Eigenpairs] = {}
         for i in problem.agents:
@@ -128,8 +129,8 @@ class ShedAggregate(Shed, frozen=True, tag=True):
                 if pairs is not None and _fits(pairs, share):
                     taken[i] = pairs
                 elif share.more and old is not None:
-                    known[i] = replace(known[i], curvature=replace(old, lost=True))
-        return _added(problem, replace(state, known=known), taken, state.t)
+                    known[i] = replace(known[i], curvature=replace(old, needs_anchor=True))
+        return _add_pairs(problem, replace(state, known=known), taken, state.t)
 
     def salvage(
         self, problem: Problem, state: Aggregate, trial: Aggregate, replies: Replies[Local]
@@ -140,23 +141,23 @@ class ShedAggregate(Shed, frozen=True, tag=True):
             share, pairs = self.share(problem, trial, i), self.pairs_of(local)
             if pairs is not None and share.k != trial.t and _fits(pairs, share):
                 taken[i] = pairs
-        return _added(problem, state, taken, trial.t)
+        return _add_pairs(problem, state, taken, trial.t)
 
     def curvature(self, problem: Problem, state: Aggregate) -> DensePlusRidge:
         """S + rho (I - B) + diag(l2); B is limited to I, because rounded vectors could make it larger."""
         rho = sum(problem.p[i] * state.known[i].curvature.rho for i in problem.agents)
-        B = _at_most_one(state.B) if self.lossy else state.B
+        B = _clip_eigenvalues(state.B) if self.lossy else state.B
         return DensePlusRidge(state.S + rho * (np.eye(problem.n) - B), problem.l2, problem.columns)
 
     def exact_curvature(self, problem: Problem, state: Aggregate) -> None:
         """None: even with all pairs of all agents the sums do not determine the Hessian."""
         return None
 
-    def _begun(self, problem: Problem, state: Aggregate) -> Aggregate:
+    def _start_epoch(self, problem: Problem, state: Aggregate) -> Aggregate:
         """The state at a renewal: a new epoch without pairs."""
         if not self._renews(problem, state):
             return state
-        known = {i: replace(a, curvature=a.curvature.emptied()) for i, a in state.known.items()}
+        known = {i: replace(a, curvature=a.curvature.reset()) for i, a in state.known.items()}
         empty = np.zeros((problem.n, problem.n))
         return replace(state, known=known, S=empty, B=empty, epoch=state.t, anchors={})
 
@@ -168,10 +169,10 @@ class ShedAggregate(Shed, frozen=True, tag=True):
     def share(self, problem: Problem, state: Aggregate, i: AgentId) -> Share:
         """Renew together, or continue after the pairs in the sums; agents that missed a renewal follow."""
         counted = state.known[i].curvature if i in state.known else None
-        if counted is None or counted.owed or self._renews(problem, state):
+        if counted is None or counted.renewal_missed or self._renews(problem, state):
             return Share(state.t, 0, True, None)
         more = counted.t < state.t and not counted.complete
-        remind = more and (counted.lost or problem.stateless)
+        remind = more and (counted.needs_anchor or problem.stateless)
         return Share(counted.k, counted.q, more, state.anchors[counted.k] if remind else None)
 
 
@@ -180,27 +181,27 @@ def _fits(pairs: Eigenpairs, share: Share) -> bool:
     return share.more and (pairs.k, pairs.start) == (share.k, share.have)
 
 
-def _added(problem: Problem, state: Aggregate, taken: Mapping[AgentId, Eigenpairs], t: int) -> Aggregate:
+def _add_pairs(problem: Problem, state: Aggregate, taken: Mapping[AgentId, Eigenpairs], t: int) -> Aggregate:
     """The state with these pairs in its sums, as those of iteration t."""
     known = dict(state.known)
     for i, pairs in taken.items():
-        known[i] = replace(known[i], curvature=_counted(known[i].curvature, pairs, t))
+        known[i] = replace(known[i], curvature=_count_pairs(known[i].curvature, pairs, t))
     blocks = [(problem.p[i], pairs) for i, pairs in sorted(taken.items()) if len(pairs.values)]
     S = state.S + weighted_gram(((b.vectors, p * b.values) for p, b in blocks), problem.n)
     B = state.B + weighted_gram(((b.vectors, np.full(len(b.values), p)) for p, b in blocks), problem.n)
-    in_use = {a.curvature.k for a in known.values() if not a.curvature.owed}
+    in_use = {a.curvature.k for a in known.values() if not a.curvature.renewal_missed}
     anchors = {k: theta for k, theta in {**state.anchors, state.t: state.theta}.items() if k in in_use}
     return replace(state, known=known, S=S, B=B, anchors=anchors)
 
 
-def _counted(old: Counted | None, pairs: Eigenpairs, t: int) -> Counted:
+def _count_pairs(old: Counted | None, pairs: Eigenpairs, t: int) -> Counted:
     """The numbers of an agent after its pairs were added."""
     first = pairs.values[0] if len(pairs.values) else pairs.rho
     top = old.top if old is not None and pairs.start else float(first)
     return Counted(pairs.k, pairs.start + len(pairs.values), top, pairs.rho, pairs.last, t)
 
 
-def _at_most_one(B: Matrix) -> Matrix:
+def _clip_eigenvalues(B: Matrix) -> Matrix:
     """B with eigenvalues of at most 1."""
     values, columns = np.linalg.eigh(B)
     clipped: Matrix = (columns * np.minimum(values, 1.0)) @ columns.T

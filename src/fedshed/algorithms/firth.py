@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import SingularError
 from fedshed.algorithms.base import Algorithm, AnyAlgorithm, Info, SiteModel, State, advance, cost, gradient
-from fedshed.algorithms.lbfgs import remembered, two_loop
+from fedshed.algorithms.lbfgs import two_loop, update_secants
 from fedshed.algorithms.newton import PackedHessian, hessian
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.solve import unit_diagonal
@@ -123,7 +123,7 @@ class Firth(Algorithm[FirthState, Update | AskLeverages, None, LocalHessian, Non
     def step(self, problem: Problem, state: FirthState) -> Flow[tuple[FirthState, Info]]:
         """The step, halved until the penalised cost falls; its last candidate is the next update."""
         g, f = self.free(gradient(problem, state)), cost(problem, state)
-        s, y = remembered(state.s, state.y, state.last, state.theta, g, MEMORY)
+        s, y = update_secants(state.s, state.y, state.last, state.theta, g, MEMORY)
         quick = state.last is not None and np.linalg.norm(g) < QUICK * np.linalg.norm(state.last[1])
         used = slice(0) if quick else slice(None)  # I alone does well where the gradient falls quickly
         direction = -two_loop(g, s[used], y[used], lambda v: self.solved(problem, state, v), scaled=False)

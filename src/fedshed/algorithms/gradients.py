@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fedshed.algorithms.base import Algorithm, SiteModel, State
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Point
-from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, unlike
+from fedshed.protocol.conversation import Agent, Ask, Problem, Replies, wrong_type_reason
 from fedshed.protocol.messages import Local, Message, Update
 from fedshed.protocol.sums import GRADIENT, MEAN, Added, Rule
 
@@ -77,7 +77,7 @@ class GradientAlgorithm(Algorithm[S, Update, None, LocalGradient, None], Generic
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """The scale comes with the first answer, and only with it."""
-        return unlike(answer, self.answer_kind(part))
+        return wrong_type_reason(answer, self.answer_kind(part))
 
     def answer_kind(self, part: Any) -> type[Message]:
         """f_i and g_i, with a scale at the start."""

@@ -24,19 +24,19 @@ from fedshed.algorithms.gradients import (
     with_diagonal,
 )
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
-from fedshed.algorithms.linked import LINK_MESSAGES, Linked
-from fedshed.algorithms.linked_agents import Held
+from fedshed.algorithms.linked import LINK_FIELDS, LINK_MESSAGES, Linked
+from fedshed.algorithms.linked_agents import LinkCache
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
 from fedshed.protocol import links
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies, Requests
-from fedshed.protocol.links import Here, Started
+from fedshed.protocol.links import AtCurrentPoint, FirstRequest
 from fedshed.protocol.messages import Local, Message, Update
 
 Initial: TypeAlias = Callable[[Vector], Vector]
 
 
-class LbfgsState(State[Scale | None], frozen=True):
+class LbfgsState(State[Scale | None], frozen=True, rename=LINK_FIELDS):
     """The Master's state with its secants s = theta^{t+1} - theta^t, y = g_{t+1} - g_t, oldest first."""
 
     s: Matrix | None = None
@@ -44,8 +44,8 @@ class LbfgsState(State[Scale | None], frozen=True):
     last: tuple[Vector, Vector] | None = None  # theta and g of the last step
     frame: bytes = b""  # this and what follows over coded links only: see `Linked`
     move: bytes = b""
-    care: float = 1.0
-    lost: tuple[AgentId, ...] = ()
+    accuracy_factor: float = 1.0
+    agents_without_cache: tuple[AgentId, ...] = ()
 
 
 class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=True):
@@ -74,7 +74,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
-    requests: ClassVar[Requests] = {Update: (type(None),), Started: (type(None),)}
+    requests: ClassVar[Requests] = {Update: (type(None),), FirstRequest: (type(None),)}
 
     @property
     def summable(self) -> bool:  # others say it for the whole class
@@ -84,14 +84,14 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     def step(self, problem: Problem, state: LbfgsState) -> Flow[tuple[LbfgsState, Info]]:
         """Remember the newest secant, then go along -B g."""
         g = gradient(problem, state)
-        s, y = remembered(state.s, state.y, state.last, state.theta, g, self.memory)
+        s, y = update_secants(state.s, state.y, state.last, state.theta, g, self.memory)
         scale = self._scale(problem, state)
         direction = -two_loop(g, s, y, lambda v: v / scale)
         state = replace(state, s=s, y=y, last=(state.theta, g))
         if self.linked:
             hessian = bfgs_product(s, y, lambda v: v * scale / _gamma(s, y, scale))
-            state, direction = self.rounded(problem, state, g, direction, hessian)
-        step = yield from self.searched(self.line_search, problem, state, g, direction)
+            state, direction = self.round_direction(problem, state, g, direction, hessian)
+        step = yield from self.search_step_size(self.line_search, problem, state, g, direction)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, stopped=step.stopped)
 
     def _scale(self, problem: Problem, state: LbfgsState) -> Vector:
@@ -102,20 +102,20 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
 
     def absorb(self, problem: Problem, state: LbfgsState, replies: Replies[LocalGradient]) -> LbfgsState:
         """Costs and gradients move to theta^t."""
-        return self.healed(super().absorb(problem, state, replies), replies)
+        return self.clear_answered(super().absorb(problem, state, replies), replies)
 
     def answer_kind(self, part: Any) -> type[Message]:
         """f_i and g_i; with the diagonal at the start, which coded links ask for first."""
-        return Local if isinstance(part, Here) else super().answer_kind(part)
+        return Local if isinstance(part, AtCurrentPoint) else super().answer_kind(part)
 
     def respond(
-        self, agent: Agent, cache: Held | None, part: Update | Started, own_part: None
-    ) -> tuple[Held | None, Message]:
+        self, agent: Agent, cache: LinkCache | None, part: Update | FirstRequest, own_part: None
+    ) -> tuple[LinkCache | None, Message]:
         """f_i and g_i, over a coded link what is new of g_i; the diagonal at the start."""
         if cache is None:
             assert isinstance(part, Update)
             return GradientAlgorithm.respond(self, agent, cache, part, own_part)
-        if isinstance(part, Started):
+        if isinstance(part, FirstRequest):
             return self.respond_first(agent, cache, part)
         assert part.theta is not None
         point = agent.objective.at(part.theta)
@@ -126,7 +126,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         return with_diagonal(point)
 
 
-def remembered(
+def update_secants(
     s: Matrix | None,
     y: Matrix | None,
     last: tuple[Vector, Vector] | None,

@@ -19,13 +19,30 @@ from fedshed.algorithms.linesearch import LineSearch, Step
 from fedshed.algorithms.linked_agents import LinkedAgents
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol import links
-from fedshed.protocol.conversation import AgentId, Ask, Flow, Problem, Replies, unlike
-from fedshed.protocol.links import Along, Begin, First, Forgot, Here, Own, Whole
+from fedshed.protocol.conversation import AgentId, Ask, Flow, Problem, Replies, wrong_type_reason
+from fedshed.protocol.links import (
+    AgentLink,
+    AlongDirection,
+    AtCurrentPoint,
+    FirstExchange,
+    FirstReply,
+    Forgot,
+    FullState,
+)
 from fedshed.protocol.messages import Message, Undefined, Update, at_trial_point
 from fedshed.protocol.precision import Differences
 
-LINK_MESSAGES: tuple[type[Message], ...] = (Begin, Here, Along, Whole, Own, First, Forgot)
-LEAST_CARE = 1e-12  # of the usual step of gradients
+LINK_MESSAGES: tuple[type[Message], ...] = (
+    FirstExchange,
+    AtCurrentPoint,
+    AlongDirection,
+    FullState,
+    AgentLink,
+    FirstReply,
+    Forgot,
+)
+LINK_FIELDS = {"accuracy_factor": "care", "agents_without_cache": "lost"}  # names in checkpoints of 0.2
+LEAST_ACCURACY_FACTOR = 1e-12  # of the usual step of gradients
 FINER = 2**-0.25  # between two steps that are tried for a direction
 MOST = 1e75  # of units: their fourth powers are numbers
 TOO_LARGE = "its gradient is too large to compute with"
@@ -38,8 +55,8 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
     """Speaks over coded links where `linked` says so; else as its messages are.
 
     Its state has the units as `frame`, the coded direction of this step as `move`, the factor of the
-    gradients' accuracy as `care`, and as `lost` the agents that are sent everything with the next request;
-    `last` is theta and g of the last step.
+    gradients' accuracy as `accuracy_factor`, and as `agents_without_cache` those that are sent everything
+    with the next request; `last` is theta and g of the last step.
     """
 
     @property
@@ -50,13 +67,13 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
     def observe(self, problem: Problem, state: S) -> Flow[S]:
         """Before everything else the units: each agent's diagonal comes with its first gradient."""
         if self.linked and not state.known:
-            state = yield from self._begun(problem, state)
+            state = yield from self._exchange_first(problem, state)
         state = yield from super().observe(problem, state)
         return state
 
-    def _begun(self, problem: Problem, state: Any) -> Flow[S]:
+    def _exchange_first(self, problem: Problem, state: Any) -> Flow[S]:
         start = state.theta if state.theta.any() else None
-        begin = Begin(start, self.precision.accuracy((), problem.n))
+        begin = FirstExchange(start, self.precision.accuracy((), problem.n))
         replies = yield Ask((begin,), dict.fromkeys(problem.agents), frozenset(problem.agents))
         known, total = {}, problem.l2
         for i in problem.agents:
@@ -66,9 +83,9 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
             known[i] = SiteModel(state.theta, first.loss, g, None)
             total = total + problem.p[i] * np.square(roots)
         state = replace(state, known=known, frame=links.encode_diagonal(total))
-        return self.begun(replace(state, last=(state.theta, gradient(problem, state))))
+        return self.state_after_first_replies(replace(state, last=(state.theta, gradient(problem, state))))
 
-    def begun(self, state: S) -> S:
+    def state_after_first_replies(self, state: S) -> S:
         """The state after the first answers: all that is needed, unless curvature is to come."""
         return replace(state, updated=state.t)
 
@@ -81,9 +98,9 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
             return super().update(state)
         n = len(state.theta)
         size = float(np.linalg.norm(state.last[1] / links.units_of(state.frame, n)))
-        return Update(state.t, state.theta, self.precision.accuracy((size * state.care,), n))
+        return Update(state.t, state.theta, self.precision.accuracy((size * state.accuracy_factor,), n))
 
-    def rounded(
+    def round_direction(
         self, problem: Problem, state: Any, g: Vector, d: Vector, product: Callable[[Vector], Vector] | None
     ) -> tuple[S, Vector]:
         """The direction in the coarsest steps with e'He <= tau^2 |g'd|, H its product; and the state with it.
@@ -99,56 +116,61 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
         move = links.encode_direction(d, units, step)
         return replace(state, move=move), links.decode_direction(move, frame, n)
 
-    def searched(
+    def search_step_size(
         self, search: LineSearch, problem: Problem, state: Any, g: Vector, direction: Vector
     ) -> Flow[Step]:
         """The line search; gradients come four times as accurately where a step of 1/16 was taken, and so on.
 
         At the trial point as after the full step: both exchange patterns ask for the same.
         """
-        trial = replace(state, care=care_after(state.care, 1.0))
+        trial = replace(state, accuracy_factor=next_accuracy_factor(state.accuracy_factor, 1.0))
         step: Step = yield from search(self, problem, trial, g, direction)
-        return replace(step, state=replace(step.state, care=care_after(state.care, step.eta)))
+        return replace(
+            step,
+            state=replace(step.state, accuracy_factor=next_accuracy_factor(state.accuracy_factor, step.eta)),
+        )
 
     def collect(self, ask: Ask, problem: Problem, state: S) -> Flow[Replies[Any]]:
         """The replies of all agents but those that their model can stand for, gradients put together."""
         if not self.linked:
             return (yield from super().collect(ask, problem, state))
-        known = (i for i in ask.each if self.partial and self._modelled(state, i))
-        return (yield from self._linked(ask, problem, state, frozenset(ask.each) - frozenset(known)))
+        known = (i for i in ask.each if self.partial and self._has_model(state, i))
+        return (
+            yield from self._collect_over_links(ask, problem, state, frozenset(ask.each) - frozenset(known))
+        )
 
-    def _modelled(self, state: S, i: AgentId) -> bool:
+    def _has_model(self, state: S, i: AgentId) -> bool:
         return i in state.known
 
-    def _linked(
+    def _collect_over_links(
         self, ask: Ask, problem: Problem, state: Any, needed: frozenset[AgentId]
     ) -> Flow[Replies[Any]]:
         """The request as it travels; an agent that forgot is sent what it lost, in one more exchange."""
         parts = links.coded_parts(ask.parts, state.move, state.frame, new=state.t == 1)
-        whole = problem.agents if problem.stateless else state.lost
+        whole = problem.agents if problem.stateless else state.agents_without_cache
         asked, replies = ask.each, dict[AgentId, Sequence[Any]]()
         while asked:
             point = links.digest_of_point(state.theta, state.frame)
-            each = {i: self._own(state, i, point, asked[i], i in whole) for i in asked}
+            each = {i: self._agent_link(state, i, point, asked[i], i in whole) for i in asked}
             answers = yield Ask(parts, each, needed & each.keys())
             forgot = tuple(i for i, said in answers.items() if any(isinstance(a, Forgot) for a in said))
             with np.errstate(over="ignore"):
                 for i in answers.keys() - set(forgot):
                     pairs = zip(ask.parts, answers[i], strict=True)
-                    replies[i] = [self._put_together(problem, state, i, *pair) for pair in pairs]
+                    replies[i] = [self._restore_gradient(problem, state, i, *pair) for pair in pairs]
             asked, whole = {i: asked[i] for i in forgot}, forgot
         return {i: replies[i] for i in sorted(replies)}
 
-    def _own(self, state: Any, i: AgentId, point: int, part: Any, whole: bool) -> Own:
+    def _agent_link(self, state: Any, i: AgentId, point: int, part: Any, whole: bool) -> AgentLink:
         copy = state.known[i].g if isinstance(self.precision, Differences) else None
-        return Own(
+        return AgentLink(
             point,
             None if copy is None else links.digest(copy.tobytes()),
-            Whole(state.theta, copy, state.frame) if whole else None,
+            FullState(state.theta, copy, state.frame) if whole else None,
             part,
         )
 
-    def _put_together(self, problem: Problem, state: Any, i: AgentId, part: Any, answer: Any) -> Any:
+    def _restore_gradient(self, problem: Problem, state: Any, i: AgentId, part: Any, answer: Any) -> Any:
         """An answer with the gradient itself in place of what was sent of it."""
         if not isinstance(part, Update) or not hasattr(answer, "gradient"):
             return answer
@@ -169,33 +191,33 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
             return confirmed
         ask = self.ask(problem, state)
         exact = replace(ask, parts=tuple(replace(part, accuracy=0.0) for part in ask.parts))
-        replies = yield from self._linked(exact, problem, state, frozenset(ask.each))
+        replies = yield from self._collect_over_links(exact, problem, state, frozenset(ask.each))
         return self.absorb(problem, state, replies)
 
-    def healed(self, state: Any, replies: Replies[Any]) -> S:
+    def clear_answered(self, state: Any, replies: Replies[Any]) -> S:
         """The state in which the agents that answered hold what they need."""
-        lost = tuple(i for i in state.lost if i not in replies)
-        healed: S = replace(state, lost=lost)
+        lost = tuple(i for i in state.agents_without_cache if i not in replies)
+        healed: S = replace(state, agents_without_cache=lost)
         return healed
 
     def assume_forgotten(self, state: S) -> S:
         """Send every agent what it may have lost with the next request."""
         state = super().assume_forgotten(state)
-        return replace(state, lost=tuple(sorted(state.known))) if self.linked else state
+        return replace(state, agents_without_cache=tuple(sorted(state.known))) if self.linked else state
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """An agent that was sent everything cannot have forgotten; the first answer has a diagonal."""
         if isinstance(answer, Forgot):
-            whole = not isinstance(own_part, Own) or own_part.whole is not None
+            whole = not isinstance(own_part, AgentLink) or own_part.whole is not None
             return "it has lost what was sent with the request" if whole else None
-        if isinstance(part, Begin):
-            return unlike(answer, First) or self._undecodable(answer, problem.n)
+        if isinstance(part, FirstExchange):
+            return wrong_type_reason(answer, FirstReply) or self._first_reply_refusal(answer, problem.n)
         if isinstance(answer, LINK_MESSAGES):
             return f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
-        own_part = own_part.part if isinstance(own_part, Own) else own_part
+        own_part = own_part.part if isinstance(own_part, AgentLink) else own_part
         return super().refusal(problem, part, own_part, answer)
 
-    def _undecodable(self, first: First, n: int) -> str | None:
+    def _first_reply_refusal(self, first: FirstReply, n: int) -> str | None:
         """Why a first answer cannot be used: no diagonal, or numbers that cannot be computed with."""
         try:
             largest = float(links.roots_of(first.diagonal, n).max(initial=0.0))
@@ -207,9 +229,9 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
         return None if np.isfinite(np.vdot(g, g)) else TOO_LARGE
 
 
-def care_after(care: float, eta: float) -> float:
+def next_accuracy_factor(accuracy_factor: float, eta: float) -> float:
     """The factor of the gradients' accuracy after a step: a full step regains 4, one of 1/4 leaves it."""
-    return max(LEAST_CARE, min(1.0, 4 * care * eta))
+    return max(LEAST_ACCURACY_FACTOR, min(1.0, 4 * accuracy_factor * eta))
 
 
 def coarsest_step(x: Vector, within: Callable[[Vector], bool]) -> float:

@@ -75,7 +75,7 @@ class Newton(Algorithm[State[PackedHessian], Update, None, LocalHessian, None], 
         """The Newton step, damped by the line search."""
         g = gradient(problem, state)
         H = hessian(problem, state)
-        d = direction(problem, state.theta, g, made_definite(H, problem) if self.lossy else H)
+        d = direction(problem, state.theta, g, make_definite(H, problem) if self.lossy else H)
         step = yield from self.line_search(self, problem, state, g, d)
         answered = len(problem.agents) - len(state.silent(problem))
         return step.state, Info(
@@ -106,7 +106,7 @@ def hessian(problem: Problem, state: State[Any]) -> DensePlusRidge:
     return DensePlusRidge(unpack(packed, problem.n), problem.l2, problem.columns)
 
 
-def made_definite(H: DensePlusRidge, problem: Problem) -> DensePlusRidge:
+def make_definite(H: DensePlusRidge, problem: Problem) -> DensePlusRidge:
     """|H| in place of H, which rounding to few bits may have made indefinite."""
     values, columns = np.linalg.eigh(H.dense)
     return DensePlusRidge((columns * np.abs(values)) @ columns.T, problem.l2, problem.columns)

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, gradient
-from fedshed.algorithms.lbfgs import remembered, two_loop
+from fedshed.algorithms.lbfgs import two_loop, update_secants
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
-from fedshed.algorithms.newton import PackedHessian, hessian, made_definite
+from fedshed.algorithms.newton import PackedHessian, hessian, make_definite
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, unlike
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, wrong_type_reason
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Local, LocalHessian, Message
 
@@ -163,7 +163,7 @@ class NewtonSeldom(
         if state.k == state.t:
             return replace(state, s=None, y=None, last=last, decrements=())
         old = None if last is None else state.last
-        s, y = remembered(state.s, state.y, old, state.theta, g, problem.n)
+        s, y = update_secants(state.s, state.y, old, state.theta, g, problem.n)
         return replace(state, s=s, y=y, last=last)
 
     def _solved(self, problem: Problem, state: SeldomState, g: Vector) -> Vector:
@@ -173,7 +173,7 @@ class NewtonSeldom(
         scaled to the geometric mean of the two.
         """
         H = hessian(problem, state)
-        solve = (made_definite(H, problem) if self.lossy else H).solve
+        solve = (make_definite(H, problem) if self.lossy else H).solve
         if state.s is None or state.y is None or not len(state.s):
             return solve(g)
         s, y = state.s[-1], state.y[-1]
@@ -188,7 +188,7 @@ class NewtonSeldom(
 
     def refusal(self, problem: Problem, part: HessianUpdate, own_part: Any, answer: Any) -> str | None:
         """A Hessian comes where it was asked for, and only there."""
-        return unlike(answer, self.answer_kind(part))
+        return wrong_type_reason(answer, self.answer_kind(part))
 
     def answer_kind(self, part: HessianUpdate) -> type[Message]:
         """f_i and g_i, and H_i where it was asked for."""

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.eigenpair_cache import Spectrum
-from fedshed.algorithms.lbfgs import bfgs_product, remembered, two_loop
+from fedshed.algorithms.lbfgs import bfgs_product, two_loop, update_secants
 from fedshed.algorithms.linesearch import Fused, LineSearch
-from fedshed.algorithms.linked import LINK_MESSAGES, Linked
-from fedshed.algorithms.linked_agents import Held
+from fedshed.algorithms.linked import LINK_FIELDS, LINK_MESSAGES, Linked
+from fedshed.algorithms.linked_agents import LinkCache
 from fedshed.algorithms.rho import Rho, TailMean
 from fedshed.algorithms.shed import Shed
 from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
@@ -30,12 +30,12 @@ from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.objectives import Objective, Point
 from fedshed.protocol import links
 from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies, Requests
-from fedshed.protocol.links import Started
+from fedshed.protocol.links import FirstRequest
 from fedshed.protocol.messages import Eigenpairs, Local, LocalWhole, Message, Share, Update
 from fedshed.protocol.precision import Differences, Precision
 
 
-class QnState(State[SharedCurvature], frozen=True):
+class QnState(State[SharedCurvature], frozen=True, rename=LINK_FIELDS):
     """The Master's state with its secants, oldest first, the last point and gradient, and its links'."""
 
     s: Matrix | None = None
@@ -43,8 +43,8 @@ class QnState(State[SharedCurvature], frozen=True):
     last: tuple[Vector, Vector] | None = None
     frame: bytes = b""
     move: bytes = b""
-    care: float = 1.0
-    lost: tuple[AgentId, ...] = ()
+    accuracy_factor: float = 1.0
+    agents_without_cache: tuple[AgentId, ...] = ()
 
 
 class QnShed(Linked[Any], Shed, frozen=True, tag=True):
@@ -87,9 +87,9 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
     kernel: Kernel = Automatic(approximate=True)
 
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local, LocalWhole, *LINK_MESSAGES)
-    requests: ClassVar[Requests] = {Update: (Share,), Started: (type(None),)}
+    requests: ClassVar[Requests] = {Update: (Share,), FirstRequest: (type(None),)}
     state: ClassVar[Any] = QnState
-    cache: ClassVar[Any] = Held
+    cache: ClassVar[Any] = LinkCache
     composite: ClassVar[bool] = False  # secants are of the smooth part, and steps are not its steps
     linked: ClassVar[bool] = True  # in any precision: agents must know the units
 
@@ -98,27 +98,29 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
     def step(self, problem: Problem, state: QnState) -> Flow[tuple[QnState, Info]]:
         """A quasi-Newton step; Newton's own where every agent sent its whole Hessian at theta^t."""
         g = gradient(problem, state)
-        s, y = remembered(state.s, state.y, state.last, state.theta, g, self.memory)
-        state, direction = self._directed(problem, replace(state, s=s, y=y, last=(state.theta, g)), g)
-        step = yield from self.searched(self.line_search, problem, state, g, direction)
+        s, y = update_secants(state.s, state.y, state.last, state.theta, g, self.memory)
+        state, direction = self._round_quasi_newton(
+            problem, replace(state, s=s, y=y, last=(state.theta, g)), g
+        )
+        step = yield from self.search_step_size(self.line_search, problem, state, g, direction)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
 
-    def _directed(self, problem: Problem, state: QnState, g: Vector) -> tuple[QnState, Vector]:
+    def _round_quasi_newton(self, problem: Problem, state: QnState, g: Vector) -> tuple[QnState, Vector]:
         """The direction as it is sent; H_hat, as large as all pairs, is freed before agents answer."""
         H, s, y = curvature(problem, state), state.s, state.y
         assert s is not None
         assert y is not None
         exact = self.exact_curvature(problem, state) is not None
         direction = -H.solve(g) if exact else -two_loop(g, s, y, H.solve, scaled=False)
-        return self.rounded(problem, state, g, direction, bfgs_product(s, y, H.product))
+        return self.round_direction(problem, state, g, direction, bfgs_product(s, y, H.product))
 
-    def begun(self, state: QnState) -> QnState:
+    def state_after_first_replies(self, state: QnState) -> QnState:
         """The units are known; eigenpairs come with the update at the same point."""
         return state
 
-    def _modelled(self, state: QnState, i: AgentId) -> bool:
+    def _has_model(self, state: QnState, i: AgentId) -> bool:
         return i in state.known and state.known[i].curvature is not None
 
     def absorb(self, problem: Problem, state: QnState, replies: Replies[Local | LocalWhole]) -> QnState:
@@ -131,7 +133,7 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
             else replace(one, curvature=replace(one.curvature, units=units))
             for i, one in after.known.items()
         }
-        healed: QnState = self.healed(replace(after, known=known), replies)
+        healed: QnState = self.clear_answered(replace(after, known=known), replies)
         return healed
 
     def due(self, problem: Problem, state: State[SharedCurvature], i: AgentId, held: SharedCurvature) -> bool:
@@ -142,11 +144,13 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
     def pairs_of(self, local: Any) -> Eigenpairs | None:
         """The curvature of an answer; a whole Hessian is decomposed, and vectors are normalised again."""
         if isinstance(local, LocalWhole):
-            return _taken_apart(local)
+            return _decompose(local)
         pairs = super().pairs_of(local)
         if pairs is None:
             return None
-        return Eigenpairs(pairs.k, pairs.start, pairs.values, _unit(pairs.vectors), pairs.rho, pairs.last)
+        return Eigenpairs(
+            pairs.k, pairs.start, pairs.values, _normalize_rows(pairs.vectors), pairs.rho, pairs.last
+        )
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """A whole Hessian must be the one asked for, as eigenpairs must."""
@@ -169,11 +173,11 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         return super().kernel_used(None if cache is None else cache.inner)
 
     def respond(
-        self, agent: Agent, cache: Held | None, part: Update | Started, own_part: Share | None
-    ) -> tuple[Held, Message]:
+        self, agent: Agent, cache: LinkCache | None, part: Update | FirstRequest, own_part: Share | None
+    ) -> tuple[LinkCache, Message]:
         """f_i, g_i and what the link carries; the packed Hessian where it costs less than the pairs left."""
         assert cache is not None  # a request over a link is located in it
-        if isinstance(part, Started):
+        if isinstance(part, FirstRequest):
             return self.respond_first(agent, cache, part)
         assert own_part is not None
         n = agent.objective.dim
@@ -182,7 +186,7 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         held = replace(cache, inner=spectrum)
         if local.pairs is None or spectrum is None or len(local.pairs.values) <= (n + 1) / 2:
             return self.code_gradient(agent, held, part, local)
-        whole = LocalWhole(local.loss, local.gradient, own_part.k, _packed(spectrum))
+        whole = LocalWhole(local.loss, local.gradient, own_part.k, _pack_hessian(spectrum))
         return self.code_gradient(agent, held, part, whole)
 
 
@@ -219,20 +223,20 @@ class PointInUnits:
         return self._point.trace(self._units)
 
 
-def _unit(vectors: Matrix) -> Matrix:
+def _normalize_rows(vectors: Matrix) -> Matrix:
     """Vectors as rows, of one agent or of many, made unit again where they are not 0."""
     norms = np.sqrt(np.square(vectors).sum(axis=-1, keepdims=True))
     unit: Matrix = vectors / np.where(norms > 0, norms, 1.0)
     return unit
 
 
-def _packed(spectrum: Spectrum) -> Packed:
+def _pack_hessian(spectrum: Spectrum) -> Packed:
     """The packed Hessian of which all pairs were drawn."""
     V, rho = spectrum.pairs.vectors, spectrum.pairs.values[spectrum.pairs.q]
     return pack((V.T * (spectrum.pairs.values[: len(V)] - rho)) @ V + rho * np.eye(V.shape[1]))
 
 
-def _taken_apart(local: LocalWhole) -> Eigenpairs:
+def _decompose(local: LocalWhole) -> Eigenpairs:
     n = len(local.gradient)
     values, columns = np.linalg.eigh(unpack(local.hessian, n))
     values = np.maximum(values[::-1], 0.0)

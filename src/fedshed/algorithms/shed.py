@@ -87,7 +87,7 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
     def share(self, problem: Problem, state: ShedState, i: AgentId) -> Share:
         """What agent i is asked for: a new Hessian if t is in I_i, else the pairs after the q held."""
         held = state.known[i].curvature if i in state.known else None
-        if held is None or (held.k < state.t and (held.owed or self.due(problem, state, i, held))):
+        if held is None or (held.k < state.t and (held.renewal_missed or self.due(problem, state, i, held))):
             return Share(state.t, 0, True, None)
         more = held.t < state.t and not held.complete
         return Share(held.k, held.q, more, self.anchor_to_send(problem, held) if more else None)

@@ -19,7 +19,10 @@ from fedshed.protocol.messages import Eigenpairs, Share
 Operator: TypeAlias = LowRankPlusDiagonal | DensePlusRidge
 
 
-class SharedCurvature(Struct, frozen=True, gc=False):
+FIELDS = {"needs_anchor": "lost", "renewal_missed": "owed"}  # names in checkpoints of 0.2
+
+
+class SharedCurvature(Struct, frozen=True, gc=False, rename=FIELDS):
     """What the Master knows about one agent's Hessian of iteration k: q eigenpairs and rho (equation 9).
 
     H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I; with units r it is multiplied by diag(r) on both sides.
@@ -32,8 +35,8 @@ class SharedCurvature(Struct, frozen=True, gc=False):
     rho: float
     complete: bool  # no pairs follow: H_hat is the agent's whole Hessian
     t: int  # the last iteration whose pairs are in
-    lost: bool = False  # the agent forgot this Hessian and needs theta_k
-    owed: bool = False  # a renewal was due but did not arrive
+    needs_anchor: bool = False  # the agent forgot this Hessian and needs theta_k
+    renewal_missed: bool = False  # a renewal was due but did not arrive
     units: Vector | None = None  # r, of pairs of diag(1/r) H diag(1/r)
 
     @property
@@ -57,15 +60,15 @@ class SharedCurvature(Struct, frozen=True, gc=False):
         rho = float(self.values[q]) if q < self.q else self.rho
         return replace(self, values=self.values[:q], vectors=self.vectors[:q], rho=rho)
 
-    def extended(self, pairs: Eigenpairs, t: int) -> SharedCurvature:
+    def add_pairs(self, pairs: Eigenpairs, t: int) -> SharedCurvature:
         """The same with the pairs of a reply added; a repeated reply changes nothing."""
         new = slice(self.q - pairs.start, None)
         anew = pairs.k == self.k and pairs.start == 0 and len(pairs.values) >= self.q
         if anew:  # all of them: no mixture
             return replace(self, values=pairs.values, vectors=pairs.vectors, rho=pairs.rho,
-                           complete=pairs.last, t=t, lost=False)  # fmt: skip
+                           complete=pairs.last, t=t, needs_anchor=False)  # fmt: skip
         if pairs.k != self.k or pairs.start > self.q or pairs.start + len(pairs.values) < self.q:
-            return replace(self, lost=True)  # another Hessian, a hole, or an answer from the past
+            return replace(self, needs_anchor=True)  # another Hessian, a hole, or an answer from the past
         return replace(
             self,
             values=np.concatenate([self.values, pairs.values[new]]),
@@ -73,7 +76,7 @@ class SharedCurvature(Struct, frozen=True, gc=False):
             rho=pairs.rho,
             complete=pairs.last,
             t=t,
-            lost=False,
+            needs_anchor=False,
         )
 
 
@@ -122,5 +125,9 @@ def curvature_after_reply(
         )
     assert old is not None  # the first answer has pairs: see `refusal`
     if pairs is None:
-        return replace(old, lost=old.lost or share.more, owed=old.owed or (share.more and share.k == state.t))
-    return old.extended(pairs, state.t)
+        return replace(
+            old,
+            needs_anchor=old.needs_anchor or share.more,
+            renewal_missed=old.renewal_missed or (share.more and share.k == state.t),
+        )
+    return old.add_pairs(pairs, state.t)

@@ -27,7 +27,7 @@ class RepairsLostState(Conversation, frozen=True):
 
     def anchor_to_send(self, problem: Problem, held: SharedCurvature) -> Vector | None:
         """theta^k for an agent that may have lost it."""
-        return held.theta_k if held.lost or problem.stateless else None
+        return held.theta_k if held.needs_anchor or problem.stateless else None
 
     def note_missed_renewals(
         self, problem: Problem, after: State[Any], before: State[Any], replies: Replies[Message]
@@ -36,7 +36,7 @@ class RepairsLostState(Conversation, frozen=True):
         known = after.known
         for i in problem.agents:
             if i in known and i not in replies and self.share(problem, before, i).k == before.t:
-                known[i] = replace(known[i], curvature=replace(known[i].curvature, owed=True))
+                known[i] = replace(known[i], curvature=replace(known[i].curvature, renewal_missed=True))
         return after
 
     def salvage(
@@ -51,13 +51,15 @@ class RepairsLostState(Conversation, frozen=True):
         for i, (local,) in replies.items():
             pairs = self.pairs_of(local)
             if pairs is not None and self.share(problem, trial, i).k != trial.t:
-                held = known[i].curvature.extended(pairs, trial.t)
+                held = known[i].curvature.add_pairs(pairs, trial.t)
                 known[i] = replace(known[i], curvature=held)
         return replace(state, known=known)
 
     def assume_forgotten(self, state: State[SharedCurvature]) -> State[SharedCurvature]:
         """Send theta_k with the next request: an agent may have forgotten it."""
-        known = {i: replace(a, curvature=replace(a.curvature, lost=True)) for i, a in state.known.items()}
+        known = {
+            i: replace(a, curvature=replace(a.curvature, needs_anchor=True)) for i, a in state.known.items()
+        }
         return replace(state, known=known)
 
     def exact_curvature(self, problem: Problem, state: State[SharedCurvature]) -> Operator | None:

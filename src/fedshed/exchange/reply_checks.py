@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedshed.protocol.batch import MessageBatch, ReplyBatch
 from fedshed.protocol.conversation import Ask, Conversation, Problem
-from fedshed.protocol.links import Along, Forgot
+from fedshed.protocol.links import AlongDirection, Forgot
 from fedshed.protocol.messages import (
     Costs,
     Declined,
@@ -104,14 +104,16 @@ def _unfit(part: Any, answer: Any) -> str | None:
     """Each part has an answer of its kind: costs to a search, one for each step size."""
     if isinstance(answer, Undefined):
         fits = at_trial_point(part)
-    elif isinstance(part, Search | Along) and not (isinstance(part, Along) and isinstance(answer, Forgot)):
+    elif isinstance(part, Search | AlongDirection) and not (
+        isinstance(part, AlongDirection) and isinstance(answer, Forgot)
+    ):
         fits = isinstance(answer, Costs) and _complete(part, answer)
     else:
         fits = not isinstance(answer, NO_UPDATE)
     return None if fits else f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
 
 
-def _complete(search: Search | Along, costs: Costs) -> bool:
-    count = search.count if isinstance(search, Along) else len(search.etas)
+def _complete(search: Search | AlongDirection, costs: Costs) -> bool:
+    count = search.count if isinstance(search, AlongDirection) else len(search.etas)
     slopes = 0 if costs.slopes is None else len(costs.slopes)
     return len(costs.values) == count and slopes == count * search.slopes

@@ -194,7 +194,9 @@ def answers_of(replies: Replies[Any], kind: type[M], part: type[Message]) -> dic
     return {site: answer for site, (answer,) in replies.items()}
 
 
-def believed(answers: dict[AgentId, M], why_not: Callable[[AgentId, M], str | None]) -> dict[AgentId, M]:
+def require_plausible(
+    answers: dict[AgentId, M], why_not: Callable[[AgentId, M], str | None]
+) -> dict[AgentId, M]:
     """The answers, each of which is possible; one that is not is an error that names its site."""
     for site, answer in answers.items():
         if why := why_not(site, answer):
@@ -202,7 +204,7 @@ def believed(answers: dict[AgentId, M], why_not: Callable[[AgentId, M], str | No
     return answers
 
 
-def unlike(answer: Any, *expected: type[Message]) -> str | None:
+def wrong_type_reason(answer: Any, *expected: type[Message]) -> str | None:
     """The reason why an answer of another kind than expected cannot be used."""
     names = " or ".join(kind.__name__ for kind in expected)
     return None if isinstance(answer, expected) else f"it sent a {type(answer).__name__}, not a {names}"

@@ -29,14 +29,14 @@ LARGEST_LOG = 4000  # quarters of an octave: 2^1000
 # --- messages -------------------------------------------------------------------------------------
 
 
-class Begin(Message, frozen=True):
+class FirstExchange(Message, frozen=True, tag="Begin"):
     """Cost, gradient and diagonal of the Hessian at the start; None is theta = 0."""
 
     start: Vector | None
     accuracy: float = 0.0
 
 
-class Here(Message, frozen=True):
+class AtCurrentPoint(Message, frozen=True, tag="Here"):
     """The update U_t at the point that each agent's own part names."""
 
     t: Count
@@ -44,7 +44,7 @@ class Here(Message, frozen=True):
     frame: bytes  # the units, while they are new
 
 
-class Along(Message, frozen=True):
+class AlongDirection(Message, frozen=True, tag="Along"):
     """A Search whose theta each agent's own part names, along a coded direction.
 
     Of step sizes with a common ratio only the first two travel, and their count.
@@ -62,7 +62,7 @@ class Along(Message, frozen=True):
             raise ValueError(f"{self.count} step sizes from {len(self.etas)}; {most}")
 
 
-class Whole(Message, frozen=True):
+class FullState(Message, frozen=True, tag="Whole"):
     """The point, the agent's gradient as the Master knows it, and the units, for an agent that lost them."""
 
     theta: Vector
@@ -70,16 +70,16 @@ class Whole(Message, frozen=True):
     frame: bytes
 
 
-class Own(Message, frozen=True):
+class AgentLink(Message, frozen=True, tag="Own"):
     """Which theta and which gradient of the agent's a request goes on from, and what else is for it alone."""
 
     point: Digest
     gradient: Digest | None  # None: gradients come whole
-    whole: Whole | None
+    whole: FullState | None
     part: Share | None
 
 
-class First(Message, frozen=True):
+class FirstReply(Message, frozen=True, tag="First"):
     """f^(i), g^(i) and the diagonal of the Hessian at the start, in quarters of an octave."""
 
     loss: float
@@ -91,7 +91,7 @@ class Forgot(Message, frozen=True):
     """The agent does not hold what the digests name."""
 
 
-class Started(Struct, frozen=True):
+class FirstRequest(Struct, frozen=True):
     """`Begin` as an agent reads it."""
 
     theta: Vector
@@ -217,15 +217,15 @@ def decode_direction(raw: bytes, frame: bytes, n: int) -> Vector:
 # --- searches -------------------------------------------------------------------------------------
 
 
-def along(search: Search, direction: bytes, frame: bytes) -> Along:
+def along(search: Search, direction: bytes, frame: bytes) -> AlongDirection:
     """A search as it travels."""
     count = len(search.etas)
-    short = Along(direction, search.etas[:2], count, search.slopes, frame)
+    short = AlongDirection(direction, search.etas[:2], count, search.slopes, frame)
     same = np.array_equal(step_sizes_of(short), search.etas)
-    return short if same else Along(direction, search.etas, count, search.slopes, frame)
+    return short if same else AlongDirection(direction, search.etas, count, search.slopes, frame)
 
 
-def step_sizes_of(part: Along) -> Scalars:
+def step_sizes_of(part: AlongDirection) -> Scalars:
     """All step sizes: those that travel, or the geometric sequence that the first two begin."""
     return part.etas if len(part.etas) == part.count else _sequence(*part.etas[:2].tolist(), part.count)
 
@@ -241,7 +241,7 @@ def _sequence(first: float, second: float, count: int) -> Scalars:
     return numbers
 
 
-def search_from(theta: Vector, part: Along, frame: bytes) -> Search:
+def search_from(theta: Vector, part: AlongDirection, frame: bytes) -> Search:
     """The search that a coded one stands for."""
     direction = decode_direction(part.direction, frame, len(theta))
     return Search(theta, direction, step_sizes_of(part), part.slopes)
@@ -255,6 +255,10 @@ def coded_parts(parts: tuple[Message, ...], direction: bytes, frame: bytes, new:
         if isinstance(part, Search):
             return along(part, direction, sent)
         at_trial_point = isinstance(part, Update) and part.theta is None
-        return part if at_trial_point or not isinstance(part, Update) else Here(part.t, part.accuracy, sent)
+        return (
+            part
+            if at_trial_point or not isinstance(part, Update)
+            else AtCurrentPoint(part.t, part.accuracy, sent)
+        )
 
     return tuple(coded(part) for part in parts)

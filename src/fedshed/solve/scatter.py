@@ -17,8 +17,8 @@ from fedshed.protocol.conversation import (
     Flow,
     Problem,
     answers_of,
-    believed,
     everyone,
+    require_plausible,
 )
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import TOTAL, Added, Rule
@@ -91,7 +91,7 @@ class RowScatter(Conversation, frozen=True, tag=True):
         """Each site's sum, in sorted order."""
         replies = yield from everyone([asked], problem)
         answers = answers_of(replies, Scattered, Scatter)
-        return believed(answers, lambda i, answer: _impossible(problem, i, asked, answer))
+        return require_plausible(answers, lambda i, answer: _impossible(problem, i, asked, answer))
 
     def respond(self, agent: Agent, cache: None, part: Scatter, own_part: Any) -> tuple[None, Scattered]:
         """The sum over this site's rows, or its clusters."""

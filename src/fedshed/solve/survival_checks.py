@@ -15,8 +15,8 @@ from fedshed.protocol.conversation import (
     Flow,
     Problem,
     answers_of,
-    believed,
     everyone,
+    require_plausible,
 )
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, Added, Rule
@@ -80,7 +80,7 @@ class SurvivalCheck(Conversation, frozen=True, tag=True):
         """Each site's answer, in sorted order."""
         replies = yield from everyone([asked], problem)
         answers = answers_of(replies, SurvivalChecked, CheckSurvival)
-        return believed(answers, lambda i, answer: _impossible(problem, i, answer))
+        return require_plausible(answers, lambda i, answer: _impossible(problem, i, answer))
 
     def respond(
         self, agent: Agent, cache: None, part: CheckSurvival, own_part: Any

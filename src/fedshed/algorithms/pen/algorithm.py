@@ -19,7 +19,7 @@ from scipy.linalg.blas import daxpy
 from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, gradient
 from fedshed.algorithms.channels import Channel
-from fedshed.algorithms.lbfgs import remembered
+from fedshed.algorithms.lbfgs import update_secants
 from fedshed.algorithms.linesearch import SMALLEST_STEP
 from fedshed.algorithms.pen.agent import Cache, first_answered, innovated
 from fedshed.algorithms.pen.direction import BLIND, direction, shortened
@@ -48,7 +48,16 @@ from fedshed.algorithms.pen.messages import Beyond, First, Innovation, Mine, Mov
 from fedshed.algorithms.pen.state import PenState, turned
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.objectives import family_of
-from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, Requests, unlike
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Ask,
+    Flow,
+    Problem,
+    Replies,
+    Requests,
+    wrong_type_reason,
+)
 from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Local, Message, Update
 
@@ -157,7 +166,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
         state, frame, A, change = self._refreshed(problem, state, g)
         gw = frame.G @ g
         newest = state.last if state.settled else None
-        s, y = remembered(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
+        s, y = update_secants(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
         u = -direction(gw, A, state.before if self.tensor and self.every == 1 else None, s, y)
         eta = self.first_step if state.t == 1 and family_of(problem.loss).classes == "two" else 1.0
         if not SENDABLE[0] < abs(float(gw @ u)) < SENDABLE[1]:
@@ -221,7 +230,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
         assert state.frame is not None
         frame = moved(changed(state.frame, move.change), move)
         replies: dict[AgentId, Sequence[Any]] = {}
-        forgot = set(problem.agents) if problem.stateless else set(state.lost)
+        forgot = set(problem.agents) if problem.stateless else set(state.agents_without_cache)
         while rest := [i for i in problem.agents if i not in replies]:
             # an agent that forgot its copy is sent the Master's
             each = {i: self._mine(problem, state, i, whole=i in forgot) for i in rest}
@@ -254,7 +263,9 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
             state = replace(state, noise=noise, anchor=frame.theta)
         rho, anchor = coherence(missed, state.noise, u), state.anchor if move.dither else None
         state = replace(state, rho=rho, anchor=anchor, since=0 if move.curvature else state.since + 1)
-        return replace(state, theta=frame.theta, frame=frame, known=known, pending=b"", lost=())
+        return replace(
+            state, theta=frame.theta, frame=frame, known=known, pending=b"", agents_without_cache=()
+        )
 
     def _mine(self, problem: Problem, state: PenState, i: AgentId, whole: bool) -> Mine:
         """Which copy an agent is to go on from, in full if it lost its own."""
@@ -281,12 +292,12 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """Each part has its own kind of answer, which can be decoded."""
         if isinstance(part, Update):
-            return unlike(answer, Local)
+            return wrong_type_reason(answer, Local)
         if isinstance(answer, Forgot) and isinstance(part, Move):
             return None if own_part.whole is None else "it has lost the copy that was sent with the request"
         if isinstance(answer, Beyond) and isinstance(part, Move):
             return None
-        why = unlike(answer, First if isinstance(part, Start) else Innovation)
+        why = wrong_type_reason(answer, First if isinstance(part, Start) else Innovation)
         return why or undecodable(part, answer, problem.n)
 
     @property
@@ -303,7 +314,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
 
     def assume_forgotten(self, state: PenState) -> PenState:
         """Send every agent its copy with the next request."""
-        return replace(state, lost=tuple(sorted(state.known)))
+        return replace(state, agents_without_cache=tuple(sorted(state.known)))
 
     # --- at an agent -----------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId
 
 
-class PenState(State[Copy], frozen=True):
+class PenState(
+    State[Copy], frozen=True, rename={"agents_without_cache": "lost"}
+):  # its name in checkpoints of 0.2
     """The Master's state: the frame, and in its coordinates the last Hessian, step, gradient and secants."""
 
     frame: Frame | None = None
@@ -27,7 +29,7 @@ class PenState(State[Copy], frozen=True):
     between: bool = False  # it is not the turn of a Hessian
     since: int = 0  # exchanges since the last one
     pending: bytes = b""  # a change of frame that goes with the next move
-    lost: tuple[AgentId, ...] = ()
+    agents_without_cache: tuple[AgentId, ...] = ()
     rho: float = 0.0  # how coherent the errors of the last Hessians were
     dither: bool = False  # they were once too coherent: changes are dithered from there on
     anchor: Vector | None = None  # the point of the last Hessians, if they were dithered

@@ -26,7 +26,7 @@ from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.linalg.rows import gram
 from fedshed.objectives import Objective, Point
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Requests, unlike
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Requests, wrong_type_reason
 from fedshed.protocol.messages import Local, Message, Update
 
 NEWTON_STEPS = 50  # of an agent in one exchange
@@ -133,7 +133,7 @@ class Dane(GradientAlgorithm[DaneState], frozen=True, tag=True):
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """A move for a subproblem, a cost and a gradient for an Update."""
         if isinstance(part, Subproblem):
-            return unlike(answer, Move)
+            return wrong_type_reason(answer, Move)
         return super().refusal(problem, part, own_part, answer)
 
     def respond(

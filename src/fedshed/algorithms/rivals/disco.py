@@ -21,7 +21,7 @@ from fedshed.algorithms.gradients import LocalScale, Scale, mean_scale, with_dia
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Vector, unpack
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, unlike
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, wrong_type_reason
 from fedshed.protocol.messages import Local, LocalHessian, Message, Update
 
 MOST_PRODUCTS = 10_000  # of one step
@@ -217,10 +217,10 @@ class Disco(
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """A product for a Product; else a cost and a gradient with what was asked for of the Hessian."""
         if isinstance(part, Product):
-            return unlike(answer, HessianProduct)
+            return wrong_type_reason(answer, HessianProduct)
         if own_part is None:
-            return unlike(answer, Local)
-        return unlike(answer, LocalHessian if own_part.whole else LocalScale)
+            return wrong_type_reason(answer, Local)
+        return wrong_type_reason(answer, LocalHessian if own_part.whole else LocalScale)
 
     # --- at an agent -----------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from fedshed.protocol.conversation import (
     Problem,
     Replies,
     Requests,
-    unlike,
+    wrong_type_reason,
 )
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import LocalHessian, Message, Update
@@ -164,8 +164,8 @@ class FedNL(Algorithm[State[Estimate], Update, Learnt | None, Learning, Estimate
     def refusal(self, problem: Problem, part: Update, own_part: Learnt | None, answer: Any) -> str | None:
         """First a Hessian, then corrections of the version asked for (-1: the agent lost its matrix)."""
         if own_part is None:
-            return unlike(answer, LocalHessian)
-        if why := unlike(answer, self.compressor.message):
+            return wrong_type_reason(answer, LocalHessian)
+        if why := wrong_type_reason(answer, self.compressor.message):
             return why
         if answer.version not in (own_part.version, LOST):
             return f"it corrects version {answer.version}; asked for was {own_part.version}"

@@ -25,7 +25,7 @@ from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Gradient, Matrix, Vector
 from fedshed.linalg.rows import Rows, gram
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, unlike
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, wrong_type_reason
 from fedshed.protocol.messages import Message, Update
 
 FEWEST = 32  # rows of a sketch, unless k says otherwise: with fewer columns there is nothing to save
@@ -149,7 +149,7 @@ class FedNS(Algorithm[State[Sketched], Update, None, LocalSketch, None], frozen=
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """At most as many rows as asked for."""
-        if why := unlike(answer, LocalSketch):
+        if why := wrong_type_reason(answer, LocalSketch):
             return why
         most = min(self.rows_of(problem.n), problem.n)
         return (

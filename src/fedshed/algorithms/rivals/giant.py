@@ -25,7 +25,7 @@ from fedshed.protocol.conversation import (
     Problem,
     Replies,
     Requests,
-    unlike,
+    wrong_type_reason,
 )
 from fedshed.protocol.messages import Local, Message, Update
 
@@ -86,7 +86,7 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """A direction for a Solve, a cost and a gradient for an Update."""
         return (
-            unlike(answer, Direction)
+            wrong_type_reason(answer, Direction)
             if isinstance(part, Solve)
             else super().refusal(problem, part, own_part, answer)
         )

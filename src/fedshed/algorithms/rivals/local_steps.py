@@ -24,7 +24,16 @@ from fedshed.algorithms.gradients import (
 )
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Objective, Point
-from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, Requests, unlike
+from fedshed.protocol.conversation import (
+    Agent,
+    AgentId,
+    Ask,
+    Flow,
+    Problem,
+    Replies,
+    Requests,
+    wrong_type_reason,
+)
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 
@@ -140,7 +149,7 @@ class _LocalSteps(
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """The smoothness for a step of 0, else local steps."""
-        return unlike(answer, self.answer_kind(part))
+        return wrong_type_reason(answer, self.answer_kind(part))
 
     def answer_kind(self, part: Any) -> type[Message]:
         """f_i and g_i with the smoothness, or with local steps."""

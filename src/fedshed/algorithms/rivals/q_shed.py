@@ -38,7 +38,7 @@ from fedshed.algorithms.shed import Shed
 from fedshed.algorithms.shed_curvature import SharedCurvature, stacked
 from fedshed.linalg import LowRankPlusDiagonal
 from fedshed.linalg.arrays import Gradient, Matrix, Scalars, Vector
-from fedshed.protocol.conversation import Agent, AgentId, Problem, Requests, unlike
+from fedshed.protocol.conversation import Agent, AgentId, Problem, Requests, wrong_type_reason
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message, Update
 from fedshed.protocol.precision import EntropyCoded, Precision
@@ -113,10 +113,10 @@ class RefinedCurvature(SharedCurvature, frozen=True, kw_only=True):
     scales: Scalars
     bits: bytes
 
-    def extended(self, pairs: Any, t: int) -> RefinedCurvature:
+    def add_pairs(self, pairs: Any, t: int) -> RefinedCurvature:
         """With the bits of a reply; one that starts from other bits changes nothing."""
         if pairs.k != self.k or pairs.start != self.bits:
-            return replace(self, lost=True)
+            return replace(self, needs_anchor=True)
         new = len(pairs.values)
         cells = np.concatenate([self.cells, np.zeros((new, self.cells.shape[1]))])
         old = np.append(_counts(self.bits), np.zeros(new, dtype=np.int64))
@@ -132,7 +132,7 @@ class RefinedCurvature(SharedCurvature, frozen=True, kw_only=True):
             rho=pairs.rho,
             complete=pairs.last,
             t=t,
-            lost=False,
+            needs_anchor=False,
         )
 
 
@@ -200,7 +200,7 @@ class QShed(Shed, frozen=True, tag=True):
         fresh = RefinedCurvature(
             pairs.k, state.theta, none, empty, pairs.rho, False, state.t, cells=empty, scales=none, bits=b""
         )
-        return fresh.extended(pairs, state.t)
+        return fresh.add_pairs(pairs, state.t)
 
     def curvature(self, problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
         """H_hat_t; without a lasting preconditioner, for vectors held change as bits arrive."""
@@ -213,7 +213,7 @@ class QShed(Shed, frozen=True, tag=True):
 
     def refusal(self, problem: Problem, part: Update, own_part: Any, answer: Any) -> str | None:
         """Bits must be those asked for: of the Hessian of iteration k, after the bits held."""
-        if why := unlike(answer, LocalRefined):
+        if why := wrong_type_reason(answer, LocalRefined):
             return why
         pairs = answer.pairs
         if pairs is None:
