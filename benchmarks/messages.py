@@ -23,8 +23,8 @@ from fedshed.algorithms.channels import Constant
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import LocalSites, Stage
 from fedshed.objectives import LinearModel, Logistic, stacked
+from fedshed.objectives.shared_evaluation import SharedEvaluation
 from fedshed.objectives.stack import SharedFactors, Stack
-from fedshed.objectives.together import SharedEvaluation
 from fedshed.protocol import codec
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.engine import Outcome, Progress, iterate
@@ -34,7 +34,7 @@ N_COLUMNS, N_ROWS, ITERATIONS, REPEATS = 50, 100, 4, 3
 ALGORITHMS = ("newton", "newton-seldom", "lbfgs", "agd", "shed-periodic")
 # all eigenpairs come with the first update, so that the exchanges that follow are ordinary ones
 COMPUTING = [
-    (SharedEvaluation, "found"),
+    (SharedEvaluation, "evaluate"),
     (Stack, "values"),
     (Stack, "gradients"),
     (SharedFactors, "result"),

@@ -155,11 +155,11 @@ def release() -> None:
     print("release: all is ready in dist/ and site/; nothing was uploaded")
 
 
-def disagreeing(root: Path) -> str:
+def disagreeing(root: Path, released: bool = True) -> str:
     """Which file has another version than the package, in a sentence; nothing where all agree."""
     version = _found(root / "src/fedshed/_utils/version.py", r'^__version__ = "(.+)"')
     cited = _found(root / "CITATION.cff", r"^version: (.+)")
-    newest = _found(root / "CHANGELOG.md", r"^## (\S+)")
+    newest = _found(root / "CHANGELOG.md", r"^## (\S+)" if released else r"^## (\d\S*)")
     if cited != version:
         return f"CITATION.cff has version {cited}, the package {version}"
     if newest != version:

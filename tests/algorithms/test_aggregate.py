@@ -40,7 +40,7 @@ def matrices(n: int, replies, mu: float) -> dict[str, np.ndarray]:
     found = {}
     for name, algorithm in {"shed": Shed(), "sums": ShedAggregate()}.items():
         state = algorithm.absorb(problem, algorithm.start(problem, np.zeros(n)), replies)
-        H = algorithm.curvature(problem, state)
+        H = algorithm.approximate_hessian(problem, state)
         found[name] = np.column_stack([H.matvec(e) for e in np.eye(n)])
     return found
 
@@ -186,7 +186,7 @@ def test_rounded_vectors_leave_it_positive_definite(bits):
     problem, _, _, states = states_of(algorithm, InProcess, np.zeros(6), iterations=12)
     assert max(np.linalg.eigvalsh(state.B)[-1] for state in states) > 1 + 1e-6
     for state in states:
-        H = algorithm.curvature(problem, state)
+        H = algorithm.approximate_hessian(problem, state)
         assert np.linalg.eigvalsh(H.dense + np.diag(problem.l2))[0] >= 1e-3 - 1e-12
 
 

@@ -806,7 +806,7 @@ def test_site_check_says_what_a_study_then_sends(folder):
     [
         ("qn-shed", {"vectors (Eigenpairs)", "gradient (Local)"}),
         ("qn-shed whole", {"hessian (LocalWhole)"}),
-        ("lbfgs-coded", {"gradient (First)", "diagonal (First)"}),
+        ("lbfgs-coded", {"gradient (FirstReply)", "diagonal (FirstReply)"}),
         ("pen", {"hessian (First)", "gradient (First)"}),
     ],
 )

@@ -198,13 +198,13 @@ def pairs_of(start: int, count: int, k: int = 3, n: int = 6) -> Eigenpairs:
 
 def test_pairs_extend_only_what_they_fit():
     held = held_of(2)
-    assert held.extended(pairs_of(2, 1), 6).q == 3
-    assert held.extended(pairs_of(0, 3), 6).q == 3  # from an agent that starts anew
-    assert held.extended(pairs_of(2, 0), 6).q == 2
+    assert held.add_pairs(pairs_of(2, 1), 6).q == 3
+    assert held.add_pairs(pairs_of(0, 3), 6).q == 3  # from an agent that starts anew
+    assert held.add_pairs(pairs_of(2, 0), 6).q == 2
     for other in (pairs_of(3, 1), pairs_of(2, 1, k=4), pairs_of(0, 1)):  # a hole, another Hessian, the past
-        unchanged = held.extended(other, 6)
+        unchanged = held.add_pairs(other, 6)
         assert (unchanged.q, unchanged.rho, unchanged.t) == (2, held.rho, held.t)
-        assert unchanged.lost
+        assert unchanged.needs_anchor
 
 
 # --- promise 5: the line search compares one function ------------------------------------------------

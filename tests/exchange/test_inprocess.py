@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -15,12 +17,12 @@ from fedshed import Differences, EntropyCoded, Federation
 from fedshed.algorithms import Newton, QnShed, Shed
 from fedshed.exchange import InProcess, wire
 from fedshed.exchange.inprocess import answer_in_batches
-from fedshed.exchange.site import Site
+from fedshed.exchange.site import FAILED, Site
 from fedshed.objectives import Logistic, Poisson, stacked
 from fedshed.protocol import codec
 from fedshed.protocol.codec import WRITTEN, codec_of, encode
 from fedshed.protocol.links import FirstExchange
-from fedshed.protocol.messages import Search, Undefined, Update
+from fedshed.protocol.messages import Costs, Declined, Search, Share, Undefined, Update
 
 
 class OneByOne:
@@ -332,17 +334,73 @@ def test_an_algorithm_that_looks_at_numbers_refuses_them_one_by_one():
         fedshed.optimize(federation(rows=10), algorithm=RefusesLargeLosses(), **options)
 
 
-class Faulty(Newton, frozen=True):
-    """A user's algorithm with a mistake in it."""
+@pytest.mark.parametrize("name", fedshed.ALGORITHMS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_mistake_in_respond_ends_the_run_with_its_own_error(name, workers, monkeypatch):
+    """Of every registered algorithm, and with its traceback."""
 
     def respond(self, agent, cache, part, own_part):
-        return len(part.t), None
+        return len(0)  # a TypeError
 
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_mistake_in_respond_ends_the_run_with_its_own_error(workers):
+    monkeypatch.setattr(type(fedshed.ALGORITHMS[name].algorithm), "respond", respond)
+    losses = fedshed.ALGORITHMS[name].algorithm.losses or ("logistic",)
+    options = {"algorithm": name, "loss": losses[0], "l2": 1e-2}
     with pytest.raises(TypeError, match="has no len") as raised:
-        fedshed.optimize(
-            federation(), algorithm=Faulty(), l2=1e-2, transport=lambda sites: InProcess(sites, workers)
-        )
-    assert any(entry.name == "respond" for entry in raised.traceback)
+        fedshed.optimize(federation(losses[0]), **options, transport=lambda sites: InProcess(sites, workers))
+    assert raised.traceback[-1].name == "respond"
+
+
+# --- requests that no Master of ours sends ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", fedshed.ALGORITHMS)
+def test_a_request_of_another_kind_is_a_protocol_error_that_names_it(name):
+    algorithm = fedshed.ALGORITHMS[name].algorithm
+    (site,) = sites_for(algorithm, some_models(count=1)).values()
+    payload = site.codec.encode_request(site.codec.encode_common(b"run!", 3, [Costs(np.ones(2))]), None)
+    with pytest.raises(fedshed.ProtocolError, match="does not expect"):
+        site.handle(payload)
+
+
+@pytest.mark.parametrize("have", [3, 1000])
+def test_a_master_that_says_it_has_more_eigenpairs_than_there_are_is_declined(have):
+    (site,) = sites_for(Shed(), some_models(count=1)).values()
+    common = site.codec.encode_common(b"run!", 3, [Update(3, np.zeros(3))])
+    reply = site.codec.decode_reply(
+        site.handle(site.codec.encode_request(common, Share(3, have, True, None)))
+    )
+    assert isinstance(reply.parts[0], Declined)
+    assert "cannot have been sent" in reply.parts[0].why
+
+
+def test_an_update_without_a_link_is_refused_by_an_algorithm_over_links():
+    (site,) = sites_for(QnShed(), some_models(count=1)).values()
+    common = site.codec.encode_common(b"run!", 3, [Update(3, np.zeros(3))])
+    with pytest.raises(fedshed.ProtocolError, match="without its point and units"):
+        site.handle(site.codec.encode_request(common, Share(3, 0, True, None)))
+
+
+def test_a_site_behind_a_process_logs_its_mistake_and_says_one_constant_sentence(caplog, monkeypatch):
+    def respond(self, agent, cache, part, own_part):
+        raise TypeError("a row of the table: 42")
+
+    monkeypatch.setattr(Newton, "respond", respond)
+    (site,) = sites_for(Newton(), some_models(count=1)).values()
+    payload = site.codec.encode_request(site.codec.encode_common(b"run!", 3, [Update(1, np.zeros(3))]), None)
+    (declined,) = site.codec.decode_reply(site.answer(payload)).parts
+    assert "42" not in declined.why
+    assert declined.why == FAILED
+    assert "a row of the table: 42" in caplog.text
+
+
+def test_no_table_outlives_its_run():
+    models = some_models(count=8, rows=40, n=5)
+    held = [weakref.ref(model) for model in models.values()]
+    sites = sites_for(Shed(), models)
+    made = next(iter(sites.values())).codec
+    common = made.encode_common(b"run!", 3, [Update(3, np.zeros(5))])
+    request = made.encode_request(common, Share(3, 0, True, None))
+    InProcess(sites).exchange(dict.fromkeys(sites, request))
+    del models, sites
+    gc.collect()
+    assert not any(one() for one in held)

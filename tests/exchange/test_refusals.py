@@ -12,7 +12,7 @@ from fedshed import Fused
 from fedshed.algorithms import build
 from fedshed.algorithms.base import SiteModel
 from fedshed.exchange import InProcess
-from fedshed.exchange.convexity import cancelled, contradictions
+from fedshed.exchange.convexity import cancellation_scale, contradictions
 from fedshed.objectives import local_objectives
 from fedshed.protocol.codec import codec_of, encode
 from fedshed.protocol.messages import Costs, Declined, Eigenpairs, Local, Message, Search, Undefined, Update
@@ -150,7 +150,7 @@ def test_a_start_near_an_almost_exact_fit_is_no_lie(noise, away):
 @pytest.mark.parametrize("size", [0.0, 1e-200, 1e100, 1e300])
 def test_what_cancels_is_a_number_whatever_a_site_says(f, size):
     with np.errstate(over="ignore"):  # as the wire has it
-        assert 0 <= cancelled(SiteModel(np.full(3, size), f, np.full(3, size), None)) < np.inf
+        assert 0 <= cancellation_scale(SiteModel(np.full(3, size), f, np.full(3, size), None)) < np.inf
 
 
 def test_a_late_reply_of_another_run_is_no_forgery():

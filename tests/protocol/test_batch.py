@@ -208,3 +208,10 @@ def test_what_is_remembered_is_bounded():
     replies, _ = remembered(codec, np.random.default_rng(0).normal(size=(8, 10**6)))
     assert WRITTEN.held == 0
     assert codec.decode_replies(replies, []) == []
+
+
+def test_replies_without_answers_are_read_alone():
+    empty = CODEC.encode_reply(Reply(b"run!", 7, 0, []))
+    good = [CODEC.encode_reply(Reply(b"run!", 7, 1, [Local(1.0, np.ones(N), None)])) for _ in range(5)]
+    (batch,) = CODEC.decode_replies([empty, *good], [])
+    assert list(batch.rows) == [1, 2, 3, 4, 5]

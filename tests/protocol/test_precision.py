@@ -375,9 +375,11 @@ def test_two_bits_heal_too():
 def test_confirming_a_gradient_owes_no_renewal(algorithm):
     _, problem, _, transport = start_of(algorithm, make_federation("logistic"), "logistic")
     wire = Wire(algorithm, problem, transport, Traffic())
-    state = wire.play(algorithm.observe(problem, algorithm.start(problem, np.zeros(6))))
-    confirmed = wire.play(algorithm.confirm(problem, state))
-    assert not any(known.curvature.owed or known.curvature.lost for known in confirmed.known.values())
+    state = wire.run_conversation(algorithm.observe(problem, algorithm.start(problem, np.zeros(6))))
+    confirmed = wire.run_conversation(algorithm.confirm(problem, state))
+    assert not any(
+        known.curvature.renewal_missed or known.curvature.needs_anchor for known in confirmed.known.values()
+    )
 
 
 # --- bytes ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from fedshed.algorithms.linesearch import FullStep, Step
 from fedshed.algorithms.renewal import Once
 from fedshed.algorithms.rho import Midpoint, RhoRule
 from fedshed.algorithms.shed import Shed
-from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
+from fedshed.algorithms.shed_curvature import SharedCurvature, mean_hessian
 from fedshed.exchange import InProcess
 from fedshed.exchange.site import Site
 from fedshed.linalg.arrays import Matrix, Vector
@@ -223,13 +223,13 @@ def rounds(instance: Instance, algorithm: Shed, theta: Vector) -> Iterator[Round
     lambdas: dict[str, Vector] = {}
     eta = 1.0
     while eta > 0:
-        state = wire.play(algorithm.observe(problem, state))
+        state = wire.run_conversation(algorithm.observe(problem, state))
         held = {i: state.known[i].curvature for i in problem.agents}
         fresh = {i: instance.eigenvalues(i, held[i].theta_k) for i in held if held[i].k == state.t}
         lambdas = {**lambdas, **fresh}
-        operator = curvature(problem, state)
+        operator = mean_hessian(problem, state)
         H_hat = np.array([operator.matvec(e) for e in np.eye(instance.n)])
-        after, info = wire.play(algorithm.step(problem, state))
+        after, info = wire.run_conversation(algorithm.step(problem, state))
         eta = info.eta
         g = gradient(problem, state)
         yield Round(instance, state.t, state.theta, g, held, lambdas, H_hat, eta, after.theta)

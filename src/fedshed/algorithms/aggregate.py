@@ -143,7 +143,7 @@ class ShedAggregate(Shed, frozen=True, tag=True):
                 taken[i] = pairs
         return _add_pairs(problem, state, taken, trial.t)
 
-    def curvature(self, problem: Problem, state: Aggregate) -> DensePlusRidge:
+    def approximate_hessian(self, problem: Problem, state: Aggregate) -> DensePlusRidge:
         """S + rho (I - B) + diag(l2); B is limited to I, because rounded vectors could make it larger."""
         rho = sum(problem.p[i] * state.known[i].curvature.rho for i in problem.agents)
         B = _clip_eigenvalues(state.B) if self.lossy else state.B

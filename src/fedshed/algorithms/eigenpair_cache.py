@@ -27,8 +27,10 @@ class Spectrum(Struct, frozen=True, gc=False):
     pairs: Leading
     trace: float = 0.0  # of the Hessian, if rho is computed from it
 
-    def share_pairs(self, share: Share, q: int, rho: Rho) -> Eigenpairs:
+    def next_pairs(self, share: Share, q: int, rho: Rho) -> Eigenpairs:
         """The pairs from number `have` to number q, or to the last one, and rho."""
+        if share.have > self.pairs.q:
+            raise ValueError(f"{share.have} eigenpairs cannot have been sent: there are {self.pairs.q}")
         q = max(share.have, min(q, self.pairs.q))
         values, vectors = self.pairs.values[share.have : q], self.pairs.vectors[share.have : q]
         last = self.pairs.complete and q >= self.pairs.q
@@ -62,7 +64,7 @@ def _same_point(held: Vector, theta: Vector | None) -> bool:
 def pairs_until_renewal(shed: Shed, agent: Agent, k: int) -> int:
     """The number of pairs that the link carries until the renewal after k, as far as the schedule tells.
 
-    If the link carries many, all n pairs are computed: from some share of n on that costs the same.
+    If the link carries many, all n pairs are computed: from some fraction of n on that costs the same.
     """
     n, t, need = agent.objective.dim, k, shed.pairs_per_round(agent, k)
     most = shed.kernel.few(n)

@@ -207,6 +207,8 @@ class Linked(LinkedAgents[S], Generic[S], frozen=True):
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """An agent that was sent everything cannot have forgotten; the first answer has a diagonal."""
+        if not self.linked:
+            return super().refusal(problem, part, own_part, answer)
         if isinstance(answer, Forgot):
             whole = not isinstance(own_part, AgentLink) or own_part.whole is not None
             return "it has lost what was sent with the request" if whole else None

@@ -25,6 +25,8 @@ from fedshed.protocol.links import (
 )
 from fedshed.protocol.messages import Local, LocalWhole, Update, at_trial_point
 
+OVER_LINKS = (AtCurrentPoint, AlongDirection)  # a tuple: a union would be made anew at every look
+
 
 class LinkCache(Struct, frozen=True, gc=False):
     """What an agent holds: the point with its last search, and its gradient as the Master knows it.
@@ -50,6 +52,7 @@ class LinkedAgents(Algorithm[S, Any, Any, Any, Any], Generic[S], frozen=True):
     """Agents that know theta by the directions sent to them, and their gradient as the Master knows it."""
 
     cache: ClassVar[Any] = LinkCache
+    updates_cache_when_sent: ClassVar[bool] = True
 
     def located(
         self, cache: LinkCache | None, parts: Sequence[Any], own_part: Any, n: int
@@ -58,7 +61,7 @@ class LinkedAgents(Algorithm[S, Any, Any, Any, Any], Generic[S], frozen=True):
         first = parts[0] if parts else None
         if isinstance(first, FirstExchange):
             return *_first_request(first, parts, n), None
-        if not isinstance(first, AtCurrentPoint | AlongDirection) or not isinstance(own_part, AgentLink):
+        if not (isinstance(first, OVER_LINKS) and isinstance(own_part, AgentLink)):
             return cache, parts, own_part
         held = _recall_cache(cache or LinkCache(np.zeros(n)), first.frame, own_part)
         if held is None:

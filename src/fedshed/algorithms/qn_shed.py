@@ -15,6 +15,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from msgspec.structs import replace
 
+from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Info, State, gradient
 from fedshed.algorithms.channels import Channel, Constant
 from fedshed.algorithms.eigenpair_cache import Spectrum
@@ -24,7 +25,7 @@ from fedshed.algorithms.linked import LINK_FIELDS, LINK_MESSAGES, Linked
 from fedshed.algorithms.linked_agents import LinkCache
 from fedshed.algorithms.rho import Rho, TailMean
 from fedshed.algorithms.shed import Shed
-from fedshed.algorithms.shed_curvature import SharedCurvature, curvature
+from fedshed.algorithms.shed_curvature import SharedCurvature, mean_hessian
 from fedshed.linalg import Automatic, Kernel, Leading
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.objectives import Objective, Point
@@ -109,7 +110,7 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
 
     def _round_quasi_newton(self, problem: Problem, state: QnState, g: Vector) -> tuple[QnState, Vector]:
         """The direction as it is sent; H_hat, as large as all pairs, is freed before agents answer."""
-        H, s, y = curvature(problem, state), state.s, state.y
+        H, s, y = mean_hessian(problem, state), state.s, state.y
         assert s is not None
         assert y is not None
         exact = self.exact_curvature(problem, state) is not None
@@ -176,10 +177,11 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         self, agent: Agent, cache: LinkCache | None, part: Update | FirstRequest, own_part: Share | None
     ) -> tuple[LinkCache, Message]:
         """f_i, g_i and what the link carries; the packed Hessian where it costs less than the pairs left."""
-        assert cache is not None  # a request over a link is located in it
+        if cache is None:
+            raise ProtocolError(f"site {agent.name!r} was sent an Update without its point and units")
         if isinstance(part, FirstRequest):
             return self.respond_first(agent, cache, part)
-        assert own_part is not None
+        assert own_part is not None  # see `requests`
         n = agent.objective.dim
         in_units = Agent(agent.name, InUnits(agent.objective, links.units_of(cache.frame, n)))
         spectrum, local = Shed.respond(self, in_units, cache.inner, part, own_part)

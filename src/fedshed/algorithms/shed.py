@@ -17,7 +17,7 @@ from fedshed.algorithms.eigenpair_cache import Spectrum, recall_spectrum
 from fedshed.algorithms.linesearch import FullStep, LineSearch, TwoExchange
 from fedshed.algorithms.renewal import Fibonacci, History, Renewal
 from fedshed.algorithms.rho import Midpoint, NextEigenvalue, Rho
-from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, curvature, curvature_after_reply
+from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, curvature_after_reply, mean_hessian
 from fedshed.algorithms.shed_repair import RepairsLostState
 from fedshed.linalg import Automatic, Kernel
 from fedshed.objectives import FAMILIES
@@ -85,10 +85,10 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
         return Ask((self.update(state),), {i: self.share(problem, state, i) for i in problem.agents})
 
     def share(self, problem: Problem, state: ShedState, i: AgentId) -> Share:
-        """What agent i is asked for: a new Hessian if t is in I_i, else the pairs after the q held."""
+        """The request to agent i: a new Hessian if t is in I_i, else the pairs after the q held, if any."""
         held = state.known[i].curvature if i in state.known else None
         if held is None or (held.k < state.t and (held.renewal_missed or self.due(problem, state, i, held))):
-            return Share(state.t, 0, True, None)
+            return Share(k=state.t, have=0, more=True, anchor=None)
         more = held.t < state.t and not held.complete
         return Share(held.k, held.q, more, self.anchor_to_send(problem, held) if more else None)
 
@@ -100,9 +100,10 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
         """f_i and g_i move to theta^t; the new pairs of agent i extend or replace those held."""
         known = dict(state.known)
         for i in (i for i in problem.agents if i in replies):
-            (local,), held = replies[i], known[i].curvature if i in known else None
-            share, pairs = self.share(problem, state, i), self.pairs_of(local)
-            held = self.update_held_curvature(held, share, pairs, state)
+            (local,) = replies[i]
+            held = known[i].curvature if i in known else None
+            asked, pairs = self.share(problem, state, i), self.pairs_of(local)
+            held = self.update_held_curvature(held, asked, pairs, state)
             known[i] = SiteModel(state.theta, local.loss, local.gradient, held)
         return self.note_missed_renewals(problem, replace(state, known=known), state, replies)
 
@@ -119,29 +120,29 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
     def step(self, problem: Problem, state: ShedState) -> Flow[tuple[ShedState, Info]]:
         """theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t."""
         g = gradient(problem, state)
-        d = direction(problem, state.theta, g, self.curvature(problem, state))
+        d = direction(problem, state.theta, g, self.approximate_hessian(problem, state))
         step = yield from self.line_search(self, problem, state, g, d)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
 
-    def curvature(self, problem: Problem, state: ShedState) -> Operator:
+    def approximate_hessian(self, problem: Problem, state: ShedState) -> Operator:
         """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
-        return curvature(problem, state)
+        return mean_hessian(problem, state)
 
     # --- an agent --------------------------------------------------------------------------------
 
     def respond(
         self, agent: Agent, cache: Spectrum | None, part: Update, own_part: Share
     ) -> tuple[Spectrum | None, Local]:
-        """U_t: f_i, g_i, and as many of the next eigenpairs as the link carries."""
+        """U_t: f_i, g_i, as many of the next eigenpairs as the link carries, and rho."""
         assert part.theta is not None
         point, pairs = agent.objective.at(part.theta), None
         if own_part.more:
             q = own_part.have + self.pairs_per_round(agent, part.t)
             theta_k = part.theta if own_part.k == part.t else own_part.anchor
             cache = recall_spectrum(self, agent, cache, own_part.k, theta_k, q)
-            pairs = None if cache is None else cache.share_pairs(own_part, q, self.rho)
+            pairs = None if cache is None else cache.next_pairs(own_part, q, self.rho)
         return cache, Local(point.value, point.gradient, pairs)
 
     def pairs_per_round(self, agent: Agent, t: int) -> int:

@@ -80,7 +80,7 @@ class SharedCurvature(Struct, frozen=True, gc=False, rename=FIELDS):
         )
 
 
-def curvature(problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
+def mean_hessian(problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
     held = [state.known[i].curvature for i in problem.agents]
     rows, diagonal = stacked(problem, held)
@@ -91,10 +91,10 @@ def curvature(problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDia
 
 def stacked(problem: Problem, held: Sequence[SharedCurvature]) -> tuple[Matrix, Vector]:
     """U and d with H_hat = U'U + diag(d)."""
-    shares = [problem.p[i] for i in problem.agents]
+    weights = [problem.p[i] for i in problem.agents]
     rows = np.concatenate([h.vectors for h in held])
-    rows *= np.concatenate([np.sqrt(p * h.excess) for p, h in zip(shares, held, strict=True)])[:, None]
-    rho = sum(p * h.rho for p, h in zip(shares, held, strict=True))
+    rows *= np.concatenate([np.sqrt(p * h.excess) for p, h in zip(weights, held, strict=True)])[:, None]
+    rho = sum(p * h.rho for p, h in zip(weights, held, strict=True))
     if (units := held[0].units) is not None:
         rows *= units
         return rows, rho * np.square(units) + problem.l2

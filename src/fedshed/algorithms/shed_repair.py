@@ -1,4 +1,4 @@
-"""How the SHED family recovers what was lost: renewals that did not arrive, caches, and rejected trials."""
+"""What the SHED family needs besides Algorithm 4: recovery of what was lost, and checks of answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedshed.algorithms.base import State
-from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, curvature
+from fedshed.algorithms.shed_curvature import Operator, SharedCurvature, mean_hessian
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import AgentId, Conversation, Problem, Replies
 from fedshed.protocol.messages import Eigenpairs, Message, Share, Update
@@ -68,7 +68,7 @@ class RepairsLostState(Conversation, frozen=True):
             return None
         held = [state.known[i].curvature for i in problem.agents]
         exact = all(h.complete and np.array_equal(h.theta_k, state.theta) for h in held)
-        return curvature(problem, state) if exact else None
+        return mean_hessian(problem, state) if exact else None
 
     def refusal(self, problem: Problem, part: Update, own_part: Share, answer: Any) -> str | None:
         """Eigenpairs must be those asked for: of the Hessian of iteration k, after the pairs held."""

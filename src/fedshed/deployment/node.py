@@ -20,6 +20,7 @@ from fedshed.deployment.approval import A_DAY, NOT_APPROVED, Approval, approval_
 from fedshed.deployment.config import SiteFile, read_site
 from fedshed.deployment.simulations import refuse_simulations
 from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
+from fedshed.exchange.site import FAILED
 from fedshed.fitting.host import Host, opened_envelope
 from fedshed.fitting.parts import algorithm_of
 from fedshed.fitting.stages import (
@@ -43,7 +44,6 @@ SILENCE = b""
 UNFIT = "its table does not fit the study; the site's own log says why"
 UNREADABLE = "the request cannot be read, or is not one of the approved study; the site's own log says why"
 TROUBLE = "the site cannot read its own files at the moment; the site's own log says why"
-FAILED = "it failed to answer; the site's own log says why"
 
 
 class TurnedAwayError(Error):

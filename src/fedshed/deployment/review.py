@@ -315,7 +315,7 @@ def _answers(sites: Sites, stage: Stage, problem: Problem, flow: Flow[Any]) -> G
         wire = Wire(stage.conversation, problem, transport, Traffic())
         ask: Ask | None = next(flow)
         while ask is not None:
-            replies = wire.answered(ask)
+            replies = wire.collect_replies(ask)
             ((answer,),) = replies.values()
             yield cast(Message, answer)
             try:

@@ -42,11 +42,11 @@ def contradictions(
     for sites in _comparable(known, answers):
         each = list(zip(*(answers[i] for i in sites), strict=True))
         said: list[Said] = list(zip(with_trial_points(parts), each, strict=True))
-        before = _known([known[i] for i in sites])
+        before = _last_claims([known[i] for i in sites])
         sizes = np.array([scale[i] for i in sites])
-        for f, low in _tested(before, said, sizes, lossy):
+        for f, low in _find_too_low(before, said, sizes, lossy):
             for j in np.flatnonzero(low):
-                found.setdefault(sites[j], _contradicts(f[j], before.f[j]))
+                found.setdefault(sites[j], _contradiction_reason(f[j], before.f[j]))
     return found
 
 
@@ -57,8 +57,8 @@ def _comparable(
     groups: dict[Any, list[AgentId]] = {}
     for i, said in answers.items():
         if i in known:
-            kinds = [type(a) if getattr(a, "gradient", None) is None else (type(a),) for a in said]
-            groups.setdefault((id(known[i].w), *kinds), []).append(i)
+            key = id(known[i].w), *[(type(a), getattr(a, "gradient", None) is None) for a in said]
+            groups.setdefault(key, []).append(i)
     return list(groups.values())
 
 
@@ -70,17 +70,17 @@ def _column(answers: Any, name: str) -> NDArray[np.float64] | None:
     return np.array([getattr(answer, name) for answer in answers]) if isinstance(first, float) else None
 
 
-def _known(known: Sequence[SiteModel[Any]]) -> Claims:
+def _last_claims(known: Sequence[SiteModel[Any]]) -> Claims:
     return Claims(known[0].w, np.array([k.f for k in known]), in_rows([k.g for k in known]))
 
 
-def _tested(
+def _find_too_low(
     before: Claims, said: list[Said], scale: Vector, lossy: bool
 ) -> Iterator[tuple[Vector, NDArray[np.bool_]]]:
     """Costs, and which of them are too low; rounded gradients give no bound."""
     if not lossy:
         yield from (
-            _search(before, part, answers, scale) for part, answers in said if isinstance(part, Search)
+            _check_search(before, part, answers, scale) for part, answers in said if isinstance(part, Search)
         )
     tangent = Claims(before.theta, before.f, None) if lossy else before
     for now in _claims(said):
@@ -96,7 +96,9 @@ def _claims(said: list[Said]) -> Iterator[Claims]:
             yield Claims(theta, f, g if accuracy >= 0 else None, accuracy)
 
 
-def _search(before: Claims, search: Search, costs: Any, scale: Vector) -> tuple[Vector, NDArray[np.bool_]]:
+def _check_search(
+    before: Claims, search: Search, costs: Any, scale: Vector
+) -> tuple[Vector, NDArray[np.bool_]]:
     """The costs of a search that lie below the tangent at the last answer, all step sizes at once."""
     values = _column(costs, "values")
     assert before.g is not None
@@ -121,11 +123,11 @@ def _below(point: Claims, tangent: Claims, scale: Vector) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(slack) & (point.f < tangent.f + tangent.g @ s - slack))
 
 
-def _contradicts(cost: float, before: float) -> str:
+def _contradiction_reason(cost: float, before: float) -> str:
     return f"its costs and gradients contradict each other (cost {cost:.6g}, before {before:.6g})"
 
 
-def cancelled(known: SiteModel[Any]) -> float:
+def cancellation_scale(known: SiteModel[Any]) -> float:
     """What cancels in the residuals of least squares, lambda_1 ||theta||^2 / 2, or less.
 
     A start near the optimum of rows that fit almost exactly has tiny costs, and rounding that is not:

@@ -27,7 +27,7 @@ TOO_LARGE = "a number of some site is not finite or too large to be added; resca
 MOST = 1024  # sites that are asked together, whose answers are held at a time
 
 
-class Said(Struct, frozen=True):
+class MemberReply(Struct, frozen=True):
     """What a member answers, or some sites together, and how it is weighed in the sums."""
 
     name: AgentId
@@ -49,15 +49,15 @@ class Relay:
         self._members, self._conversation, self._n = members, conversation, n
         self._scalings, self._codec = scalings, codec or codec_of(conversation, n)
         self._hop = hop or Hop()
-        self._cohorts = list(_cohorts(members, scalings, self._codec))
+        self._batches = list(_batches(members, scalings, self._codec))
 
     def handle(self, payload: bytes) -> bytes:
         """The encoded reply of all members together; a Hessian of theirs counts as one."""
         request = self._codec.decode_request(payload)
-        told = [said for cohort in self._cohorts for said in self._answers(cohort, request, payload)]
+        replies = [member for batch in self._batches for member in self._ask_batch(batch, request, payload)]
         self._hop.down += len(payload) * len(self._members)
-        hessians = max(said.reply.hessians for said in told)
-        answers = _instead(told) or self._added(request.parts, told)
+        hessians = max(member.reply.hessians for member in replies)
+        answers = _first_refusal(replies) or self._add_answers(request.parts, replies)
         return self._codec.encode_reply(Reply(request.run, request.number, hessians, answers))
 
     def forget(self) -> None:
@@ -65,47 +65,47 @@ class Relay:
         for member in self._members.values():
             member.forget()
 
-    def _answers(self, cohort: Cohort, request: Request, payload: bytes) -> list[Said]:
+    def _ask_batch(self, batch: MemberBatch, request: Request, payload: bytes) -> list[MemberReply]:
         """The answers of some members; their mean, if they are sites whose answers have one shape."""
-        if cohort.weights is None:
-            return [self._ask(name, payload) for name in cohort.names]
-        told = [self._ask_site(name, request) for name in cohort.names]
-        mean = _mean_reply([said.reply for said in told], cohort.weights)
+        if batch.weights is None:
+            return [self._ask(name, payload) for name in batch.names]
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
+            replies = [self._ask_site(name, request) for name in batch.names]
+        mean = _mean_reply([member.reply for member in replies], batch.weights)
         if mean is None:
-            return told
-        scaling = replace(told[0].scaling, weight=float(cohort.weights.sum()))
-        return [Said(told[0].name, mean, scaling)]
+            self._hop.up += sum(len(self._codec.encode_reply(member.reply)) for member in replies)
+            return replies
+        self._hop.up += len(replies) * len(self._codec.encode_reply(replies[0].reply))  # of one shape
+        scaling = replace(replies[0].scaling, weight=float(batch.weights.sum()))
+        return [MemberReply(replies[0].name, mean, scaling)]
 
-    def _ask(self, name: AgentId, payload: bytes) -> Said:
+    def _ask(self, name: AgentId, payload: bytes) -> MemberReply:
         """The answer of a member by its bytes."""
         data = self._members[name].handle(payload)
         self._hop.up += len(data)
-        return Said(name, self._codec.decode_reply(data), self._scalings[name])
+        return MemberReply(name, self._codec.decode_reply(data), self._scalings[name])
 
-    def _ask_site(self, name: AgentId, request: Request) -> Said:
+    def _ask_site(self, name: AgentId, request: Request) -> MemberReply:
         """The same of a site of this process: what it sends exactly is what the relay would read."""
         site = self._members[name]
         assert isinstance(site, Site)
-        with np.errstate(over="ignore", invalid="ignore"):
-            reply, cache = site.reply_to(request)
-        encoded = self._codec.encode_reply(reply)
-        site.keep(reply, cache, encoded)
-        self._hop.up += len(encoded)
-        return Said(name, reply, self._scalings[name])
+        reply, cache = site.reply_to(request)
+        site.keep(reply, cache)
+        return MemberReply(name, reply, self._scalings[name])
 
-    def _added(self, asked: Sequence[Message], told: Sequence[Said]) -> list[Any]:
-        if len(told) == 1:  # the mean of all members, or the one that there is
-            return usable(asked, told[0].reply.parts)
+    def _add_answers(self, asked: Sequence[Message], replies: Sequence[MemberReply]) -> list[Any]:
+        if len(replies) == 1:  # the mean of all members, or the one that there is
+            return usable(asked, replies[0].reply.parts)
         instead = blanks(self._conversation, asked, self._n)
-        found = [split(said.reply.parts, said.scaling, instead) for said in told]
-        for said, (public, _) in zip(told, found, strict=True):
+        found = [split(member.reply.parts, member.scaling, instead) for member in replies]
+        for member, (public, _) in zip(replies, found, strict=True):
             if public != found[0][0]:
                 raise ProtocolError(
-                    f"sites {told[0].name!r} and {said.name!r} gave answers of different kinds, which cannot "
-                    "be added; run the same version of fedshed at both"
+                    f"sites {replies[0].name!r} and {member.name!r} gave answers of different kinds, which "
+                    "cannot be added; run the same version of fedshed at both"
                 )
         totals = add([addends for _, addends in found])
-        answers = join(found[0][0], totals, told[0].scaling, self._conversation.messages)
+        answers = join(found[0][0], totals, replies[0].scaling, self._conversation.messages)
         return usable(asked, answers)
 
 
@@ -123,34 +123,34 @@ def _mean_reply(replies: Sequence[Reply], weights: Vector) -> Reply | None:
     return replace(replies[0], parts=parts, hessians=max(reply.hessians for reply in replies))
 
 
-class Cohort(Struct, frozen=True):
+class MemberBatch(Struct, frozen=True):
     """Members that are asked together, with their weights; a member that is asked alone has none here."""
 
     names: Sequence[AgentId]
     weights: Vector | None = None
 
 
-def _cohorts(
+def _batches(
     members: Mapping[AgentId, Handler], scalings: Mapping[AgentId, Scaling], codec: Codec
-) -> Iterator[Cohort]:
+) -> Iterator[MemberBatch]:
     """The members in sorted order: plain sites of this process that are next to each other, and others."""
     waiting: list[AgentId] = []
     for name in sorted(members):
         site = members[name]
         exact = type(site) is Site and site.codec is codec and not codec.lossy
         if waiting and (not exact or len(waiting) == MOST):
-            yield _cohort(waiting, scalings)
+            yield _weigh_batch(waiting, scalings)
             waiting = []
         if exact:
             waiting.append(name)
         else:
-            yield Cohort([name])
+            yield MemberBatch([name])
     if waiting:
-        yield _cohort(waiting, scalings)
+        yield _weigh_batch(waiting, scalings)
 
 
-def _cohort(names: Sequence[AgentId], scalings: Mapping[AgentId, Scaling]) -> Cohort:
-    return Cohort(names, np.array([scalings[name].weight for name in names]))
+def _weigh_batch(names: Sequence[AgentId], scalings: Mapping[AgentId, Scaling]) -> MemberBatch:
+    return MemberBatch(names, np.array([scalings[name].weight for name in names]))
 
 
 def usable(asked: Sequence[Message], answers: Sequence[Message]) -> list[Message]:
@@ -161,12 +161,14 @@ def usable(asked: Sequence[Message], answers: Sequence[Message]) -> list[Message
     return list(answers)
 
 
-def _instead(told: Sequence[Said]) -> list[Any]:
+def _first_refusal(replies: Sequence[MemberReply]) -> list[Any]:
     """What the first member that will not answer says, with its name; nothing where all answer."""
-    for said in told:
-        for part in said.reply.parts:
+    for member in replies:
+        for part in member.reply.parts:
             if part.refuses:
-                why, named = getattr(part, part.refuses), f"site {said.name!r}"
-                known = repr(said.name) in why or why.startswith("site ")  # by a group within, of its member
+                why, named = getattr(part, part.refuses), f"site {member.name!r}"
+                known = repr(member.name) in why or why.startswith(
+                    "site "
+                )  # by a group within, of its member
                 return [replace(part, **{part.refuses: why if known else f"{named}: {why}"})]
     return []

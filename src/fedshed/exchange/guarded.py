@@ -127,7 +127,7 @@ class Guarded:
         try:
             return self.handle(payload)
         except Error as error:
-            return self._site.declined(payload, str(error))
+            return self._site.decline(payload, str(error))
 
     def forget(self) -> None:
         """Lose the cache, as a restarted process would; the record stays."""

@@ -14,7 +14,7 @@ from fedshed.exchange.site import Site
 from fedshed.exchange.transport import Transport
 
 MOST = 256  # sites that answer at a time: so not all replies are in memory at once
-Some: TypeAlias = tuple[Sequence[str], Sequence[bytes]]  # names, and the reply of each
+NamedReplies: TypeAlias = tuple[Sequence[str], Sequence[bytes]]  # names, and the reply of each
 
 
 class Handler(Protocol):
@@ -55,7 +55,7 @@ class InProcess:
             answers = pool.map(lambda i: self.sites[i].handle(payloads[i]), payloads)
             return list(zip(payloads, answers, strict=True))
 
-    def stream(self, payloads: Mapping[str, bytes]) -> Iterator[Some]:
+    def stream(self, payloads: Mapping[str, bytes]) -> Iterator[NamedReplies]:
         """The same for a reader that takes replies as they come, so that not all are in memory at once."""
         return answer_in_batches(self.sites, payloads, self.streams)
 
@@ -65,7 +65,7 @@ class InProcess:
         return self._workers == 1 and type(self).exchange is InProcess.exchange
 
 
-def streamed(transport: Transport, payloads: Mapping[str, bytes]) -> Iterator[Some]:
+def stream_replies(transport: Transport, payloads: Mapping[str, bytes]) -> Iterator[NamedReplies]:
     """The replies of an exchange, some hundred at a time."""
     if isinstance(transport, InProcess) and transport.streams:
         yield from transport.stream(payloads)
@@ -77,7 +77,7 @@ def streamed(transport: Transport, payloads: Mapping[str, bytes]) -> Iterator[So
 
 def answer_in_batches(
     sites: Mapping[str, Handler], payloads: Mapping[str, bytes], read_here: bool = False
-) -> Iterator[Some]:
+) -> Iterator[NamedReplies]:
     """The encoded replies of sites of this process, each of which answers by itself.
 
     `read_here`: the Master reads them in this process, in the order of the answers.

@@ -18,7 +18,7 @@ from math import prod
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from fedshed._utils.errors import ConfigError, ProtocolError
+from fedshed._utils.errors import ConfigError
 from fedshed.exchange.bundles import Packed
 from fedshed.exchange.site import Site
 from fedshed.exchange.site_arrays import pack_sites
@@ -255,7 +255,7 @@ class RayPool:
             return self._ray.get(call), saved
         except self._ray.exceptions.RayTaskError as error:
             if not isinstance(error.cause, self._ray.exceptions.RayError):
-                raise ProtocolError(f"a worker failed: {error.cause}") from error
+                raise error.cause from error  # a mistake of the program
             raise WorkerDiedError(" ".join(str(error.cause).split())) from None
         except self._ray.exceptions.RayError as error:
             raise WorkerDiedError(" ".join(str(error).split())) from None

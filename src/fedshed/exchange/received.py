@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from fedshed._utils.errors import CodecError
-from fedshed.exchange.inprocess import Some
+from fedshed.exchange.inprocess import NamedReplies
 from fedshed.protocol.batch import ReplyBatch, ReplyTemplate
 from fedshed.protocol.codec import Codec
 from fedshed.protocol.conversation import AgentId
@@ -73,6 +73,8 @@ class ReceivedReplies:
         for batch in self.batches:
             equal = all(part.equal_sizes for part in batch.parts)
             sizes = [vectors(part, n) for part in batch.first.parts]
+            if equal and len(batch.rows) == len(self.names):
+                return float(sum(sizes * len(batch.rows)))
             for row, answers in zip(batch.rows, batch.answers, strict=True):
                 each.append((row, sizes if equal else [vectors(part, n) for part in answers]))
         for row, reply in self.single.items():
@@ -80,7 +82,7 @@ class ReceivedReplies:
         return float(sum(size for _, sizes in sorted(each) for size in sizes))
 
 
-def receive(codec: Codec, replies: Iterable[Some], known: frozenset[AgentId]) -> ReceivedReplies:
+def receive(codec: Codec, replies: Iterable[NamedReplies], known: frozenset[AgentId]) -> ReceivedReplies:
     """All replies of known sites, some hundred at a time."""
     received = ReceivedReplies()
     for names, data in replies:

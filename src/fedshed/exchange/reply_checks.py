@@ -30,7 +30,7 @@ OF_A_SEARCH = (Costs, Undefined)  # tuples: a union is made anew whenever it is 
 NO_UPDATE = (Costs, Search, Update, Share)
 
 
-def unusable(
+def refusal_reason(
     conversation: Conversation, problem: Problem, ask: Ask, own_part: Any, reply: Reply
 ) -> str | None:
     """Why this reply to `ask` cannot be used, if it cannot."""
@@ -41,7 +41,7 @@ def unusable(
     if len(reply.parts) != len(ask.parts):
         return f"it answered {len(reply.parts)} of {len(ask.parts)} parts"
     for part, answer in zip(ask.parts, reply.parts, strict=True):
-        if why := _unfit(part, answer):
+        if why := _wrong_kind_reason(part, answer):
             return why
         if isinstance(answer, OF_A_SEARCH):
             continue
@@ -52,7 +52,7 @@ def unusable(
     return None
 
 
-def defined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
+def mark_undefined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
     """The answers of a usable reply; one whose squares overflow at a trial point counts as undefined.
 
     An honest site would say so itself, and the point is rejected; if it is accepted, the site is absent
@@ -65,10 +65,10 @@ def defined(ask: Ask, answers: Sequence[Any]) -> list[Any]:
     ]
 
 
-def usable_in_batch(
+def check_batch(
     conversation: Conversation, problem: Problem, ask: Ask, batch: ReplyBatch, own_parts: Sequence[Any]
 ) -> NDArray[np.bool_]:
-    """Which replies of one shape can be used as they are; of the others `unusable` says why.
+    """Which replies of one shape can be used as they are; of the others `refusal_reason` says why.
 
     `own_parts` are those of the sites' requests.
     """
@@ -77,17 +77,17 @@ def usable_in_batch(
         return ~fine
     for k, (part, messages) in enumerate(zip(ask.parts, batch.parts, strict=True)):
         first = batch.first.parts[k]
-        if _unfit(part, first):
+        if _wrong_kind_reason(part, first):
             return ~fine
         if isinstance(first, OF_A_SEARCH):
             continue
         each = zip(own_parts, batch.answers, strict=True)
         fine &= [conversation.refusal(problem, part, own, answers[k]) is None for own, answers in each]
-        fine &= _small_enough(messages)
+        fine &= _find_computable(messages)
     return fine
 
 
-def _small_enough(messages: MessageBatch) -> NDArray[np.bool_]:
+def _find_computable(messages: MessageBatch) -> NDArray[np.bool_]:
     """Which messages have numbers whose squares are far from overflowing."""
     fine = np.ones(len(messages), dtype=bool)
     for name in numeric_fields(messages.kind):
@@ -96,24 +96,24 @@ def _small_enough(messages: MessageBatch) -> NDArray[np.bool_]:
             rows = value.reshape(len(messages), value[:1].size)
             fine &= np.einsum("ij,ij->i", rows, rows) < FAR_FROM_INFINITY
         elif isinstance(value, MessageBatch):
-            fine &= _small_enough(value)
+            fine &= _find_computable(value)
     return fine
 
 
-def _unfit(part: Any, answer: Any) -> str | None:
+def _wrong_kind_reason(part: Any, answer: Any) -> str | None:
     """Each part has an answer of its kind: costs to a search, one for each step size."""
     if isinstance(answer, Undefined):
         fits = at_trial_point(part)
     elif isinstance(part, Search | AlongDirection) and not (
         isinstance(part, AlongDirection) and isinstance(answer, Forgot)
     ):
-        fits = isinstance(answer, Costs) and _complete(part, answer)
+        fits = isinstance(answer, Costs) and _has_all_costs(part, answer)
     else:
         fits = not isinstance(answer, NO_UPDATE)
     return None if fits else f"it answered {type(part).__name__} with an unfit {type(answer).__name__}"
 
 
-def _complete(search: Search | AlongDirection, costs: Costs) -> bool:
+def _has_all_costs(search: Search | AlongDirection, costs: Costs) -> bool:
     count = search.count if isinstance(search, AlongDirection) else len(search.etas)
     slopes = 0 if costs.slopes is None else len(costs.slopes)
     return len(costs.values) == count and slopes == count * search.slopes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite
@@ -24,6 +25,9 @@ from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, at_trial_point
 from fedshed.protocol.replies import Reply, Request
 
+log = logging.getLogger("fedshed")
+FAILED = "it failed to answer; the site's own log says why"
+
 
 class UnanswerableError(ProtocolError):
     """An algorithm cannot answer a request at this point: its numbers leave what can be computed or sent."""
@@ -37,7 +41,7 @@ class Site:
     ) -> None:
         self.name, self.objective, self.conversation = name, objective, conversation
         self.codec = codec or codec_of(conversation, objective.dim)  # sites of one process may share one
-        self._updates_sent = conversation.lossy and type(conversation).sent is not Conversation.sent
+        self._updates_sent = conversation.lossy and conversation.updates_cache_when_sent
         self._cache: Any = None  # may be lost at any time
         self.asked: tuple[Any, ...] = ()  # the last request in full: its parts, and the site's own
         self._watched: WatchedModel | None = None
@@ -62,10 +66,12 @@ class Site:
         self.keep(reply, cache, encoded)
         return encoded
 
-    def keep(self, reply: Reply, cache: Any, encoded: bytes, seen: Sequence[Message] | None = None) -> None:
+    def keep(
+        self, reply: Reply, cache: Any, encoded: bytes = b"", seen: Sequence[Message] | None = None
+    ) -> None:
         """Take the cache after a reply; it continues from the answers as the Master sees them.
 
-        `seen`: these answers, where they are known without decoding.
+        `seen`: these answers, where they are known without decoding; an exact reply needs neither.
         """
         if self._updates_sent and reply.answers:
             for answer in self.codec.decode_reply(encoded).parts if seen is None else seen:
@@ -75,13 +81,13 @@ class Site:
     def reply_to(self, request: Request) -> tuple[Reply, Any]:
         """The reply to a request, and the cache after it; what cannot be computed is declined."""
         try:
-            return self.replied(request)
+            return self.compute_reply(request)
         except UnanswerableError as error:
             return _decline(request, str(error)), self._cache
 
-    def replied(self, request: Request) -> tuple[Reply, Any]:
+    def compute_reply(self, request: Request) -> tuple[Reply, Any]:
         """The reply to a request, and the cache after it; numbers that overflow are those of NumPy."""
-        self._counter.start(self.conversation.anchor(self._cache))
+        self._counter.start(None if self._cache is None else self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
         if (located := self.located(request)) is None:
@@ -97,7 +103,7 @@ class Site:
                 cache, answer = self._answer(cache, part, mine, trial=at_trial_point(sent))
                 answers.append(answer)
         if self._watched is not None:
-            answers = [self._limited(*pair) for pair in zip(parts, answers, strict=True)]
+            answers = [self._limit_costs(*pair) for pair in zip(parts, answers, strict=True)]
         return Reply(request.run, request.number, self._counter.hessians, answers), cache
 
     def located(self, request: Request) -> tuple[Any, Sequence[Any], Any] | None:
@@ -105,13 +111,19 @@ class Site:
         return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
 
     def answer(self, payload: bytes) -> bytes:
-        """The encoded reply, whatever happens: what cannot be answered is declined, with the reason."""
+        """The encoded reply, whatever happens: what cannot be answered is declined, with the reason.
+
+        A mistake of the program is logged here with its traceback; the Master is told one constant sentence.
+        """
         try:
             return self.handle(payload)
         except Error as error:
-            return self.declined(payload, str(error))
+            return self.decline(payload, str(error))
+        except Exception:
+            log.exception("site %r: a request could not be answered", self.name)
+            return self.decline(payload, FAILED)
 
-    def declined(self, payload: bytes, why: str) -> bytes:
+    def decline(self, payload: bytes, why: str) -> bytes:
         """The reply to a request that is not answered; nothing for one that cannot be read."""
         try:
             request = self.codec.decode_request(payload)
@@ -125,7 +137,7 @@ class Site:
         slopes = _or_infinite(self.objective.slopes_along(*along)) if search.slopes else None
         return Costs(_or_infinite(self.objective.along(*along)), slopes)
 
-    def _limited(self, part: Message, answer: Message) -> Message:
+    def _limit_costs(self, part: Message, answer: Message) -> Message:
         """An answer to a search, infinite at the points that the rules forbid; any other as it is."""
         if self._watched is None or not (isinstance(part, Search) and isinstance(answer, Costs)):
             return answer
@@ -141,6 +153,7 @@ class Site:
                 return cache, Undefined()
             raise
         except (ValueError, ArithmeticError, SingularError, CodecError) as error:
+            log.debug("site %r cannot answer at this point", self.name, exc_info=True)
             if trial:
                 return cache, Undefined()
             raise UnanswerableError(
@@ -156,7 +169,7 @@ class Site:
             what = f"{type(part).__name__} with {type(own_part).__name__}"
             raise ProtocolError(
                 f"site {self.name!r} cannot answer {what}, which {type(self.conversation).__name__} does not "
-                "expect; run the same version of fedshed at both ends"
+                "expect; run the same version of fedshed at both ends, or add it to its `requests`"
             )
 
     @property

@@ -21,10 +21,10 @@ from fedshed._utils.names import printable
 from fedshed.algorithms.base import SiteModel
 from fedshed.exchange import Transport
 from fedshed.exchange.contacts import Contact, Contacts
-from fedshed.exchange.convexity import cancelled, contradictions
-from fedshed.exchange.inprocess import streamed
+from fedshed.exchange.convexity import cancellation_scale, contradictions
+from fedshed.exchange.inprocess import stream_replies
 from fedshed.exchange.received import ReceivedReplies, receive
-from fedshed.exchange.reply_checks import MOST_HESSIANS, defined, unusable, usable_in_batch
+from fedshed.exchange.reply_checks import MOST_HESSIANS, check_batch, mark_undefined, refusal_reason
 from fedshed.objectives import family_of
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import LEAD, AgentId, Ask, Conversation, Flow, Problem, Replies
@@ -88,7 +88,7 @@ class Wire:
         """What the Master has had to do with each site so far."""
         return self._contacts.all()
 
-    def play(self, flow: Flow[R], known: Mapping[AgentId, SiteModel[Any]] = NOBODY) -> R:
+    def run_conversation(self, flow: Flow[R], known: Mapping[AgentId, SiteModel[Any]] = NOBODY) -> R:
         """Run a flow to its end: each Ask it yields is answered; `known` is what the sites said before."""
         self._known = known
         replies: Replies[Any] | None = None
@@ -98,9 +98,9 @@ class Wire:
             except StopIteration as done:
                 result: R = done.value
                 return result
-            replies = self.answered(ask)
+            replies = self.collect_replies(ask)
 
-    def answered(self, ask: Ask) -> Replies[Any]:
+    def collect_replies(self, ask: Ask) -> Replies[Any]:
         """The replies of a quorum and of all that are needed; the missing are asked again until then."""
         replies: dict[AgentId, Sequence[Any]] = {}
         while True:
@@ -116,7 +116,7 @@ class Wire:
         number = self.traffic.exchanges + 1
         common = self._codec.encode_common(self._run, number, ask.parts)
         payloads = self._codec.encode_requests(common, ask.each)
-        received = receive(self._codec, streamed(self._transport, payloads), self._everyone)
+        received = receive(self._codec, stream_replies(self._transport, payloads), self._everyone)
         if (lead := LEAD.get()) is not None:  # a replay goes on from the Master's bits
             lead.adopt(ask.parts)
         for bad in received.unreadable:
@@ -135,7 +135,7 @@ class Wire:
         while waiting:
             first: dict[AgentId, Sequence[Any]] = {}
             repeated = [one for one in waiting if first.setdefault(one[1], one[2]) is not one[2]]
-            usable.update(self._believed(number, ask, first))
+            usable.update(self._drop_contradictions(number, ask, first))
             waiting = [one for one in repeated if one[1] not in usable]
         return usable
 
@@ -149,44 +149,44 @@ class Wire:
             each: Iterable[Any] = zip(batch.rows, names, batch.answers, strict=True)
             if ask.each.keys() >= set(names):
                 own_parts = [ask.each[i] for i in names]
-                fine = usable_in_batch(self._conversation, self._problem, ask, batch, own_parts)
+                fine = check_batch(self._conversation, self._problem, ask, batch, own_parts)
                 if fine.all():
                     yield from each
                     continue
                 yield from compress(each, fine.tolist())
                 each = compress(zip(batch.rows, names, batch.answers, strict=True), (~fine).tolist())
             for row, i, answers in each:
-                yield from self._checked(number, ask, row, i, replace(head, parts=list(answers)))
+                yield from self._check_single(number, ask, row, i, replace(head, parts=list(answers)))
         for row, reply in received.single.items():
             if (reply.run, reply.number) == exchange:
-                yield from self._checked(number, ask, row, received.names[row], reply)
+                yield from self._check_single(number, ask, row, received.names[row], reply)
 
-    def _checked(self, number: int, ask: Ask, row: int, i: AgentId, reply: Reply) -> Iterator[Placed]:
+    def _check_single(self, number: int, ask: Ask, row: int, i: AgentId, reply: Reply) -> Iterator[Placed]:
         """The same of a reply that is looked at by itself."""
-        if i in ask.each and not self._refused(number, ask, i, reply):
-            yield row, i, defined(ask, reply.parts)
+        if i in ask.each and not self._is_refused(number, ask, i, reply):
+            yield row, i, mark_undefined(ask, reply.parts)
 
-    def _refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
+    def _is_refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
         """Whether a reply is no answer to what was asked."""
-        why = unusable(self._conversation, self._problem, ask, ask.each[i], reply)
+        why = refusal_reason(self._conversation, self._problem, ask, ask.each[i], reply)
         if why is not None:
             self._refuse(number, i, why)
         return why is not None
 
-    def _believed(self, number: int, ask: Ask, answers: Replies[Any]) -> Replies[Any]:
+    def _drop_contradictions(self, number: int, ask: Ask, answers: Replies[Any]) -> Replies[Any]:
         """The answers that convex costs can give; the largest cost of each site is remembered."""
         if self._quadratic:
             for i in answers.keys() & self._known.keys():
-                self._scale[i] = max(self._scale[i], cancelled(self._known[i]))
+                self._scale[i] = max(self._scale[i], cancellation_scale(self._known[i]))
         known = self._known if self._convex else NOBODY  # another cost may lie below its tangents
         false = contradictions(known, ask.parts, answers, self._scale, self._conversation.lossy)
         for i, why in false.items():
             self._refuse(number, i, why)
-        believed = {i: parts for i, parts in answers.items() if i not in false} if false else answers
-        for i, cost in _costs(believed):
+        plausible = {i: parts for i, parts in answers.items() if i not in false} if false else answers
+        for i, cost in _costs(plausible):
             if abs(cost) > self._scale[i]:
                 self._scale[i] = abs(cost)
-        return believed
+        return plausible
 
     def _refuse(self, number: int, i: AgentId, why: str) -> None:
         words = printable(why)[:MOST_WORDS]
@@ -228,9 +228,9 @@ class Wire:
         asked = list(payloads)
         self._contacts.ask(number, asked, list(map(len, payloads.values())), usable)
         if lost := self._contacts.lost(asked, self._patience):
-            raise SilenceError("; ".join(self._absence(i) for i in lost))
+            raise SilenceError("; ".join(self._silence_reason(i) for i in lost))
 
-    def _absence(self, i: AgentId) -> str:
+    def _silence_reason(self, i: AgentId) -> str:
         site = self._contacts.of(i)
         why = f"its last answer could not be used: {site.why}" if site.why else "is it running?"
         return f"agent {i!r} gave no usable answer in {site.silent} exchanges in a row; {why}"

@@ -14,6 +14,7 @@ from fedshed._utils.errors import ConfigError, DataError, Error
 from fedshed._utils.files import write_atomically
 from fedshed.exchange.agent import main
 from fedshed.exchange.processes import ProcessGroup
+from fedshed.exchange.site import FAILED
 from fedshed.fitting.host import Host
 from fedshed.fitting.sites import HostedTables
 from fedshed.fitting.stages import Refusal
@@ -21,7 +22,6 @@ from fedshed.protocol.codec import encode
 from fedshed.tables.frozen import arrow_table, freeze_to, thaw
 
 log = logging.getLogger("fedshed")
-FAILED = "failed to answer because of an error in its own program, which that program has logged"
 
 
 class ProcessSites(Struct, frozen=True):

@@ -17,7 +17,7 @@ from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.columns import Batched, Narrow
 from fedshed.linalg.device import Device
 from fedshed.objectives import LinearModel, stacked
-from fedshed.objectives.stack import Joint, SeatedPoint, Stack
+from fedshed.objectives.stack import Stack, StackAtPoint, StackedPoint
 from fedshed.objectives.stacked_rows import Array, DenseRows
 
 BYTES = 1 << 28  # of a stack, and of a table that is moved at all; an eigensolver may need 30 times as much
@@ -59,9 +59,9 @@ class DeviceStack(Stack):
     rows: DenseRows
     _device: Device
 
-    def joint(self, theta: Vector) -> DeviceJoint:
+    def evaluate_at(self, theta: Vector) -> DeviceAtPoint:
         """All models at a point."""
-        return DeviceJoint(self, theta)
+        return DeviceAtPoint(self, theta)
 
     def factors(self, z: Array) -> Array:
         """F of each model, with Hessian = F'F."""
@@ -85,7 +85,7 @@ class DeviceStack(Stack):
         return rows / self._xp.where(norms > 0, norms, 1.0)
 
 
-class DeviceJoint(Joint):
+class DeviceAtPoint(StackAtPoint):
     """All models of a device's stack at one point, with their eigenpairs."""
 
     _stack: DeviceStack
@@ -116,14 +116,14 @@ class DeviceJoint(Joint):
         return self._stack.host(values), rows
 
 
-class DevicePoint(SeatedPoint):
+class DevicePoint(StackedPoint):
     """One of the models at a point; a factor is made here, for an algorithm that wants one."""
 
-    _joint: DeviceJoint
+    _at_point: DeviceAtPoint
 
     @cached_property
     def narrow(self) -> Narrow | Batched:
         """The eigenpairs, drawn for all."""
         N, columns = self._model.X.shape[0], self._model.columns
-        pairs = partial(self._joint.pairs, self._place)
+        pairs = partial(self._at_point.pairs, self._place)
         return Batched(min(N, len(columns.chosen)), len(columns.place), pairs, self.narrow_factor)

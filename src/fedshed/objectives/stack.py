@@ -13,6 +13,7 @@ from copy import copy
 from functools import cached_property
 from threading import RLock
 from typing import Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,8 @@ from fedshed.linalg.kernels import Kernel
 from fedshed.linalg.rows import Rows, diagonal, with_units
 from fedshed.linalg.spectrum import Leading, leading_together
 from fedshed.objectives.base import LinearModel, LinearPoint
+from fedshed.objectives.shared_evaluation import SharedEvaluation
 from fedshed.objectives.stacked_rows import Array, DenseRows, SparseRows
-from fedshed.objectives.together import SharedEvaluation
 
 Compute: TypeAlias = Callable[[Any], Sequence[Any] | NDArray[np.float64] | None]
 LIGHT = 1 << 17  # entries of a table: of a larger one the products cost more than the calls
@@ -99,15 +100,15 @@ class Stack:
         self._offset = None if first.offset is None else self._joined([m.offset for m in models])
         self._weight = device.asarray(np.array([m.weight for m in models]))
         alone = device is HOST  # who asks first may compute alone where that gives the same bits
-        self.at = SharedEvaluation(self.joint, alone)
+        self.at = SharedEvaluation(self.evaluate_at, alone)
         self.costs_along = SharedEvaluation(self._costs_along, alone)
         self.slopes_along = SharedEvaluation(self._slopes_along, alone)
         views = self.rows.views(tables)
         self.models = [
-            self._seated(place, m, X) for place, (m, X) in enumerate(zip(models, views, strict=True))
+            self._place_model(place, m, X) for place, (m, X) in enumerate(zip(models, views, strict=True))
         ]
 
-    def _seated(self, place: int, model: LinearModel, X: Rows) -> LinearModel:
+    def _place_model(self, place: int, model: LinearModel, X: Rows) -> LinearModel:
         """The model with its rows in the stack."""
         placed = type(model)(X, model.y, model.weights, model.offset)
         placed.clusters = model.clusters
@@ -117,9 +118,9 @@ class Stack:
     def _joined(self, arrays: list[Any]) -> Array:
         return self._device.asarray(np.stack(arrays))
 
-    def joint(self, theta: Vector) -> Joint:
+    def evaluate_at(self, theta: Vector) -> StackAtPoint:
         """All models at a point."""
-        return Joint(self, theta)
+        return StackAtPoint(self, theta)
 
     def margins(self, theta: Vector) -> Array:
         """z = X theta + offset, a row of margins for each model."""
@@ -166,12 +167,12 @@ class Stack:
         return columns is not None and columns.all_kept
 
     def _costs_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
-        z, u = self.at.found(theta).z, self.rows.times(direction)
+        z, u = self.at.evaluate(theta).z, self.rows.times(direction)
         costs = [self._mean(self._family.losses(z + float(eta) * u)) for eta in etas]
         return self.host(self._xp.stack(costs, axis=1))
 
     def _slopes_along(self, theta: Vector, direction: Vector, etas: Scalars) -> Matrix:
-        z, u = self.at.found(theta).z, self.rows.times(direction)
+        z, u = self.at.evaluate(theta).z, self.rows.times(direction)
         steps = z + self._device.asarray(etas)[:, None, None] * u
         slopes = self._xp.permute_dims(self._family.slopes(steps), (1, 0, 2))
         return self.host((slopes @ self._shares(u)[:, :, None])[:, :, 0])
@@ -193,8 +194,8 @@ class StackSlot:
 
     def at(self, model: LinearModel, theta: Vector) -> LinearPoint | None:
         """The model at a point."""
-        joint = self.stack.at(self.place, theta)
-        return None if joint is None else joint.point(model, self.place)
+        at_point = self.stack.at(self.place, theta)
+        return None if at_point is None else at_point.point(model, self.place)
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
         """Its costs along a direction."""
@@ -207,15 +208,15 @@ class StackSlot:
         return None if slopes is None else slopes[self.place]
 
 
-class Joint:
+class StackAtPoint:
     """All models of a stack at one point."""
 
     def __init__(self, stack: Stack, theta: Vector) -> None:
         self._stack, self.z = stack, stack.margins(theta)
 
-    def point(self, model: LinearModel, place: int) -> SeatedPoint:
+    def point(self, model: LinearModel, place: int) -> StackedPoint:
         """One of the models at the point."""
-        return SeatedPoint(model, self, place)
+        return StackedPoint(model, self, place)
 
     @cached_property
     def factors(self) -> SharedFactors:
@@ -243,14 +244,15 @@ class Joint:
         return self._stack.host(self.z)
 
     @cached_property
-    def values(self) -> Vector:
+    def values(self) -> list[float]:
         """The cost of each."""
-        return self._stack.values(self.z)
+        costs: list[float] = self._stack.values(self.z).tolist()
+        return costs
 
     @cached_property
-    def gradients(self) -> Matrix:
+    def gradients(self) -> list[Vector]:
         """The gradient of each."""
-        return self._stack.gradients(self.z)
+        return list(self._stack.gradients(self.z))
 
 
 class FactorBlock:
@@ -273,7 +275,7 @@ class SharedFactors:
 
     Models are asked one after the other, so one that follows the last block has a block of twice its length
     made: what is computed for nobody is at most as much as what is used.  One block is kept, and blocks of at
-    most `RECENT` stacks.
+    most `MOST_BLOCKS` stacks.
     """
 
     def __init__(self, stack: Stack, roots: Matrix) -> None:
@@ -308,38 +310,43 @@ class SharedFactors:
         return FactorBlock(F if units is None else with_units(F, 1 / units), place, length, units)
 
 
-RECENT: deque[SharedFactors] = deque(maxlen=4)
+RECENT: deque[ref[SharedFactors]] = deque()  # weak: nothing outlives its run
+MOST_BLOCKS = 16  # of a megabyte each
 
 
 def _keep(shared: SharedFactors) -> None:
-    """Keep the block of these factors, and drop that of those that were used least recently."""
-    if shared not in RECENT:
-        if len(RECENT) == RECENT.maxlen:
-            RECENT.popleft().block = NO_BLOCK
-        RECENT.append(shared)
+    """Keep the block of these factors, and drop the oldest of too many."""
+    if not any(other() is shared for other in RECENT):
+        RECENT.append(ref(shared))
+        while len(RECENT) > MOST_BLOCKS:
+            if (oldest := RECENT.popleft()()) is not None:
+                oldest.block = NO_BLOCK
 
 
-class SeatedPoint(LinearPoint):
+class StackedPoint(LinearPoint):
     """One model of a stack at a point; curvature is computed for blocks of neighbouring models."""
 
-    def __init__(self, model: LinearModel, joint: Joint, place: int) -> None:
-        super().__init__(model, joint.margins[place])
-        self._joint, self._place = joint, place
+    def __init__(self, model: LinearModel, at_point: StackAtPoint, place: int) -> None:
+        self._model, self._at_point, self._place = model, at_point, place
+
+    @cached_property
+    def _z(self) -> NDArray[np.float64]:  # type: ignore[override]  # a row of all margins, where it is needed
+        return np.asarray(self._at_point.margins[self._place])
 
     @property
     def value(self) -> float:
         """Mean loss."""
-        return float(self._joint.values[self._place])
+        return self._at_point.values[self._place]
 
     @property
     def gradient(self) -> Vector:
         """X'l'/N."""
-        return np.asarray(self._joint.gradients[self._place])
+        return self._at_point.gradients[self._place]
 
     @cached_property
     def factor(self) -> Rows:
         """F, from the roots of all models where these are here."""
-        roots = self._joint.roots_here
+        roots = self._at_point.roots_here
         return super().factor if roots is None else self._model.rows_times(roots[self._place])
 
     @property
@@ -366,13 +373,13 @@ class SeatedPoint(LinearPoint):
 
     def _shared(self, key: Hashable, compute: Compute, units: Vector | None = None) -> Any | None:
         """A result that is computed with those of neighbours, where the tables are dense and here."""
-        if not self._joint.dense_here:
+        if not self._at_point.dense_here:
             return None
-        return self._joint.factors.result(self._place, key, compute, units)
+        return self._at_point.factors.result(self._place, key, compute, units)
 
     def narrow_factor(self) -> Narrow:
         """The factor on the columns that matter, likewise."""
-        roots = self._joint.roots_here
+        roots = self._at_point.roots_here
         narrow = None if roots is None else self._model.narrow_times(roots[self._place])
         return super().narrow_factor() if narrow is None else narrow
 

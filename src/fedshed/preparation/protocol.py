@@ -230,7 +230,7 @@ def negotiate(
     problem = Problem(np.zeros(1), dict.fromkeys(agents or transport.agents(), 1.0), study.loss)
     checks.reachable(transport, problem.agents)
     wire = Wire(Preparation(), problem, transport, Traffic(), patience=patience)
-    plan, ready = wire.play(Preparation().flow(study, problem))
+    plan, ready = wire.run_conversation(Preparation().flow(study, problem))
     for note in plan.warnings:
         log.warning("%s", printable(note))
     return plan, ready, wire.traffic

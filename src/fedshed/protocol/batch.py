@@ -308,7 +308,9 @@ def _valid(parts: Sequence[MessageBatch], row: int) -> bool:
 
 
 def make_template(data: bytes, reply: Reply, encode: Encode) -> ReplyTemplate | None:
-    """The template of a reply; None if a field is more than a number or an array of them."""
+    """The template of a reply; None if it has no answer, or a field is more than numbers."""
+    if not reply.parts:
+        return None
     head = (reply.run, reply.number, reply.hessians)
     written = _array_header(len(head) + 1, encode) + b"".join(map(encode, head))
     written += _array_header(len(reply.parts), encode)

@@ -130,6 +130,11 @@ class Agent(Struct, frozen=True):
 Requests: TypeAlias = Mapping[type, tuple[type, ...]]  # a kind of part: the kinds of own parts with it
 
 
+def without_own_part(*kinds: type) -> Requests:
+    """Parts of these kinds, which are the same for all agents."""
+    return dict.fromkeys(kinds, (type(None),))
+
+
 class Conversation(Struct, frozen=True, tag=True):
     """Typed requests and replies between a Master and sites: an algorithm, the preparation, the inspection.
 
@@ -139,6 +144,7 @@ class Conversation(Struct, frozen=True, tag=True):
     precision: Precision = Exact()  # how arrays of an agent are encoded
     messages: ClassVar[tuple[type[Message], ...]]  # its own, besides those of the line search
     cache: ClassVar[Any] = None  # type of what a site remembers, which is only a cache
+    updates_cache_when_sent: ClassVar[bool] = False  # `sent` does something
     requests: ClassVar[Requests | None] = None  # what a site answers; None: `respond` looks at it itself
 
     @property
@@ -204,7 +210,9 @@ def require_plausible(
     return answers
 
 
-def wrong_type_reason(answer: Any, *expected: type[Message]) -> str | None:
-    """The reason why an answer of another kind than expected cannot be used."""
+def wrong_type_reason(answer: Message, *expected: type[Message]) -> str | None:
+    """Why an answer of another kind than expected cannot be used; None if it is of one of these kinds."""
+    if isinstance(answer, expected):
+        return None
     names = " or ".join(kind.__name__ for kind in expected)
-    return None if isinstance(answer, expected) else f"it sent a {type(answer).__name__}, not a {names}"
+    return f"it sent a {type(answer).__name__}, not a {names}"

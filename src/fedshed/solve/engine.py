@@ -108,7 +108,7 @@ class _Run:
         """theta^t as those see it who answered; as all see it before convergence is declared."""
         self._last = None
         flow = self._algorithm.observe(self._problem, progress.state)
-        state = self._wire.play(flow, progress.state.known)
+        state = self._wire.run_conversation(flow, progress.state.known)
         seen = self._seen(state, progress, exact=not self._algorithm.lossy)
         if seen.row.grad_norm <= self._goal.tol and self.doubtful(seen):
             seen = self._confirmed(seen, progress)
@@ -143,15 +143,21 @@ class _Run:
         seen.state.theta.flags.writeable = False  # what is known of the agents belongs to this very array
         try:
             flow = self._algorithm.step(self._problem, seen.state)
-            # a step that asks for nothing may simply return its result
-            after, info = self._wire.play(flow, seen.state.known) if isinstance(flow, Generator) else flow
-        except (TypeError, ValueError) as error:
-            if isinstance(error, ValueError) and "read-only" not in str(error):
+            if isinstance(flow, Generator):  # a step that asks for nothing may simply return its result
+                flow = self._wire.run_conversation(flow, seen.state.known)
+        except ValueError as error:
+            if "read-only" not in str(error):
                 raise
             raise ProtocolError(
                 f"{name}.step failed ({error}); it must not change theta in place and must return "
                 "`advance(state, theta, g), Info(...)` with a new one (docs/extend.md)"
             ) from error
+        if not (isinstance(flow, tuple) and len(flow) == 2):
+            raise ProtocolError(
+                f"{name}.step failed (it returned a {type(flow).__name__}); it must return "
+                "`advance(state, theta, g), Info(...)` (docs/extend.md)"
+            )
+        after, info = flow
         if info.stopped is None and after.t != seen.state.t + 1:
             raise ProtocolError(
                 f"{name}.step went from iteration {seen.state.t} to {after.t}, not "
@@ -166,7 +172,7 @@ class _Run:
     def _confirmed(self, seen: Seen, progress: Progress) -> Seen:
         """With exact answers of all agents."""
         flow = self._algorithm.confirm(self._problem, seen.state)
-        return self._seen(self._wire.play(flow, seen.state.known), progress, exact=True)
+        return self._seen(self._wire.run_conversation(flow, seen.state.known), progress, exact=True)
 
 
 CONVERGED = "the gradient norm is at most tol"

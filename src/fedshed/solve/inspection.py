@@ -19,8 +19,10 @@ from fedshed.protocol.conversation import (
     Conversation,
     Flow,
     Problem,
+    Requests,
     answers_of,
     everyone,
+    without_own_part,
 )
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import (
@@ -113,6 +115,7 @@ class Inspection(Conversation, frozen=True, tag=True):
     """One exchange at the estimate that changes nothing: every site must answer, and exactly."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Inspect, Inspected)
+    requests: ClassVar[Requests | None] = without_own_part(Inspect)
 
     def flow(self, problem: Problem, theta: Vector) -> Flow[dict[AgentId, Inspected]]:
         """Each site's answer at theta, in sorted order."""

@@ -159,7 +159,7 @@ def play(
     """Play the Master's half of a conversation that is no algorithm; the traffic goes on from what it was."""
     with sites.open(stage) as transport:
         wire = Wire(stage.conversation, problem, transport, traffic, patience=patience)
-        return wire.play(flow), wire.traffic
+        return wire.run_conversation(flow), wire.traffic
 
 
 def _begin(algorithm: AnyAlgorithm, problem: Problem, goal: Goal) -> Begin:

@@ -109,6 +109,7 @@ class FedNL(Algorithm[State[Estimate], Update, Learnt | None, Learning, Estimate
     state = State[Estimate]
     requests: ClassVar[Requests] = {Update: (Learnt, type(None))}
     cache = Estimate
+    updates_cache_when_sent: ClassVar[bool] = True
 
     @property
     def learning_rate(self) -> float:

@@ -25,6 +25,7 @@ from fedshed.protocol.conversation import (
     Problem,
     Replies,
     Requests,
+    without_own_part,
     wrong_type_reason,
 )
 from fedshed.protocol.messages import Local, Message, Update
@@ -71,7 +72,7 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()  # how eta_t is found
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, Solve, Direction)
     state = State[None]
-    requests: ClassVar[Requests] = {Update: (type(None),), Solve: (type(None),)}
+    requests: ClassVar[Requests] = without_own_part(Update, Solve)
 
     def step(self, problem: Problem, state: State[None]) -> Flow[tuple[State[None], Info]]:
         """Broadcast g, average the local Newton directions, search along them."""

@@ -202,7 +202,7 @@ class QShed(Shed, frozen=True, tag=True):
         )
         return fresh.add_pairs(pairs, state.t)
 
-    def curvature(self, problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
+    def approximate_hessian(self, problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
         """H_hat_t; without a lasting preconditioner, for vectors held change as bits arrive."""
         held = [state.known[i].curvature for i in problem.agents]
         return LowRankPlusDiagonal(*stacked(problem, held), problem.columns)
