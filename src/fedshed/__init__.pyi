@@ -1,45 +1,21 @@
 from . import algorithms as algorithms
 from . import datasets as datasets
-from ._utils.errors import (
-    CodecError as CodecError,
-)
-from ._utils.errors import (
-    ConfigError as ConfigError,
-)
-from ._utils.errors import (
-    DataError as DataError,
-)
-from ._utils.errors import (
-    DisclosureError as DisclosureError,
-)
-from ._utils.errors import (
-    Error as Error,
-)
-from ._utils.errors import (
-    ProtocolError as ProtocolError,
-)
-from ._utils.errors import (
-    SingularError as SingularError,
-)
+from ._utils.errors import CodecError as CodecError
+from ._utils.errors import ConfigError as ConfigError
+from ._utils.errors import DataError as DataError
+from ._utils.errors import DisclosureError as DisclosureError
+from ._utils.errors import Error as Error
+from ._utils.errors import ProtocolError as ProtocolError
+from ._utils.errors import SingularError as SingularError
 from ._utils.version import __version__ as __version__
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .algorithms import channels as channels
 from .algorithms import renewal as renewal
-from .algorithms.channels import (
-    ByteRate as ByteRate,
-)
-from .algorithms.channels import (
-    Constant as Constant,
-)
-from .algorithms.channels import (
-    PerAgent as PerAgent,
-)
-from .algorithms.channels import (
-    Rayleigh as Rayleigh,
-)
-from .algorithms.channels import (
-    Recorded as Recorded,
-)
+from .algorithms.channels import ByteRate as ByteRate
+from .algorithms.channels import Constant as Constant
+from .algorithms.channels import PerAgent as PerAgent
+from .algorithms.channels import Rayleigh as Rayleigh
+from .algorithms.channels import Recorded as Recorded
 from .algorithms.costs import Network as Network
 from .algorithms.linesearch import FullStep as FullStep
 from .algorithms.linesearch import Fused as Fused
@@ -52,15 +28,9 @@ from .experiments.comparison import Comparison as Comparison
 from .fitting import estimators as estimators
 from .fitting.classifier import FederatedClassifier as FederatedClassifier
 from .fitting.cox_estimator import FederatedCox as FederatedCox
-from .fitting.estimators import (
-    FederatedGammaRegressor as FederatedGammaRegressor,
-)
-from .fitting.estimators import (
-    FederatedLinearRegression as FederatedLinearRegression,
-)
-from .fitting.estimators import (
-    FederatedPoissonRegressor as FederatedPoissonRegressor,
-)
+from .fitting.estimators import FederatedGammaRegressor as FederatedGammaRegressor
+from .fitting.estimators import FederatedLinearRegression as FederatedLinearRegression
+from .fitting.estimators import FederatedPoissonRegressor as FederatedPoissonRegressor
 from .fitting.evaluate import LeaveOneSiteOut as LeaveOneSiteOut
 from .fitting.evaluate import evaluate as evaluate
 from .fitting.evaluate import leave_one_site_out as leave_one_site_out

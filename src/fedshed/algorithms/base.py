@@ -19,16 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed.linalg.arrays import Scalars, Vector
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Ask,
-    Conversation,
-    Flow,
-    Problem,
-    Replies,
-    Requests,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Ask, Conversation, Flow, Problem, Replies, Requests
 from fedshed.protocol.messages import Message, Update
 
 
@@ -229,7 +220,7 @@ class Algorithm(Conversation, Generic[S, Part, OwnPart, Answer, Cache], frozen=T
     compare_only: ClassVar[bool] = False  # a rival for comparisons: no study at sites may have it
     composite: ClassVar[bool] = False  # has a step for an absolute penalty (fedshed.algorithms.composite)
     state: ClassVar[Any]  # type of the Master's state
-    requests: ClassVar[Requests | None] = {Update: (type(None),)}
+    requests: ClassVar[Requests | None] = ((Update, None),)
 
     @property
     def losses(self) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from fedshed.algorithms.lbfgs import two_loop, update_secants
 from fedshed.algorithms.newton import PackedHessian, hessian
 from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.solve import unit_diagonal
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, without_own_part
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies
 from fedshed.protocol.messages import LocalHessian, Message, Update
 from fedshed.protocol.sums import GRADIENT, Rule
 
@@ -77,7 +77,7 @@ class Firth(Algorithm[FirthState, Update | AskLeverages, None, LocalHessian, Non
 
     summable: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, LocalHessian, AskLeverages, Leverages)
-    requests: ClassVar[Requests] = without_own_part(Update, AskLeverages)
+    requests = ((Update, None), (AskLeverages, None))
     state = FirthState
     cache = None
 

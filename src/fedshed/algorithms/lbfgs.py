@@ -29,7 +29,7 @@ from fedshed.algorithms.linked_agents import LinkCache
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import Point
 from fedshed.protocol import links
-from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies, Requests, without_own_part
+from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
 from fedshed.protocol.links import AtCurrentPoint, FirstRequest
 from fedshed.protocol.messages import Local, Message, Update
 
@@ -74,7 +74,7 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
-    requests: ClassVar[Requests] = without_own_part(Update, FirstRequest)
+    requests = ((Update, None), (FirstRequest, None))
 
     @property
     def summable(self) -> bool:  # others say it for the whole class

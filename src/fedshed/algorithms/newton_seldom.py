@@ -21,7 +21,7 @@ from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.algorithms.newton import PackedHessian, hessian, make_definite
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, wrong_type_reason
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, wrong_type_reason
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Local, LocalHessian, Message
 
@@ -97,7 +97,7 @@ class NewtonSeldom(
     partial: ClassVar[bool] = True
     summable: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (HessianUpdate, Local, LocalHessian)
-    requests: ClassVar[Requests] = {HessianUpdate: (type(None),)}
+    requests = ((HessianUpdate, None),)
     state: ClassVar[type[SeldomState]] = SeldomState
     cache = None
 

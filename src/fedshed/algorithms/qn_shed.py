@@ -30,7 +30,7 @@ from fedshed.linalg import Automatic, Kernel, Leading
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.objectives import Objective, Point
 from fedshed.protocol import links
-from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies, Requests
+from fedshed.protocol.conversation import Agent, AgentId, Flow, Problem, Replies
 from fedshed.protocol.links import FirstRequest
 from fedshed.protocol.messages import Eigenpairs, Local, LocalWhole, Message, Share, Update
 from fedshed.protocol.precision import Differences, Precision
@@ -88,7 +88,7 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
     kernel: Kernel = Automatic(approximate=True)
 
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local, LocalWhole, *LINK_MESSAGES)
-    requests: ClassVar[Requests] = {Update: (Share,), FirstRequest: (type(None),)}
+    requests = ((Update, Share), (FirstRequest, None))
     state: ClassVar[Any] = QnState
     cache: ClassVar[Any] = LinkCache
     composite: ClassVar[bool] = False  # secants are of the smooth part, and steps are not its steps

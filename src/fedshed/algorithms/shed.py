@@ -68,7 +68,7 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
     partial: ClassVar[bool] = True
     composite: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Share, Local)
-    requests: ClassVar[Requests] = {Update: (Share,)}
+    requests: ClassVar[Requests] = ((Update, Share),)
     state = ShedState
     cache = Spectrum
 

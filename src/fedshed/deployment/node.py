@@ -23,15 +23,7 @@ from fedshed.deployment.store import AuditWitness, Disk, KeptOnDisk
 from fedshed.exchange.site import FAILED
 from fedshed.fitting.host import Host, opened_envelope
 from fedshed.fitting.parts import algorithm_of
-from fedshed.fitting.stages import (
-    STUDY,
-    Envelope,
-    Play,
-    Protect,
-    Refusal,
-    Stage,
-    VersionError,
-)
+from fedshed.fitting.stages import STUDY, Envelope, Play, Protect, Refusal, Stage, VersionError
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.entry import TURNED_AWAY, now
 from fedshed.privacy.gate import Gate, Scope

@@ -165,7 +165,8 @@ class Site:
         requests = self.conversation.requests
         if at_trial_point(part):
             raise ProtocolError(f"{type(part).__name__} came without theta and without a Search before it")
-        if requests is not None and not isinstance(own_part, requests.get(type(part), ())):
+        kinds = type(part), None if own_part is None else type(own_part)
+        if requests is not None and kinds not in requests:
             what = f"{type(part).__name__} with {type(own_part).__name__}"
             raise ProtocolError(
                 f"site {self.name!r} cannot answer {what}, which {type(self.conversation).__name__} does not "

@@ -13,17 +13,7 @@ from fedshed.algorithms.costs import rate_in_words, time_in_words
 from fedshed.experiments.times import TimeMap, ranked
 from fedshed.linalg import leading_eigenpairs
 from fedshed.objectives import local_objectives
-from fedshed.report.model import (
-    Agent,
-    Grid,
-    Problem,
-    Report,
-    Rerun,
-    Run,
-    Spectrum,
-    Times,
-    versions,
-)
+from fedshed.report.model import Agent, Grid, Problem, Report, Rerun, Run, Spectrum, Times, versions
 from fedshed.report.recorder import digits, grid
 
 if TYPE_CHECKING:

@@ -16,16 +16,7 @@ from fedshed.exchange import InProcess, Transport, opened
 from fedshed.exchange.groups import Group
 from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
 from fedshed.exchange.wire import Traffic
-from fedshed.fitting.stages import (
-    PROTOCOL,
-    RUN,
-    STUDY,
-    Greeting,
-    Play,
-    Prepare,
-    StageSession,
-    same_protocol,
-)
+from fedshed.fitting.stages import PROTOCOL, RUN, STUDY, Greeting, Play, Prepare, StageSession, same_protocol
 from fedshed.fitting.terms import Terms
 from fedshed.objectives import LinearModel, local_objectives, stacked
 from fedshed.objectives.build import held_objective

@@ -127,12 +127,8 @@ class Agent(Struct, frozen=True):
     objective: Objective
 
 
-Requests: TypeAlias = Mapping[type, tuple[type, ...]]  # a kind of part: the kinds of own parts with it
-
-
-def without_own_part(*kinds: type) -> Requests:
-    """Parts of these kinds, which are the same for all agents."""
-    return dict.fromkeys(kinds, (type(None),))
+# kinds of parts, each with the kind of own part that comes with it
+Requests: TypeAlias = tuple[tuple[type, type | None], ...]
 
 
 class Conversation(Struct, frozen=True, tag=True):

@@ -11,18 +11,7 @@ from fedshed.fitting.model import Model
 from fedshed.inference import Summary
 from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan
-from fedshed.report.model import (
-    Agent,
-    Coefficient,
-    Fit,
-    Gap,
-    Kind,
-    Problem,
-    Report,
-    Rerun,
-    Run,
-    SiteTraffic,
-)
+from fedshed.report.model import Agent, Coefficient, Fit, Gap, Kind, Problem, Report, Rerun, Run, SiteTraffic
 from fedshed.report.recorder import Recorder
 from fedshed.solve.certificate import Certificate
 from fedshed.solve.trace import Row

@@ -19,17 +19,7 @@ from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.objectives import family_of
 from fedshed.objectives.ranking import edges_of
 from fedshed.objectives.scored import LARGEST, Scored, covariance_of, newton
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    answers_of,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, MAYBE, NOTHING, TOTAL, Rule
@@ -145,7 +135,7 @@ class Evaluating(Conversation, frozen=True, tag=True):
     messages: ClassVar[tuple[type[Message], ...]] = (
         Evaluate, Evaluated, Tabulate, Tabulated, Recalibrate, Recalibrated
     )  # fmt: skip
-    requests: ClassVar[Requests | None] = without_own_part(Evaluate, Tabulate, Recalibrate)
+    requests = ((Evaluate, None), (Tabulate, None), (Recalibrate, None))
 
     def flow(
         self, problem: Problem, theta: Vector, bins: int = BINS, cut: float = 0.0, alone: bool = True

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.objectives.folds import WithoutRows
-from fedshed.protocol.conversation import Agent, Conversation, Problem, Requests, without_own_part
+from fedshed.protocol.conversation import Agent, Conversation, Problem
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.solve.inspection_checks import semidefinite
@@ -62,7 +62,7 @@ class Folds(Conversation, frozen=True, tag=True):
     """Loss, gradient and Hessian at many points, each without the rows of a fold."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskFolds, FoldAnswer)
-    requests: ClassVar[Requests | None] = without_own_part(AskFolds)
+    requests = ((AskFolds, None),)
 
     def refusal(self, problem: Problem, part: Any, own_part: Any, answer: Any) -> str | None:
         """An answer has sums at each point, of weights that are not negative."""

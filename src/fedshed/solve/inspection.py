@@ -13,30 +13,9 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector, pack, unpack
 from fedshed.linalg.rows import gram
 from fedshed.linalg.solve import unit_diagonal
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    answers_of,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.messages import Message
-from fedshed.protocol.sums import (
-    FINE,
-    GRADIENT,
-    HESSIAN,
-    MAYBE,
-    MEAN,
-    TOTAL,
-    Numbers,
-    Rule,
-    Scaling,
-    flags,
-)
+from fedshed.protocol.sums import FINE, GRADIENT, HESSIAN, MAYBE, MEAN, TOTAL, Numbers, Rule, Scaling, flags
 from fedshed.solve.inspection_checks import disagreement
 
 
@@ -115,7 +94,7 @@ class Inspection(Conversation, frozen=True, tag=True):
     """One exchange at the estimate that changes nothing: every site must answer, and exactly."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Inspect, Inspected)
-    requests: ClassVar[Requests | None] = without_own_part(Inspect)
+    requests = ((Inspect, None),)
 
     def flow(self, problem: Problem, theta: Vector) -> Flow[dict[AgentId, Inspected]]:
         """Each site's answer at theta, in sorted order."""

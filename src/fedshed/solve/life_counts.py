@@ -20,17 +20,7 @@ from fedshed.objectives.life_table import (
     small_count,
     spread,
 )
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    answers_of,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import TOTAL, Rule
@@ -117,7 +107,7 @@ class SurvivalCounts(Conversation, frozen=True, tag=True):
     grid: tuple[float, ...] | None = None  # at a site that approved a study: the only times it counts at
     groups: tuple[int, ...] | None = None  # and the only columns by which it tells groups apart
     messages: ClassVar[tuple[type[Message], ...]] = (AskTimes, EventTimes, AskCounts, LifeCounts)
-    requests: ClassVar[Requests | None] = without_own_part(AskTimes, AskCounts)
+    requests = ((AskTimes, None), (AskCounts, None))
 
     def flow(
         self,

@@ -11,17 +11,7 @@ import numpy as np
 from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.objectives import family_of
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    answers_of,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, Rule
 
@@ -58,7 +48,7 @@ class NullStart(Conversation, frozen=True, tag=True):
     """One exchange before the first round; it moves no gradient."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskMoments, Moments)
-    requests: ClassVar[Requests | None] = without_own_part(AskMoments)
+    requests = ((AskMoments, None),)
 
     def flow(self, problem: Problem) -> Flow[Vector]:
         """theta with the intercept, its last entry (of each contrast), at the null model; 0 elsewhere."""

@@ -28,16 +28,7 @@ from fedshed.linalg.arrays import Gradient, Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import Rows, gram
 from fedshed.objectives import Objective
 from fedshed.objectives.logistic import Logistic
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import TOTAL, Rule
 from fedshed.solve.private_plan import BOUND_SHARE, CURVATURE_SHARE, PrivatePlan
@@ -122,7 +113,7 @@ class PrivateFit(Conversation, frozen=True, tag=True, kw_only=True):
     messages: ClassVar[tuple[type[Message], ...]] = (
         AskBound, AskSlope, AskCurvature, SquareTotal, SlopeTotal,
     )  # fmt: skip
-    requests: ClassVar[Requests | None] = without_own_part(AskBound, AskSlope, AskCurvature)
+    requests = ((AskBound, None), (AskSlope, None), (AskCurvature, None))
 
     def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
         """The exact total over the site's clipped rows; the noise is added where it becomes integers."""

@@ -18,17 +18,7 @@ from msgspec import Struct
 
 from fedshed.linalg.arrays import Matrix, Packed, Vector, unpack
 from fedshed.linalg.solve import unit_diagonal
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    answers_of,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import GRADIENT, HESSIAN, MEAN, Rule
 from fedshed.solve.inspection_checks import semidefinite
@@ -100,7 +90,7 @@ class Profile(Conversation, frozen=True, tag=True):
     """One exchange at the minimum by theta for one value of the parameter, with which sites have begun."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskProfile, Profiled)
-    requests: ClassVar[Requests | None] = without_own_part(AskProfile)
+    requests = ((AskProfile, None),)
 
     def flow(self, problem: Problem, theta: Vector) -> Flow[JointPoint]:
         """The derivatives of the cost of all sites, penalties included; sums in sorted order."""

@@ -16,11 +16,9 @@ from fedshed.protocol.conversation import (
     Conversation,
     Flow,
     Problem,
-    Requests,
     answers_of,
     everyone,
     require_plausible,
-    without_own_part,
 )
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import TOTAL, Added, Rule
@@ -88,7 +86,7 @@ class RowScatter(Conversation, frozen=True, tag=True):
     """One exchange at the estimate."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Scatter, Scattered)
-    requests: ClassVar[Requests | None] = without_own_part(Scatter)
+    requests = ((Scatter, None),)
 
     def flow(self, problem: Problem, asked: Scatter) -> Flow[dict[AgentId, Scattered]]:
         """Each site's sum, in sorted order."""

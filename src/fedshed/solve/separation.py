@@ -22,7 +22,7 @@ from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.rows import chosen_columns, gram
 from fedshed.linalg.solve import plain_name, sparse_inverse_root, unit_diagonal
 from fedshed.objectives import LinearModel
-from fedshed.protocol.conversation import Conversation, Flow, Problem, Requests, everyone, without_own_part
+from fedshed.protocol.conversation import Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message, Search
 
 FLAT = 1e-3  # curvature per squared margin: a cost can fall without end only in a direction as flat as this
@@ -48,7 +48,7 @@ class SeparationTest(Conversation, frozen=True, tag=True):
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = ()
-    requests: ClassVar[Requests | None] = without_own_part()
+    requests = ()
 
     def flow(self, problem: Problem, theta: Vector, step: Vector, H: Matrix, weight: float) -> Flow[bool]:
         """Whether the cost decreases without bound; `step` is H^-1 g."""

@@ -16,16 +16,7 @@ from fedshed.linalg.rows import gram
 from fedshed.linalg.solve import unit_diagonal
 from fedshed.objectives import Objective, Point
 from fedshed.privacy.points import ForbiddenPointError
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, everyone
 from fedshed.protocol.messages import Message
 
 Reason: TypeAlias = Literal["small", "singular", "separated", "withheld"]
@@ -80,7 +71,7 @@ class SiteEstimates(Conversation, frozen=True, tag=True):
     """One exchange, in a study that declares it (`Study.site_estimates`)."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskEstimate, SiteEstimate, NoEstimate)
-    requests: ClassVar[Requests | None] = without_own_part(AskEstimate)
+    requests = ((AskEstimate, None),)
 
     def flow(self, problem: Problem, asked: AskEstimate) -> Flow[dict[AgentId, SiteEstimate | NoEstimate]]:
         """Each site's estimate, or why it has none, in sorted order."""

@@ -15,17 +15,7 @@ from msgspec import Struct
 
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.solve import inverse_root
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Conversation,
-    Flow,
-    Problem,
-    Requests,
-    answers_of,
-    everyone,
-    without_own_part,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, TOTAL, Rule
@@ -112,7 +102,7 @@ class SiteScores(Conversation, frozen=True, tag=True):
     """One exchange at the estimate, of a protected study only."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (AskScores, Scores)
-    requests: ClassVar[Requests | None] = without_own_part(AskScores)
+    requests = ((AskScores, None),)
 
     def flow(self, problem: Problem, asked: AskScores) -> Flow[Scores]:
         """The sums over all sites."""

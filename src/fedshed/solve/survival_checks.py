@@ -14,11 +14,9 @@ from fedshed.protocol.conversation import (
     Conversation,
     Flow,
     Problem,
-    Requests,
     answers_of,
     everyone,
     require_plausible,
-    without_own_part,
 )
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, Added, Rule
@@ -77,7 +75,7 @@ class SurvivalCheck(Conversation, frozen=True, tag=True):
     """One exchange at the estimate."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (CheckSurvival, SurvivalChecked)
-    requests: ClassVar[Requests | None] = without_own_part(CheckSurvival)
+    requests = ((CheckSurvival, None),)
 
     def flow(self, problem: Problem, asked: CheckSurvival) -> Flow[dict[AgentId, SurvivalChecked]]:
         """Each site's answer, in sorted order."""

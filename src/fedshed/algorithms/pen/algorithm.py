@@ -48,16 +48,7 @@ from fedshed.algorithms.pen.messages import Beyond, First, Innovation, Mine, Mov
 from fedshed.algorithms.pen.state import PenState, turned
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.objectives import family_of
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Ask,
-    Flow,
-    Problem,
-    Replies,
-    Requests,
-    wrong_type_reason,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, wrong_type_reason
 from fedshed.protocol.links import Forgot
 from fedshed.protocol.messages import Local, Message, Update
 
@@ -137,7 +128,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
         Update,
         Local,
     )
-    requests: ClassVar[Requests] = {Start: (Mine,), Move: (Mine,), Update: (type(None),)}
+    requests = ((Start, Mine), (Move, Mine), (Update, None))
     state = PenState
     cache = Cache
 

@@ -15,15 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError
-from fedshed.algorithms.pen.coding import (
-    decode_logs,
-    decoded,
-    digest_of,
-    encoded,
-    logs_of,
-    roots,
-    rounded,
-)
+from fedshed.algorithms.pen.coding import decode_logs, decoded, digest_of, encoded, logs_of, roots, rounded
 from fedshed.algorithms.pen.dither import Dither
 from fedshed.algorithms.pen.frame import GRADIENT_STEP, change_of, decoded_step
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start

@@ -26,15 +26,7 @@ from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.linalg.rows import gram
 from fedshed.objectives import Objective, Point
-from fedshed.protocol.conversation import (
-    Agent,
-    Ask,
-    Flow,
-    Problem,
-    Requests,
-    without_own_part,
-    wrong_type_reason,
-)
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, wrong_type_reason
 from fedshed.protocol.messages import Local, Message, Update
 
 NEWTON_STEPS = 50  # of an agent in one exchange
@@ -107,7 +99,7 @@ class Dane(GradientAlgorithm[DaneState], frozen=True, tag=True):
     eta: float = 1.0  # the weight of the global gradient in the local problems
     momentum: float = 0.0  # AIDE's extrapolation
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, LocalSmoothness, Subproblem, Move)
-    requests: ClassVar[Requests] = without_own_part(Update, Subproblem)
+    requests = ((Update, None), (Subproblem, None))
     first: ClassVar[type[Message]] = LocalSmoothness
     state: ClassVar[type[DaneState]] = DaneState
     compare_only: ClassVar[bool] = True

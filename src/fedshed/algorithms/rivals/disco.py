@@ -21,7 +21,7 @@ from fedshed.algorithms.gradients import LocalScale, Scale, mean_scale, with_dia
 from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Vector, unpack
-from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, Requests, wrong_type_reason
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, wrong_type_reason
 from fedshed.protocol.messages import Local, LocalHessian, Message, Update
 
 MOST_PRODUCTS = 10_000  # of one step
@@ -153,7 +153,7 @@ class Disco(
         LocalHessian,
         HessianProduct,
     )
-    requests: ClassVar[Requests] = {Update: (Precondition, type(None)), Product: (type(None),)}
+    requests = ((Update, Precondition), (Update, None), (Product, None))
     state = State[Scale]
     cache = Anchor
 

@@ -28,16 +28,7 @@ from fedshed.algorithms.rivals.compressors import (
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.linalg.rows import gram
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Ask,
-    Flow,
-    Problem,
-    Replies,
-    Requests,
-    wrong_type_reason,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, wrong_type_reason
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import LocalHessian, Message, Update
 
@@ -107,7 +98,7 @@ class FedNL(Algorithm[State[Estimate], Update, Learnt | None, Learning, Estimate
         CodedCorrection,
     )
     state = State[Estimate]
-    requests: ClassVar[Requests] = {Update: (Learnt, type(None))}
+    requests = ((Update, Learnt), (Update, None))
     cache = Estimate
     updates_cache_when_sent: ClassVar[bool] = True
 

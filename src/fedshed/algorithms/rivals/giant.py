@@ -18,16 +18,7 @@ from fedshed.algorithms.linesearch import LineSearch, TwoExchange
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.rows import gram
-from fedshed.protocol.conversation import (
-    Agent,
-    Ask,
-    Flow,
-    Problem,
-    Replies,
-    Requests,
-    without_own_part,
-    wrong_type_reason,
-)
+from fedshed.protocol.conversation import Agent, Ask, Flow, Problem, Replies, wrong_type_reason
 from fedshed.protocol.messages import Local, Message, Update
 
 MOST_ITERATIONS = 10_000  # of Richardson's method in one exchange
@@ -72,7 +63,7 @@ class Giant(GradientAlgorithm[State[None]], frozen=True, tag=True):
     line_search: LineSearch = TwoExchange()  # how eta_t is found
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Local, Solve, Direction)
     state = State[None]
-    requests: ClassVar[Requests] = without_own_part(Update, Solve)
+    requests = ((Update, None), (Solve, None))
 
     def step(self, problem: Problem, state: State[None]) -> Flow[tuple[State[None], Info]]:
         """Broadcast g, average the local Newton directions, search along them."""

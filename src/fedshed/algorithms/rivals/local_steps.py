@@ -16,24 +16,10 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, State, advance, gradient
-from fedshed.algorithms.gradients import (
-    LocalSmoothness,
-    Scale,
-    short_ridge,
-    with_smoothness,
-)
+from fedshed.algorithms.gradients import LocalSmoothness, Scale, short_ridge, with_smoothness
 from fedshed.linalg.arrays import Gradient, Scalars, Vector
 from fedshed.objectives import Objective, Point
-from fedshed.protocol.conversation import (
-    Agent,
-    AgentId,
-    Ask,
-    Flow,
-    Problem,
-    Replies,
-    Requests,
-    wrong_type_reason,
-)
+from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, wrong_type_reason
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message
 
@@ -83,7 +69,7 @@ class _LocalSteps(
     rate: float = 1.0  # s in units of 1/K, K = max_i lambda_1(H_i(theta^1)) + max l2
     messages: ClassVar[tuple[type[Message], ...]] = (Train, Shift, LocalSmoothness, Trained)
     compare_only: ClassVar[bool] = True
-    requests: ClassVar[Requests] = {Train: (Shift, type(None))}
+    requests = ((Train, Shift), (Train, None))
 
     def __post_init__(self) -> None:
         if not 1 <= self.local_steps <= MOST_STEPS:

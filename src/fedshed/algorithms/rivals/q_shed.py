@@ -38,7 +38,7 @@ from fedshed.algorithms.shed import Shed
 from fedshed.algorithms.shed_curvature import SharedCurvature, stacked
 from fedshed.linalg import LowRankPlusDiagonal
 from fedshed.linalg.arrays import Gradient, Matrix, Scalars, Vector
-from fedshed.protocol.conversation import Agent, AgentId, Problem, Requests, wrong_type_reason
+from fedshed.protocol.conversation import Agent, AgentId, Problem, wrong_type_reason
 from fedshed.protocol.limits import Count
 from fedshed.protocol.messages import Message, Update
 from fedshed.protocol.precision import EntropyCoded, Precision
@@ -180,7 +180,7 @@ class QShed(Shed, frozen=True, tag=True):
 
     compare_only: ClassVar[bool] = True
     messages: ClassVar[tuple[type[Message], ...]] = (Update, Refine, LocalRefined)
-    requests: ClassVar[Requests] = {Update: (Refine,)}
+    requests = ((Update, Refine),)
     state: ClassVar[Any] = State[RefinedCurvature]
 
     def __post_init__(self) -> None:
@@ -245,10 +245,6 @@ class QShed(Shed, frozen=True, tag=True):
             total = self.bits * self.pairs_per_round(agent, part.t)
             pairs = None if cache is None else self._refinement(cache, own_part, total)
         return cache, LocalRefined(point.value, point.gradient, pairs)
-
-    def needed(self, agent: Agent, k: int) -> int:
-        """All of them: the allocation looks at the whole spectrum."""
-        return agent.objective.dim
 
     def _refinement(self, spectrum: Spectrum, own_part: Refine, total: int) -> Refinement:
         """What `total` more bits an entry are spent on."""
