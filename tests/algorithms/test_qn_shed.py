@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 from msgspec.structs import replace
 
 import fedshed
@@ -13,7 +12,6 @@ from conftest import make_federation
 from fedshed import Constant, Federation, Fused, TwoExchange
 from fedshed.algorithms import QnShed, TailMean
 from fedshed.algorithms.channels import ByteRate, PerAgent, Rayleigh, Recorded
-from fedshed.algorithms.lbfgs import two_loop, update_secants
 from fedshed.algorithms.linked_agents import LinkCache
 from fedshed.algorithms.qn_shed import LocalWhole
 from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic, fibonacci_set
@@ -289,29 +287,6 @@ def test_bytes_of_a_round_follow_the_links_budget():
 
 
 # --- secants ------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 10**6), st.integers(1, 12), st.floats(-4, 0), st.floats(-6, 6))
-@QUICK
-def test_secants_of_noisy_gradients_leave_a_direction_of_descent(seed, count, log_noise, log_scale):
-    """y = H s + noise: what `update_secants` keeps has s'y > 0, so B is positive definite."""
-    rng = np.random.default_rng(seed)
-    n = 6
-    A = rng.normal(size=(n, n)) * np.geomspace(1, 1e-3, n)
-    H, P = A.T @ A, np.diag(10 ** rng.uniform(-2, 2, n))
-    s = y = last = None
-    theta, g = np.zeros(n), rng.normal(size=n)
-    for _ in range(count):
-        s, y = update_secants(s, y, last, theta, g, memory=5)
-        last = (theta, g)
-        theta = theta + 10**log_scale * rng.normal(size=n)
-        g = H @ theta * (1 + 10**log_noise * rng.normal(size=n))
-    s, y = update_secants(s, y, last, theta, g, memory=5)
-    assert len(s) <= 5
-    assert (np.sum(s * y, axis=1) > 0).all()
-    if (np.sum(s * y, axis=1) > 1e-4 * np.linalg.norm(s, axis=1) * np.linalg.norm(y, axis=1)).all():
-        direction = two_loop(g, s, y, lambda v: v / np.diag(P), scaled=False)
-        assert g @ direction > 0
 
 
 @pytest.mark.parametrize("precision", [Exact(), EntropyCoded(), EntropyCoded(step=2.0), Bits(bits=1)])

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import fedshed
 from conftest import make_federation, well_conditioned
 from fedshed import Federation
-from fedshed.algorithms.lbfgs import two_loop, update_secants
 from fedshed.algorithms.rivals.agd import Agd, HeavyBall
 from fedshed.algorithms.rivals.compressors import leading_part
 from fedshed.algorithms.rivals.fednl import FedNL
@@ -215,41 +214,3 @@ def test_nesterov_keeps_its_bound_until_the_first_restart():
         gap = evaluate(state.previous)[0] - f_star
         assert gap <= 2 * problem_K * theta_star @ theta_star / (k + 1) ** 2
     assert k > 5
-
-
-@given(st.integers(0, 10**6), st.integers(0, 6))
-@QUICK
-def test_two_loops_are_the_dense_bfgs_update(seed, secants):
-    """B <- (I - r s y') B (I - r y s') + r s s', r = 1/(s'y), from B_0 = gamma D^-1."""
-    rng = np.random.default_rng(seed)
-    n = 5
-    D, g = rng.uniform(0.5, 2, n), rng.normal(size=n)
-    M = rng.normal(size=(n, n))
-    s = rng.normal(size=(secants, n))
-    y = s @ (M @ M.T + np.eye(n))
-    gamma = (s[-1] @ y[-1]) / (y[-1] @ (y[-1] / D)) if secants else 1.0
-    B = gamma * np.diag(1 / D)
-    for ds, dy in zip(s, y, strict=True):
-        r = 1 / (ds @ dy)
-        left = np.eye(n) - r * np.outer(ds, dy)
-        B = left @ B @ left.T + r * np.outer(ds, ds)
-    np.testing.assert_allclose(two_loop(g, s, y, lambda v: v / D), B @ g, rtol=1e-8, atol=1e-10)
-
-
-def test_a_memory_of_nothing_remembers_nothing_and_a_full_one_forgets_the_oldest():
-    s = y = None
-    for t in range(5):
-        s0, y0 = update_secants(
-            None, None, (np.full(3, t), np.full(3, t)), np.full(3, t + 1.0), np.full(3, t + 2.0), 0
-        )
-        assert len(s0) == len(y0) == 0
-        s, y = update_secants(
-            s, y, (np.full(3, t), np.full(3, t)), np.full(3, t + 1.0), np.full(3, t + 2.0), 2
-        )
-        assert len(s) == len(y) == min(t + 1, 2)
-
-
-def test_lbfgs_sends_the_diagonal_once_and_then_gradients():
-    trace = fedshed.optimize(make_federation("logistic"), algorithm="lbfgs", l2=L2, max_iterations=5).trace
-    assert [row.uplink_vectors for row in trace] == [0, 2, 3, 4, 5, 7]
-    assert trace[-1].hessians == 1
