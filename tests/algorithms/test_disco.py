@@ -58,7 +58,7 @@ def solved(algorithm, federation, theta):
         gradient(problem, state),
         sum(problem.p[i] * H[i] for i in problem.agents) + L2 * np.eye(len(theta)),
     )
-    flow = algorithm._solved(problem, state, g)
+    flow = algorithm._solve(problem, state, g)
     try:
         ask = next(flow)
         while True:

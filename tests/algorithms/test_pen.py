@@ -10,7 +10,7 @@ import fedshed
 from conftest import make_federation
 from fedshed import Federation
 from fedshed.algorithms import Pen
-from fedshed.algorithms.pen.agent import recalled
+from fedshed.algorithms.pen.agent import recall_copy
 from fedshed.algorithms.pen.direction import direction
 from fedshed.algorithms.pen.messages import Mine
 from fedshed.exchange import Faulty, InProcess
@@ -67,7 +67,7 @@ def test_after_losses_repeats_and_restarts_the_master_and_the_agent_mean_the_sam
         cache = transport._inner.sites[i]._cache
         if cache is None:
             continue  # forgotten after its last answer
-        held = recalled(cache, Mine(known.curvature.digest, None)).copy
+        held = recall_copy(cache, Mine(known.curvature.digest, None)).copy
         assert np.array_equal(held.W, known.curvature.W)
         assert np.array_equal(held.g, known.curvature.g)
 

@@ -11,15 +11,15 @@ from fedshed import CodecError
 from fedshed.algorithms.pen.coding import (
     DEAD_ZONE,
     decode_logs,
-    decoded,
+    decode_rounded,
     digest_of,
-    encoded,
+    encode_rounded,
     logs_of,
     roots,
-    rounded,
+    round_triangle,
 )
-from fedshed.algorithms.pen.frame import change_of, identity, moved
-from fedshed.algorithms.pen.innovation import Copy, corrected_copy, decoded_first
+from fedshed.algorithms.pen.frame import change_of, identity, move_frame
+from fedshed.algorithms.pen.innovation import Copy, correct_copy, decode_first
 from fedshed.algorithms.pen.messages import First, Innovation, Move
 from fedshed.protocol.memo import Memo
 from fedshed.protocol.quantize import decode_steps, encode_logs
@@ -31,7 +31,7 @@ QUICK = settings(deadline=None, max_examples=40)
 @QUICK
 def test_a_triangle_is_decoded_within_half_a_step_or_the_dead_zone(count, step, seed):
     values = np.random.default_rng(seed).normal(size=count)
-    decoded = decode_steps(encoded(rounded(values, step), step)[0], count)
+    decoded = decode_steps(encode_rounded(round_triangle(values, step), step)[0], count)
     bound = np.where(decoded == 0, DEAD_ZONE, 0.5) * step * (1 + 1e-6)
     assert (np.abs(decoded - values) <= bound).all()
 
@@ -57,9 +57,9 @@ def test_malformed_streams_raise_nothing_but_the_codecs_error(data):
     copy = Copy(1, np.eye(3), np.zeros(3))
     for attempt in (
         lambda: change_of(data, 3),
-        lambda: moved(identity(np.zeros(3)), Move(1, b"", data, 1.0, True)),
-        lambda: decoded_first(First(0.0, data, data, data), 3),
-        lambda: corrected_copy(copy, Move(1, b"", b"", 1.0, True), Innovation(0.0, data, 1.0, data, 0.0)),
+        lambda: move_frame(identity(np.zeros(3)), Move(1, b"", data, 1.0, True)),
+        lambda: decode_first(First(0.0, data, data, data), 3),
+        lambda: correct_copy(copy, Move(1, b"", b"", 1.0, True), Innovation(0.0, data, 1.0, data, 0.0)),
     ):
         try:
             attempt()
@@ -74,13 +74,13 @@ def test_a_memo_holds_the_newest_within_its_bytes():
     memo = Memo(100)
     for k in range(50):
         memo.put(k, str(k), 30)
-        assert memo.held <= 100
+        assert memo.nbytes <= 100
     assert [memo.get(k) for k in (46, 47, 48, 49)] == [None, "47", "48", "49"]
     memo.drop(48)
     assert memo.get(48) is None
-    assert memo.held == 60
+    assert memo.nbytes == 60
     memo.put("too large", 1, 101)
-    assert memo.held <= 100
+    assert memo.nbytes <= 100
     assert memo.get("too large") is None
 
 
@@ -88,9 +88,9 @@ def test_a_memo_holds_the_newest_within_its_bytes():
 @QUICK
 def test_what_is_remembered_is_what_would_be_decoded(count, seed):
     values = np.random.default_rng(seed).normal(size=count)
-    data, remembered = encoded(rounded(values, 0.1), 0.1)
+    data, remembered = encode_rounded(round_triangle(values, 0.1), 0.1)
     assert np.array_equal(remembered, decode_steps(data, count))
-    assert np.array_equal(decoded(bytes(bytearray(data)), count), remembered)
+    assert np.array_equal(decode_rounded(bytes(bytearray(data)), count), remembered)
     assert not remembered.flags.writeable
     with pytest.raises(CodecError):
-        decoded(data + b"\0\0\0\0", count)
+        decode_rounded(data + b"\0\0\0\0", count)

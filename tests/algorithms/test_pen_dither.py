@@ -11,17 +11,17 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed.algorithms import Pen
-from fedshed.algorithms.pen.direction import LONGEST, SHORTEST, shortened
+from fedshed.algorithms.pen.direction import LONGEST, SHORTEST, minimize_cubic
 from fedshed.algorithms.pen.dither import Dither, coherence
-from fedshed.algorithms.pen.frame import coded_move
-from fedshed.algorithms.pen.innovation import Copy, Steps, corrected_copy, innovation
+from fedshed.algorithms.pen.frame import encode_move
+from fedshed.algorithms.pen.innovation import Copy, Steps, correct_copy, innovation
 from fedshed.exchange import Faulty, InProcess, Stateless
 from made_matrices import spd, symmetric
 
 QUICK = settings(deadline=None, max_examples=25)
 ALWAYS = Pen(coherent=0.0)  # dithered from the first accepted move on
 STEPS = Steps(entries=0.1, dithered=0.1, first=0.1, first_dithered=0.1, pairs=0.0)
-MOVE = coded_move(3, b"", np.array([0.3, -0.2]), 1.0, dither=True)
+MOVE = encode_move(3, b"", np.array([0.3, -0.2]), 1.0, dither=True)
 
 
 # --- rounding -----------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def test_the_mean_over_the_agents_of_what_is_decoded_is_the_change(seed, step):
 
 def test_the_mean_over_the_moves_of_what_one_agent_sends_is_the_change():
     change, K = np.random.default_rng(0).normal(size=200), 1000
-    moves = [coded_move(3, b"", np.array([k, 1.0]), 1.0, dither=True) for k in range(K)]
+    moves = [encode_move(3, b"", np.array([k, 1.0]), 1.0, dither=True) for k in range(K)]
     decoded = np.mean([0.5 * Dither(5, 0).symbols(change, 1.0, 0.5, move.step) for move in moves], axis=0)
     assert np.abs(decoded - change).max() <= 5 * 0.25 / np.sqrt(K)  # a draw's deviation is at most step / 2
 
@@ -58,9 +58,9 @@ def test_only_the_change_is_dithered_and_only_large_errors_are_sent_again():
 def test_a_dithered_innovation_is_decoded_as_any_other(n, seed):
     rng = np.random.default_rng(seed)
     prediction = Copy(7, spd(n, seed, 0.5), np.zeros(n))
-    move, W = coded_move(3, b"", rng.normal(size=n), 1.0, dither=True), spd(n, seed + 1, 0.5)
+    move, W = encode_move(3, b"", rng.normal(size=n), 1.0, dither=True), spd(n, seed + 1, 0.5)
     answer = innovation(1.0, np.zeros(n), W, prediction, move, STEPS, np.inf, Dither(4, 9))
-    new = corrected_copy(prediction, move, answer)
+    new = correct_copy(prediction, move, answer)
     assert np.abs(new.W - W).max() <= 0.1 * (1 + 1e-6)
     assert answer.error == pytest.approx(np.sum((new.W - W) ** 2), rel=1e-6, abs=1e-12)
 
@@ -69,13 +69,13 @@ def test_entries_that_all_agents_would_round_to_0_are_in_the_mean_of_dithered_on
     """The bias that the coherence test finds: alike agents, entries of one sign below the dead zone."""
     n, K = 12, 40
     prediction, W = Copy(7, np.eye(n), np.zeros(n)), np.eye(n) + 0.04
-    move = coded_move(3, b"", np.ones(n), 1.0, dither=True)  # which sets the step, whoever dithers
+    move = encode_move(3, b"", np.ones(n), 1.0, dither=True)  # which sets the step, whoever dithers
 
     def mean_error(dither):
         answers = [
             innovation(0.0, np.zeros(n), W, prediction, move, STEPS, np.inf, dither(i)) for i in range(K)
         ]
-        mean = sum(corrected_copy(prediction, move, answer).W for answer in answers) / K
+        mean = sum(correct_copy(prediction, move, answer).W for answer in answers) / K
         return np.linalg.norm(mean - W, 2)
 
     biased, unbiased = mean_error(lambda i: None), mean_error(lambda i: Dither(i, i))
@@ -166,11 +166,11 @@ def test_the_next_trial_is_the_minimiser_of_the_cubic(x, a, b):
     def slope(t):
         return a * (t - x) + b * (2 * (t - x) * (t + 2 * x) + (t - x) ** 2)
 
-    assert shortened(f(0), slope(0), f(1), slope(1)) == pytest.approx(x, rel=1e-6)
+    assert minimize_cubic(f(0), slope(0), f(1), slope(1)) == pytest.approx(x, rel=1e-6)
 
 
 @given(st.floats(-10, -1e-3), st.floats(-10, 10), st.floats(-10, 10))
 @QUICK
 def test_the_next_trial_is_always_shorter_and_never_0(slope0, f1, slope1):
-    assert SHORTEST <= shortened(0.0, slope0, f1, slope1) <= LONGEST
-    assert SHORTEST <= shortened(0.0, slope0, float("inf"), slope1) <= LONGEST
+    assert SHORTEST <= minimize_cubic(0.0, slope0, f1, slope1) <= LONGEST
+    assert SHORTEST <= minimize_cubic(0.0, slope0, float("inf"), slope1) <= LONGEST

@@ -58,8 +58,8 @@ def test_both_ends_are_at_the_same_point_after_a_move(n, seed):
     """theta + G'u, with u within half a step of what the Master wanted."""
     rng = np.random.default_rng(seed)
     u, start = rng.normal(size=n), frame.Frame(rng.normal(size=(n, n)), rng.normal(size=n))
-    move = frame.coded_move(1, b"", u, 0.7)
-    assert np.abs(frame.decoded_step(move, n) - u).max() <= 0.5 * frame.GRADIENT_STEP * 0.7 * (1 + 1e-6)
+    move = frame.encode_move(1, b"", u, 0.7)
+    assert np.abs(frame.decode_step(move, n) - u).max() <= 0.5 * frame.GRADIENT_STEP * 0.7 * (1 + 1e-6)
     np.testing.assert_array_equal(
-        frame.moved(start, move).theta, start.theta + frame.decoded_step(move, n) @ start.G
+        frame.move_frame(start, move).theta, start.theta + frame.decode_step(move, n) @ start.G
     )

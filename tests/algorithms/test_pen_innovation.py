@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fedshed.algorithms.pen.dither import Dither
-from fedshed.algorithms.pen.frame import change_of, coded_move, decoded_step, frame_change
+from fedshed.algorithms.pen.frame import change_of, decode_step, encode_move, frame_change
 from fedshed.algorithms.pen.innovation import (
     NEAR,
     Copy,
     Steps,
-    corrected_copy,
-    decoded_first,
+    correct_copy,
+    decode_first,
     energy,
     first_answer,
     innovation,
-    predicted,
+    predict_copy,
     secant_correction,
 )
 from fedshed.linalg.arrays import pack
@@ -35,11 +35,11 @@ def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
     """innovation and corrected are inverse up to the step: W within a dead zone, g within half a step."""
     rng = np.random.default_rng(seed)
     copy = Copy(7, spd(n, seed, 0.5), rng.normal(size=n))
-    move = coded_move(1, frame_change(*np.linalg.eigh(spd(n, seed + 1))), rng.normal(size=n), 0.5)
-    prediction = predicted(copy, move)
+    move = encode_move(1, frame_change(*np.linalg.eigh(spd(n, seed + 1))), rng.normal(size=n), 0.5)
+    prediction = predict_copy(copy, move)
     W, g = prediction.W + 0.3 * spd(n, seed + 2, 0.3), prediction.g + rng.normal(size=n)
     answer = innovation(1.0, g, W, prediction, move, replace(STEPS, entries=0.1), np.inf)
-    new = corrected_copy(prediction, move, answer)
+    new = correct_copy(prediction, move, answer)
     assert np.abs(new.W - W).max() <= 0.06 * 2 * 1.001  # far from the optimum the step is doubled
     assert np.abs(new.g - g).max() <= 0.5 * 0.01 * 0.5 * 1.001
     assert answer.error == pytest.approx(np.sum((new.W - W) ** 2), rel=1e-6, abs=1e-12)
@@ -50,7 +50,7 @@ def test_what_the_master_decodes_is_what_the_agent_goes_on_from(n, seed):
 @QUICK
 def test_a_small_budget_coarsens_the_step_until_the_message_fits(n, seed):
     prediction = Copy(1, spd(n, seed), np.zeros(n))
-    move = coded_move(1, b"", np.zeros(n), 1.0)
+    move = encode_move(1, b"", np.zeros(n), 1.0)
     W, g, fine = spd(n, seed + 1), np.zeros(n), replace(STEPS, entries=1e-4)
     free = innovation(1.0, g, W, prediction, move, fine, np.inf)
     tight = innovation(1.0, g, W, prediction, move, fine, 30)
@@ -70,20 +70,20 @@ def test_energy_is_the_sum_of_squares_of_the_whole_matrix(n, seed):
 @QUICK
 def test_a_prediction_is_the_same_the_first_the_second_and_the_third_time(n, seed):
     """An agent and a Master in one process share it; another matrix with the same digest is not mistaken."""
-    move = coded_move(1, frame_change(*np.linalg.eigh(spd(n, seed))), np.ones(n), 0.5)
+    move = encode_move(1, frame_change(*np.linalg.eigh(spd(n, seed))), np.ones(n), 0.5)
     B = change_of(move.change, n).B
     for copy in (Copy(7, spd(n, seed + k), np.ones(n)) for k in (1, 1, 2, 1)):
-        prediction = predicted(copy, move)
+        prediction = predict_copy(copy, move)
         np.testing.assert_allclose(prediction.W, B @ copy.W @ B.T, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(
-            prediction.g, B @ copy.g + prediction.W @ decoded_step(move, n), rtol=1e-9, atol=1e-9
+            prediction.g, B @ copy.g + prediction.W @ decode_step(move, n), rtol=1e-9, atol=1e-9
         )
 
 
 @given(st.floats(1e-12, 1e3))
 @QUICK
 def test_steps_are_finer_near_the_optimum_and_at_most_doubled_far_away(decrement):
-    move = coded_move(1, b"", decrement * np.ones(2), decrement)
+    move = encode_move(1, b"", decrement * np.ones(2), decrement)
     assert STEPS.entries <= STEPS.of(move) <= 2 * STEPS.entries
     assert STEPS.of(move) == (STEPS.entries if decrement <= NEAR else STEPS.of(move))
     assert STEPS.of(replace(move, dither=True)) == STEPS.dithered
@@ -97,7 +97,7 @@ def test_a_first_hessian_whose_small_entries_are_all_of_one_sign_is_dithered():
     mixed = np.triu(mixed) + np.triu(mixed, 1).T
 
     def error(H):
-        copies = [decoded_first(first_answer(0.0, np.ones(n), H, steps, Dither(i, 0)), n) for i in range(30)]
+        copies = [decode_first(first_answer(0.0, np.ones(n), H, steps, Dither(i, 0)), n) for i in range(30)]
         return np.linalg.norm(sum(copy.W for copy in copies) / 30 - H, 2), len({c.digest for c in copies})
 
     assert error(mixed)[1] == 1  # noise: every agent rounds to the nearest, alike
@@ -125,9 +125,9 @@ def test_without_a_hessian_both_ends_correct_the_copy_by_the_gradient():
     n = 6
     prediction, move = (
         Copy(7, np.eye(n), np.zeros(n)),
-        coded_move(1, b"", np.ones(n), 0.1, False, secant=True),
+        encode_move(1, b"", np.ones(n), 0.1, False, secant=True),
     )
     g = np.arange(n) / n
-    new = corrected_copy(prediction, move, innovation(0.0, g, None, prediction, move, STEPS, np.inf))
-    u = decoded_step(move, n)
+    new = correct_copy(prediction, move, innovation(0.0, g, None, prediction, move, STEPS, np.inf))
+    u = decode_step(move, n)
     np.testing.assert_allclose(new.W @ u, prediction.W @ u + new.g, atol=1e-9)

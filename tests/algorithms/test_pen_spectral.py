@@ -11,21 +11,21 @@ import fedshed
 from conftest import make_federation
 from fedshed import CodecError
 from fedshed.algorithms import Pen
-from fedshed.algorithms.pen.frame import coded_move
-from fedshed.algorithms.pen.innovation import Copy, Steps, corrected_copy, innovation, undecodable
+from fedshed.algorithms.pen.frame import encode_move
+from fedshed.algorithms.pen.innovation import Copy, Steps, correct_copy, innovation, undecodable
 from fedshed.algorithms.pen.messages import Innovation
 from fedshed.algorithms.pen.spectral import (
     LEAST,
     MOST_PAIRS,
     OUTSIDE,
     encode_pairs,
+    has_structure,
     lanczos,
     largest_pairs,
     noise_radius,
     read_pairs,
-    signed_sum,
     standing_out,
-    structured,
+    sum_signed,
 )
 from fedshed.exchange import Faulty, InProcess, Stateless
 from fedshed.protocol.quantize import encode_steps
@@ -51,7 +51,7 @@ def squares(E):
 def test_a_spectral_part_never_raises_the_missed_energy(n, k, seed, fineness):
     E = spiked(n, min(k, n), seed)
     data, left = encode_pairs(E, fineness)
-    low = signed_sum(*read_pairs(data, n)) if data else np.zeros((n, n))
+    low = sum_signed(*read_pairs(data, n)) if data else np.zeros((n, n))
     assert left == pytest.approx(squares(E - low), rel=1e-6, abs=1e-9 * squares(E))
     assert left < squares(E) * (1 + 1e-12)
     assert data == b"" or left < squares(E)
@@ -91,24 +91,27 @@ def test_lanczos_ends_where_its_space_is_invariant():
 
 def test_errors_of_one_sign_are_structured_and_random_ones_are_not():
     rng = np.random.default_rng(0)
-    assert not structured(symmetric(150, rng))
-    assert structured(np.abs(symmetric(150, rng)))
+    assert not has_structure(symmetric(150, rng))
+    assert has_structure(np.abs(symmetric(150, rng)))
 
 
 @given(st.integers(30, 60), st.integers(0, 10**6))
 @settings(QUICK, max_examples=15)
 def test_both_ends_add_the_same_spectral_part(n, seed):
     prediction = Copy(7, spd(n, seed, 0.1), np.zeros(n))
-    W, move = prediction.W + spiked(n, 2, seed, height=2.0, noise=0.001), coded_move(1, b"", np.ones(n), 1e-6)
+    W, move = (
+        prediction.W + spiked(n, 2, seed, height=2.0, noise=0.001),
+        encode_move(1, b"", np.ones(n), 1e-6),
+    )
     coarse = Steps(entries=50.0, dithered=50.0, first=50.0, first_dithered=50.0, pairs=0.1)
     answer = innovation(1.0, np.zeros(n), W, prediction, move, coarse, np.inf)
-    new = corrected_copy(prediction, move, answer)
+    new = correct_copy(prediction, move, answer)
     assert answer.spectral
     assert undecodable(move, answer, n) is None
     assert squares(new.W - W) == pytest.approx(answer.error, rel=1e-6, abs=1e-12)
     assert squares(new.W - W) < 0.2 * squares(answer.c * prediction.W - W)
     assert np.array_equal(new.W, new.W.T)
-    other = corrected_copy(prediction, move, Innovation(*(getattr(answer, f) for f in FIELDS)))
+    other = correct_copy(prediction, move, Innovation(*(getattr(answer, f) for f in FIELDS)))
     assert other.digest != new.digest  # what was sent is part of the history
     full = len(answer.hessian) + len(answer.gradient) + len(answer.spectral)
     assert not innovation(1.0, np.zeros(n), W, prediction, move, coarse, full - 1).spectral
@@ -141,16 +144,16 @@ def test_a_malformed_spectral_part_is_refused(data):
         read_pairs(data, 5)
     flat = encode_steps(np.zeros(15), 0.1)
     answer = Innovation(0.0, encode_steps(np.zeros(5), 0.1), 1.0, flat, 0.0, data)
-    assert undecodable(coded_move(1, b"", np.zeros(5), 1.0), answer, 5) is not None
+    assert undecodable(encode_move(1, b"", np.zeros(5), 1.0), answer, 5) is not None
 
 
 def test_rows_whose_squares_overflow_are_refused():
     rows = b"\1\1" + encode_steps(np.full(5, 3e38), 3e38)
     zeros = encode_steps(np.zeros(5), 0.1), 1.0, encode_steps(np.zeros(15), 0.1), 0.0
-    assert undecodable(coded_move(1, b"", np.zeros(5), 1.0), Innovation(0.0, *zeros, rows), 5) is None
+    assert undecodable(encode_move(1, b"", np.zeros(5), 1.0), Innovation(0.0, *zeros, rows), 5) is None
     large = b"\1\1" + encode_steps(np.full(5, 3e38 * 2.0**30), 3e38)
     signs, values = read_pairs(large, 5)
-    assert np.isfinite(signed_sum(signs, values)).all()  # float32 steps and 32-bit symbols cannot overflow
+    assert np.isfinite(sum_signed(signs, values)).all()  # float32 steps and 32-bit symbols cannot overflow
 
 
 @given(st.binary(max_size=60))
@@ -160,7 +163,7 @@ def test_any_bytes_are_read_or_refused(data):
         signs, rows = read_pairs(data, 4)
     except CodecError:
         return
-    assert np.isfinite(signed_sum(signs, rows)).all()
+    assert np.isfinite(sum_signed(signs, rows)).all()
 
 
 # --- runs ---------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from fedshed.algorithms.rivals.q_shed_coding import (
     EqualBits,
     WaterFilling,
     allocation_error,
-    filled,
+    fill_bits,
     planes,
-    refined_cells,
+    refine_cells,
     scales_of,
     unit_vectors,
     upright,
@@ -50,7 +50,7 @@ def spectrum(n, seed):
 
 def decoded(vectors, old, new, cells=None):
     cells = np.zeros(vectors.shape) if cells is None else cells
-    return refined_cells(cells, planes(vectors, old, new), old, new)
+    return refine_cells(cells, planes(vectors, old, new), old, new)
 
 
 # --- the allocation ---------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_no_other_allocation_of_whole_bits_has_a_smaller_error(seed, total):
     """Every way to add `total` bits to three vectors, some of which were sent before."""
     rng = np.random.default_rng(seed)
     values, start = spectrum(5, seed), rng.integers(0, 4, size=3)
-    best = allocation_error(values, filled(values[:3] - values[3], start, total))
+    best = allocation_error(values, fill_bits(values[:3] - values[3], start, total))
     for more in product(range(total + 1), repeat=3):
         if sum(more) == total:
             assert best <= allocation_error(values, start + counts(*more)) * (1 + 1e-12)
@@ -73,7 +73,7 @@ def test_no_other_allocation_of_whole_bits_has_a_smaller_error(seed, total):
 def test_bits_grow_with_the_logarithm_of_lambda_minus_rho(seed, total):
     """b_k - b_l = log2((lambda_k - rho)/(lambda_l - rho)) up to one bit, where neither is at a bound."""
     excess = spectrum(6, seed)
-    bits = filled(excess, np.zeros(6, dtype=np.int64), total)
+    bits = fill_bits(excess, np.zeros(6, dtype=np.int64), total)
     assert bits.sum() == total
     inner = (bits > 0) & (bits < MOST_BITS)
     level = bits[inner] - np.log2(excess[inner])
@@ -84,8 +84,8 @@ def test_bits_grow_with_the_logarithm_of_lambda_minus_rho(seed, total):
 @QUICK
 def test_bits_of_two_rounds_are_those_of_one(seed, first, second):
     excess, nothing = spectrum(6, seed), np.zeros(6, dtype=np.int64)
-    twice = filled(excess, filled(excess, nothing, first), second)
-    assert np.array_equal(twice, filled(excess, nothing, first + second))
+    twice = fill_bits(excess, fill_bits(excess, nothing, first), second)
+    assert np.array_equal(twice, fill_bits(excess, nothing, first + second))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 6))

@@ -127,4 +127,4 @@ def test_of_many_diagonals_few_megabytes_are_kept():
     for agent in range(30):  # 12 MB in all
         coded = links.encode_diagonal(np.full(n, 2.0**agent))
         np.testing.assert_array_equal(links.roots_of(coded, n), np.full(n, 2.0 ** (agent / 2)))
-    assert links._ROOTS.held <= 8 * 2**20
+    assert links._ROOTS.nbytes <= 8 * 2**20

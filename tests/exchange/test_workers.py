@@ -30,7 +30,7 @@ from fedshed.exchange.bundles import (
 from fedshed.exchange.site import Site
 from fedshed.exchange.site_arrays import Crew, pack_sites, unpack_sites
 from fedshed.exchange.worker import Worker
-from fedshed.exchange.workers import MOST_DEATHS, WorkerDiedError, WorkerSites, assigned
+from fedshed.exchange.workers import MOST_DEATHS, WorkerDiedError, WorkerSites, assign_sites
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import Logistic, stacked
 from fedshed.objectives.families import family_of
@@ -101,7 +101,7 @@ def at_workers(count, strike=lambda pool, number: None, made=None):
     """What makes a transport to a number of workers in this process."""
 
     def connect(sites):
-        parts = assigned(dict.fromkeys(sites, 1), count)
+        parts = assign_sites(dict.fromkeys(sites, 1), count)
         pool = PoolInProcess([[sites[name] for name in part] for part in parts], strike)
         if made is not None:
             made.append(pool)
@@ -237,7 +237,7 @@ def test_a_worker_of_another_version_says_so():
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 10**6), min_size=1), st.integers(1, 5))
 def test_every_site_has_one_worker_and_no_worker_much_more_than_another(sizes, workers):
     """Greedy: the loads of two workers differ by no more than the dearest site."""
-    parts = assigned(sizes, workers)
+    parts = assign_sites(sizes, workers)
     assert sorted(name for part in parts for name in part) == sorted(sizes)
     assert all(part and part == sorted(part) for part in parts)
     assert len(parts) == min(workers, len(sizes))

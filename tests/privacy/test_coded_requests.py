@@ -12,7 +12,7 @@ from conftest import make_federation
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms import build
 from fedshed.algorithms.pen import Pen
-from fedshed.algorithms.pen.frame import coded_move
+from fedshed.algorithms.pen.frame import encode_move
 from fedshed.algorithms.pen.messages import Mine, Start
 from fedshed.algorithms.pen.messages import Whole as WholeCopy
 from fedshed.algorithms.registry import ALGORITHMS, ENTRIES
@@ -65,7 +65,7 @@ def test_the_anchor_that_a_master_names_for_pen_is_a_point_on_record(tmp_path):
         site.handle(codec.encode_request(codec.encode_common(b"run!", 1, [part]), mine))
 
     ask(Start(zero), Mine(0, None))
-    move = coded_move(2, b"", np.full(n, 0.1), 1.0, dither=True)
+    move = encode_move(2, b"", np.full(n, 0.1), 1.0, dither=True)
     anchors = [np.full(n, 0.01 * k) for k in (1, 2, 3)]
     for anchor in anchors:
         ask(move, Mine(7, WholeCopy(np.eye(n), zero, pack(np.eye(n)), zero, anchor)))

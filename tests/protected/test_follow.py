@@ -187,7 +187,7 @@ def test_the_masters_choice_settles_a_tie_and_nothing_else():
     def accepted(missed, says):
         token = LEAD.set(SimpleNamespace(agrees=lambda theta: says))
         try:
-            return linesearch._accepted([missed], problem, state, search, 1.0, (1.0, -1.0))
+            return linesearch._is_accepted([missed], problem, state, search, 1.0, (1.0, -1.0))
         finally:
             LEAD.reset(token)
 
@@ -196,7 +196,7 @@ def test_the_masters_choice_settles_a_tie_and_nothing_else():
         assert accepted(-1e-14, says) is says
         assert accepted(1e-6, says) is False
         assert accepted(-1e-6, says) is True
-    assert linesearch._accepted([1e-14], problem, state, search, 1.0, (1.0, -1.0)) is False
+    assert linesearch._is_accepted([1e-14], problem, state, search, 1.0, (1.0, -1.0)) is False
 
 
 def test_points_of_other_lengths_are_other_points():

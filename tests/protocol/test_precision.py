@@ -305,7 +305,7 @@ def test_fednls_learnt_matrices_are_the_same_bits_on_both_sides(precision, conne
                 assert master.change is None or np.array_equal(agent.change, master.change)
                 compared += 1
             elif agent.version == master.version + 1:
-                assert np.array_equal(agent.packed, master.corrected_hessian(algorithm.learning_rate).packed)
+                assert np.array_equal(agent.packed, master.apply_correction(algorithm.learning_rate).packed)
                 compared += 1
     assert compared > 20
 

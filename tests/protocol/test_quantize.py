@@ -28,7 +28,7 @@ from fedshed.protocol.quantize import (
     encode_steps,
     entropy_decode,
     entropy_encode,
-    quantized,
+    quantize_values,
 )
 from fedshed.protocol.replies import Reply
 
@@ -135,14 +135,14 @@ def test_a_vector_in_steps_is_off_by_half_a_step(values, step):
     x = np.array(values)
     raw = encode_steps(x, step)
     decoded, sent = decode_steps(raw, len(x)), float(np.float32(step))
-    assert np.array_equal(decoded, sent * quantized(x, sent).astype(float))
+    assert np.array_equal(decoded, sent * quantize_values(x, sent).astype(float))
     assert np.abs(decoded - x).max(initial=0) <= sent / 2 * (1 + 1e-9)
 
 
 @given(st.lists(numbers, max_size=20).map(np.array), st.floats(0.5, 3))
 @QUICK
 def test_the_dead_zone_is_zero_and_outside_it_nothing_changes(x, dead_zone):
-    symbols, plain = quantized(x, 1e3, dead_zone), quantized(x, 1e3)
+    symbols, plain = quantize_values(x, 1e3, dead_zone), quantize_values(x, 1e3)
     inside = np.abs(x / 1e3) < dead_zone
     assert not symbols[inside].any()
     assert np.array_equal(symbols[~inside], plain[~inside])

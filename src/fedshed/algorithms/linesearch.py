@@ -104,7 +104,7 @@ class _Armijo(Struct, frozen=True, tag=True):
             trial = advance(state, state.theta + direction, g) if self.fused and tried == 0 else None
             ask = self._ask(algorithm, problem, search, trial)
             replies = yield from algorithm.collect(ask, problem, state)
-            eta = self._first_accepted(problem, state, f0, (slope, smooth), search, replies)
+            eta = self._choose_step_size(problem, state, f0, (slope, smooth), search, replies)
             if trial is not None:
                 trial = advance(state, state.theta + direction, g)  # a replay has the Master's bits now
                 update = _updates(replies)
@@ -129,7 +129,7 @@ class _Armijo(Struct, frozen=True, tag=True):
         """Whether the decrease asked for is too small to be seen in differences of costs."""
         return bool(self.alpha * abs(slope) <= 100 * _slack(f0))
 
-    def _first_accepted(
+    def _choose_step_size(
         self, problem: Problem, state: State[Any], f0: float, slopes: tuple[float, float], search: Search,
         replies: Replies[Any],
     ) -> float:  # fmt: skip
@@ -143,7 +143,7 @@ class _Armijo(Struct, frozen=True, tag=True):
                 f, rise = _along(problem, state, search, float(eta), j, replies)
             missed = [f - (f0 + self.alpha * eta * slope + _slack(f0))]
             missed += [] if rise is None else [rise - self._most(problem, state, search, float(eta), slopes)]
-            if _accepted(missed, problem, state, search, float(eta), (f0, slope)):
+            if _is_accepted(missed, problem, state, search, float(eta), (f0, slope)):
                 return float(eta)
         return 0.0
 
@@ -161,7 +161,7 @@ class _Armijo(Struct, frozen=True, tag=True):
         return 2 * self.alpha * slope - smooth - 2 * rise / eta
 
 
-def _accepted(
+def _is_accepted(
     missed: list[float], problem: Problem, state: State[Any], search: Search, eta: float,
     here: tuple[float, float],
 ) -> bool:  # fmt: skip
@@ -253,7 +253,10 @@ def _along(
     theta = state.theta + eta * search.direction
     f, rise = 0.0, float(search.direction @ (problem.l2 * theta))
     here, p, known = state.theta, problem.p, state.known
-    costs, slopes = _told(replies, "values", j), _told(replies, "slopes", j) if search.slopes else {}
+    costs, slopes = (
+        _reported_values(replies, "values", j),
+        _reported_values(replies, "slopes", j) if search.slopes else {},
+    )
     for i in problem.agents:
         one = known[i]
         if i in costs and (one.w is here or one.at(here)):
@@ -265,7 +268,7 @@ def _along(
     return f + problem.penalty(theta), rise if search.slopes else None
 
 
-def _told(replies: Replies[Any], field: str, j: int) -> dict[AgentId, float]:
+def _reported_values(replies: Replies[Any], field: str, j: int) -> dict[AgentId, float]:
     """What each agent reported at the j-th candidate."""
     return {i: getattr(parts[0], field).item(j) for i, parts in replies.items()}
 

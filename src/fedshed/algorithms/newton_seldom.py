@@ -145,7 +145,7 @@ class NewtonSeldom(
         """Newton's step after a Hessian, else a quasi-Newton step; damped by the line search."""
         g = gradient(problem, state)
         state = self._remembering(problem, state, g)
-        direction = -self._solved(problem, state, g)
+        direction = -self._solve_with_secants(problem, state, g)
         decrements = (*state.decrements[-1:], -float(g @ direction))
         state = replace(state, damped=False, decrements=decrements)
         step = yield from self.line_search(self, problem, state, g, direction)
@@ -166,7 +166,7 @@ class NewtonSeldom(
         s, y = update_secants(state.s, state.y, old, state.theta, g, problem.n)
         return replace(state, s=s, y=y, last=last)
 
-    def _solved(self, problem: Problem, state: SeldomState, g: Vector) -> Vector:
+    def _solve_with_secants(self, problem: Problem, state: SeldomState, g: Vector) -> Vector:
         """B_t g with the initial matrix gamma H_k^-1, gamma^2 = s'y / y'H_k^-1 y of the newest secant.
 
         Along the newest secant the curvature has fallen by gamma^2; elsewhere it may be as it was.  So H_k is

@@ -233,10 +233,10 @@ def configured(
     changes: dict[str, Any] = {}
     channel = as_channel(budget) or getattr(algorithm, "channel", None)
     if channel is not None:
-        changes["channel"] = _seeded(channel, seed)
+        changes["channel"] = _seed_part(channel, seed)
     for part in ("compressor", "sketch"):
         if hasattr(algorithm, part):
-            changes[part] = _seeded(getattr(algorithm, part), seed)
+            changes[part] = _seed_part(getattr(algorithm, part), seed)
     if line_search is not None:
         if not isinstance(line_search, FullStep | TwoExchange | Fused) and not callable(line_search):
             raise ConfigError(f"line_search must be TwoExchange(), Fused() or the like, not {line_search!r}")
@@ -259,7 +259,7 @@ def check_summable(algorithm: AnyAlgorithm, where: str = "protected mode", budge
         )
     if algorithm.summable and not algorithm.lossy:
         return
-    allowed, name = [entry.name for entry in ENTRIES if entry.algorithm.summable], _called(algorithm)
+    allowed, name = [entry.name for entry in ENTRIES if entry.algorithm.summable], _base_name(algorithm)
     if algorithm.summable or name in allowed:  # but for its precision
         raise ConfigError(f"{where} adds exact numbers, so precision must be Exact(); leave precision out")
     raise ConfigError(f"{name} needs the answer of each site; {where} allows {', '.join(allowed)}")
@@ -270,7 +270,7 @@ def check_composite(algorithm: AnyAlgorithm) -> None:
     if not algorithm.composite:
         allowed = ", ".join(entry.name for entry in ENTRIES if entry.algorithm.composite)
         raise ConfigError(
-            f"{_called(algorithm)} has no step for an absolute penalty (l1); use {allowed}, or set l1 = 0"
+            f"{_base_name(algorithm)} has no step for an absolute penalty (l1); use {allowed}, or set l1 = 0"
         )
 
 
@@ -279,12 +279,12 @@ def check_for_studies(algorithm: AnyAlgorithm) -> None:
     if algorithm.compare_only:
         allowed = ", ".join(entry.name for entry in ENTRIES if not entry.algorithm.compare_only)
         raise ConfigError(
-            f"{_called(algorithm)} is for comparisons (fedshed compare, fedshed.optimize), not for studies; "
-            f'leave algorithm out, or use one of "auto", {allowed}'
+            f"{_base_name(algorithm)} is for comparisons (fedshed compare, fedshed.optimize), not for "
+            f'studies; leave algorithm out, or use one of "auto", {allowed}'
         )
 
 
-def _called(algorithm: AnyAlgorithm) -> str:
+def _base_name(algorithm: AnyAlgorithm) -> str:
     """The name of an algorithm, or of the one that it is a variant of."""
     same = [entry.name for entry in ENTRIES if entry.algorithm == algorithm]
     alike = [entry.name for entry in ENTRIES if type(entry.algorithm) is type(algorithm)]
@@ -319,11 +319,11 @@ def as_channel(budget: Any) -> Channel | None:
     return Constant(int(budget))
 
 
-def _seeded(channel: Any, seed: int) -> Any:
+def _seed_part(channel: Any, seed: int) -> Any:
     """The part with its random draws tied to the run's seed, if it draws and has no seed."""
     if getattr(channel, "seed", seed) is None:
         return replace(channel, seed=seed)
     if isinstance(channel, PerAgent):
-        own = {agent: _seeded(one, seed) for agent, one in channel.channels.items()}
-        return PerAgent(own, _seeded(channel.default, seed))
+        own = {agent: _seed_part(one, seed) for agent, one in channel.channels.items()}
+        return PerAgent(own, _seed_part(channel.default, seed))
     return channel

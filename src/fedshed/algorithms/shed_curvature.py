@@ -83,13 +83,13 @@ class SharedCurvature(Struct, frozen=True, gc=False, rename=FIELDS):
 def mean_hessian(problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
     """H_hat_t = sum_i p_i H_hat_t^(i) + diag(l2) (equation 17)."""
     held = [state.known[i].curvature for i in problem.agents]
-    rows, diagonal = stacked(problem, held)
+    rows, diagonal = stack_eigenpairs(problem, held)
     return LowRankPlusDiagonal(
         rows, diagonal, problem.columns, preconditioner=lambda: _preconditioner(problem, held)
     )
 
 
-def stacked(problem: Problem, held: Sequence[SharedCurvature]) -> tuple[Matrix, Vector]:
+def stack_eigenpairs(problem: Problem, held: Sequence[SharedCurvature]) -> tuple[Matrix, Vector]:
     """U and d with H_hat = U'U + diag(d)."""
     weights = [problem.p[i] for i in problem.agents]
     rows = np.concatenate([h.vectors for h in held])
@@ -110,7 +110,7 @@ def _preconditioner(problem: Problem, held: Sequence[SharedCurvature]) -> Factor
     key = tuple((h.k, q) for h, q in zip(held, counts, strict=True))
     if problem.memo.get("preconditioner", (None,))[0] != key:
         first = [h.first(q) for h, q in zip(held, counts, strict=True)]
-        problem.memo["preconditioner"] = key, cholesky_of(*stacked(problem, first))
+        problem.memo["preconditioner"] = key, cholesky_of(*stack_eigenpairs(problem, first))
     factor: Factor = problem.memo["preconditioner"][1]
     return factor
 

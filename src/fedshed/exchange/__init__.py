@@ -2,6 +2,6 @@
 
 from fedshed.exchange.faults import Faulty, Stateless
 from fedshed.exchange.inprocess import InProcess
-from fedshed.exchange.transport import Transport, opened
+from fedshed.exchange.transport import Transport, open_transport
 
-__all__ = ["Faulty", "InProcess", "Stateless", "Transport", "opened"]
+__all__ = ["Faulty", "InProcess", "Stateless", "Transport", "open_transport"]

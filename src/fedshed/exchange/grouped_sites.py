@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedshed.exchange.group import Relay
-from fedshed.exchange.groups import Group, GroupTraffic, Hop, walked
+from fedshed.exchange.groups import Group, GroupTraffic, Hop, walk_groups
 from fedshed.exchange.inprocess import Handler, InProcess
 from fedshed.exchange.sites import Connect, LocalSites, Stage
 from fedshed.objectives import LinearModel
@@ -54,7 +54,7 @@ class GroupedSites(LocalSites):
 
 def hops_of(groups: Sequence[Group]) -> dict[str, Hop]:
     """A count that starts at 0 for each group, by its name."""
-    return {group.name: Hop() for group in walked(groups)}
+    return {group.name: Hop() for group in walk_groups(groups)}
 
 
 def traffic_of(groups: Sequence[Group], hops: Mapping[str, Hop]) -> tuple[GroupTraffic, ...]:

@@ -62,7 +62,7 @@ class Group:
     @property
     def sites(self) -> tuple[str, ...]:
         """All sites of the group, sorted, including those of the groups within it."""
-        return tuple(sorted(site for group in walked([self]) for site in group.own_sites))
+        return tuple(sorted(site for group in walk_groups([self]) for site in group.own_sites))
 
     @property
     def own_sites(self) -> tuple[str, ...]:
@@ -128,14 +128,14 @@ class Hop:
         self.up = self.down = 0
 
 
-def walked(groups: Sequence[Group]) -> Iterator[Group]:
+def walk_groups(groups: Sequence[Group]) -> Iterator[Group]:
     """Every group, and every group within it."""
     for group in groups:
         yield group
-        yield from walked(group.own_groups)
+        yield from walk_groups(group.own_groups)
 
 
-def checked_groups(groups: Any, sites: Collection[AgentId]) -> tuple[Group, ...]:
+def check_groups(groups: Any, sites: Collection[AgentId]) -> tuple[Group, ...]:
     """The groups, if every name in them is that of one site and no site or group is named twice."""
     if not isinstance(groups, Collection) or isinstance(groups, Group | Mapping | str):
         raise ConfigError(f"{LIST}, not {groups!r}")
@@ -143,7 +143,7 @@ def checked_groups(groups: Any, sites: Collection[AgentId]) -> tuple[Group, ...]
         if not isinstance(group, Group):
             raise ConfigError(f"{LIST}, and {group!r} is not a Group")
     known, owners, names = set(sites), dict[str, str](), set[str]()
-    for group in walked(tuple(groups)):
+    for group in walk_groups(tuple(groups)):
         if group.name in known:
             raise ConfigError(f"a group and a site are both called {group.name!r}; rename the group")
         if group.name in names:
@@ -166,7 +166,7 @@ def _check_member(group: str, site: str, known: set[str], owners: Mapping[str, s
         raise ConfigError(f"site {site!r} is in {twice}; name it once")
 
 
-def grouped_problem(problem: Problem, groups: Sequence[Group]) -> Problem:
+def group_problem(problem: Problem, groups: Sequence[Group]) -> Problem:
     """The problem as the Master sees it: a group has the weight and the size of all its sites."""
     weights, sizes = dict(problem.weights), dict(problem.sizes)
     for group in groups:

@@ -49,7 +49,7 @@ class Guarded:
         self._codec = codec_of(site.conversation, site.objective.dim)
         self._design = DesignFacts(parameters=site.objective.dim) if design is None else design
         self._objections = [*objections(gate.policy, site.objective), *found]
-        self._watched = _watched(gate.policy, site) if self.watches else None
+        self._watched = _watch_model(gate.policy, site) if self.watches else None
         self._ledger = ledger or Leverage(len(getattr(site.objective, "y", ())))
 
     @property
@@ -67,23 +67,23 @@ class Guarded:
         request = self._codec.decode_request(payload)
         try:
             if self._objections:
-                return self._refused(request, self._objections)
-            return self._released(request, self._answered(request, payload))
+                return self._refuse(request, self._objections)
+            return self._release(request, self._answer(request, payload))
         except DisclosureError as error:
             raise DisclosureError(f"site {self._site.name!r}: {error}") from None
 
-    def _released(self, request: Request, encoded: bytes) -> bytes:
+    def _release(self, request: Request, encoded: bytes) -> bytes:
         """A reply that the gate lets out; what a site could not compute is refused without a word of why."""
         reply = self._codec.decode_reply(encoded)
         what = f"{_kinds(request.parts)} -> {_kinds(reply.parts)}"
         for part in reply.parts:
             if isinstance(part, Declined):
-                self._refused(request, [Objection(UNANSWERABLE, part.why)])
+                self._refuse(request, [Objection(UNANSWERABLE, part.why)])
         return self._gate.release(
-            what, encoded, sum(map(scalars, reply.parts)), (), self._asked(request, reply)
+            what, encoded, sum(map(scalars, reply.parts)), (), self._record_request(request, reply)
         )
 
-    def _asked(self, request: Request, reply: Reply) -> Asked:
+    def _record_request(self, request: Request, reply: Reply) -> Asked:
         """The request as it goes on record."""
         digest, design = _digest((request.parts, request.mine)), self._design
         return self._design.asked(
@@ -92,22 +92,22 @@ class Guarded:
             points=_points(self._site.asked, digest, design.parameter),
             answer=_digest((design.plan, request.parts, request.mine, reply.parts)),
             curvature=sum(map(curvature, reply.parts)),
-            leverage=self._entered(),
+            leverage=self._enter_leverage(),
         )
 
-    def _answered(self, request: Request, payload: bytes) -> bytes:
+    def _answer(self, request: Request, payload: bytes) -> bytes:
         """The site's reply; at a point that a rule forbids, none, and the refusal is on record."""
         try:
             return self._site.handle(payload)
         except ForbiddenPointError as error:
-            return self._refused(request, [error.objection])
+            return self._refuse(request, [error.objection])
 
-    def _refused(self, request: Request, objections: Sequence[Objection]) -> bytes:
+    def _refuse(self, request: Request, objections: Sequence[Objection]) -> bytes:
         """No answer, which is on record."""
         asked = Asked(kind=_kind(request), request=_digest((request.parts, request.mine)))
         return self._gate.release(_kinds(request.parts), b"", 0, objections, asked)
 
-    def _entered(self) -> float | None:
+    def _enter_leverage(self) -> float | None:
         """The leverage with what is about to be released; a large one is noted in the site's log, once."""
         if self._watched is None:
             return None
@@ -134,7 +134,7 @@ class Guarded:
         self._site.forget()
 
 
-def _watched(policy: Policy, site: Site) -> WatchedModel | None:
+def _watch_model(policy: Policy, site: Site) -> WatchedModel | None:
     """The site's model, whose points are looked at from now on.
 
     All answers of a quadratic one are alike, but for squared scores and sums of |errors|.

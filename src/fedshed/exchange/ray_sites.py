@@ -23,7 +23,7 @@ from fedshed.exchange.bundles import Packed
 from fedshed.exchange.site import Site
 from fedshed.exchange.site_arrays import pack_sites
 from fedshed.exchange.worker import Worker
-from fedshed.exchange.workers import WorkerDiedError, WorkerSites, assigned
+from fedshed.exchange.workers import WorkerDiedError, WorkerSites, assign_sites
 
 SIMULATION = "Ray pickles what it moves, so it is for simulations on a trusted cluster only"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": a cluster of one machine, on 127.0.0.1, on Linux too
@@ -99,7 +99,7 @@ class RaySites:
         self._cluster.join()
         try:
             sizes = {name: _entries(site) for name, site in sites.items()}
-            parts = assigned(sizes, self._workers or self._cluster.cpus())
+            parts = assign_sites(sizes, self._workers or self._cluster.cpus())
             pool = RayPool([[sites[name] for name in part] for part in parts], self._cluster)
         except BaseException:
             self._cluster.leave()
@@ -163,13 +163,13 @@ class Cluster:
         return max(int(_ray().cluster_resources().get("CPU", 1)), 1)
 
     def _connect(self) -> None:
-        if _connected():
+        if _is_connected():
             self._same()
             self._ours = False
             return
         self._ours = True
         try:
-            with _untouched_sigterm():
+            with _keep_sigterm():
                 self._start() if self._address is None else self._attach(self._address)
         except BaseException:
             self._disconnect()
@@ -289,7 +289,7 @@ def _ray() -> Any:
     return ray
 
 
-def _connected() -> bool:
+def _is_connected() -> bool:
     """Whether this process is already part of a cluster."""
     return "ray" in sys.modules and bool(_ray().is_initialized())
 
@@ -300,7 +300,7 @@ def _entries(site: Site) -> int:
 
 
 @contextmanager
-def _untouched_sigterm() -> Iterator[None]:
+def _keep_sigterm() -> Iterator[None]:
     """Ray replaces the handler of SIGTERM, which is the user's."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)

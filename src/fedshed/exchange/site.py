@@ -6,17 +6,15 @@ import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError, Error, ProtocolError, SingularError
 from fedshed.exchange.watched import WatchedModel
-from fedshed.linalg import Kernel, Leading
-from fedshed.linalg.arrays import Matrix, Packed, Scalars, Vector
-from fedshed.linalg.rows import Rows
-from fedshed.objectives import Fit, Objective, Point
+from fedshed.linalg.arrays import Matrix, Scalars, Vector
+from fedshed.objectives import Objective, Point
 from fedshed.objectives.folds import WithoutRows
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, codec_of, encode
@@ -27,6 +25,7 @@ from fedshed.protocol.replies import Reply, Request
 
 log = logging.getLogger("fedshed")
 FAILED = "it failed to answer; the site's own log says why"
+WITHOUT_CURVATURE = ("value", "gradient", "fit")  # of a point; all else is computed from its Hessian
 
 
 class UnanswerableError(ProtocolError):
@@ -141,7 +140,7 @@ class Site:
         """An answer to a search, infinite at the points that the rules forbid; any other as it is."""
         if self._watched is None or not (isinstance(part, Search) and isinstance(answer, Costs)):
             return answer
-        return self._watched.limited(part, answer)
+        return self._watched.limit_costs(part, answer)
 
     def _answer(self, cache: Any, part: Any, own_part: Any, trial: bool) -> tuple[Any, Message]:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
@@ -227,7 +226,7 @@ class _HessianCounter:
         self._anchor, self.hessians = anchor, 0
 
     def at(self, theta: Vector) -> Point:
-        return _CountedPoint(self, theta, self._objective.at(theta))
+        return cast(Point, _CountedPoint(self, theta, self._objective.at(theta)))
 
     def count(self, theta: Vector) -> None:
         """A Hessian taken at theta."""
@@ -248,51 +247,13 @@ class _HessianCounter:
 
 
 class _CountedPoint:
+    """A point that counts as a Hessian once something of its curvature is asked for."""
+
     def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:
-        self._counter, self._theta, self._point, self._new = counter, theta, point, True
+        self._counter, self._theta, self._point, self._counted = counter, theta, point, False
 
-    @property
-    def value(self) -> float:
-        return self._point.value
-
-    @property
-    def gradient(self) -> Vector:
-        return self._point.gradient
-
-    @property
-    def factor(self) -> Rows:
-        self._count()
-        return self._point.factor
-
-    @property
-    def hessian(self) -> Packed:
-        self._count()
-        return self._point.hessian
-
-    @property
-    def diagonal(self) -> Vector:
-        self._count()
-        return self._point.diagonal
-
-    def leading_eigenpairs(self, count: int, kernel: Kernel, units: Vector | None = None) -> Leading:
-        self._count()
-        return self._point.leading_eigenpairs(count, kernel, units)
-
-    def trace(self, units: Vector | None = None) -> float:
-        self._count()
-        return self._point.trace(units)
-
-    @property
-    def information(self) -> Rows:
-        self._count()
-        return self._point.information
-
-    @property
-    def fit(self) -> Fit:
-        return self._point.fit
-
-    def _count(self) -> None:
-        """One Hessian a point, however often it is looked at."""
-        if self._new:
+    def __getattr__(self, name: str) -> Any:
+        if name not in WITHOUT_CURVATURE and not self._counted:
             self._counter.count(self._theta)
-        self._new = False
+            self._counted = True
+        return getattr(self.__dict__["_point"], name)

@@ -105,12 +105,12 @@ def _member(site: Site, flat: dict[str, list[Array]], ends: dict[str, int]) -> M
     arrays = {**arrays_of(model), **({"X": _whole(model.X)} if tall else {})}
     if model.clusters is not None:
         arrays["clusters"] = model.clusters
-    places = {name: _appended(site.name, np.asarray(a), flat, ends) for name, a in arrays.items()}
+    places = {name: _append(site.name, np.asarray(a), flat, ends) for name, a in arrays.items()}
     together = model.slot is not None
     return Member(site.name, loss_of(site), places, together, tall, model.least, model.held)
 
 
-def _appended(site: str, array: Array, flat: dict[str, list[Array]], ends: dict[str, int]) -> Place:
+def _append(site: str, array: Array, flat: dict[str, list[Array]], ends: dict[str, int]) -> Place:
     if array.dtype.kind not in NUMBERS:
         raise ConfigError(f"site {site!r}: an array of {array.dtype} cannot be sent to a worker")
     kind = array.dtype.str
@@ -130,7 +130,7 @@ def _whole(X: Tall) -> Array:
 
 
 def _model(member: Member, arrays: Mapping[str, Array]) -> LinearModel:
-    found: dict[str, Any] = {name: _placed(place, arrays) for name, place in member.arrays.items()}
+    found: dict[str, Any] = {name: _place(place, arrays) for name, place in member.arrays.items()}
     clusters = found.pop("clusters", None)
     if member.tall:
         found["X"] = Tall(found["X"])
@@ -139,7 +139,7 @@ def _model(member: Member, arrays: Mapping[str, Array]) -> LinearModel:
     return model
 
 
-def _placed(place: Place, arrays: Mapping[str, Array]) -> Array:
+def _place(place: Place, arrays: Mapping[str, Array]) -> Array:
     size = int(np.prod(place.shape))
     part = arrays[place.kind][place.start : place.start + size]
     return part.reshape(place.shape, order="F" if place.by_columns else "C")

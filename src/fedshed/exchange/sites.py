@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from fedshed.exchange.inprocess import Handler, InProcess
 from fedshed.exchange.site import Site
-from fedshed.exchange.transport import Transport, opened
+from fedshed.exchange.transport import Transport, open_transport
 from fedshed.objectives import LinearModel
 from fedshed.protocol.codec import Codec, codec_of
 from fedshed.protocol.conversation import Conversation
@@ -72,7 +72,7 @@ class LocalSites:
         models = {i: model.null() if stage.null else model for i, model in objectives.items()}
         codec = codec_of(stage.conversation, next(iter(models.values())).dim)
         self._open = {i: Site(i, model, stage.conversation, codec) for i, model in models.items()}
-        with opened(self._connect(self._answering(stage, codec))) as transport:
+        with open_transport(self._connect(self._answering(stage, codec))) as transport:
             yield transport
         if stage.null:
             self._open = {}  # a null model has its column and margins, some numbers for each row

@@ -25,7 +25,7 @@ class Transport(Protocol):
 
 
 @contextmanager
-def opened(transport: Transport) -> Iterator[Transport]:
+def open_transport(transport: Transport) -> Iterator[Transport]:
     """Use a transport and close it at the end, also after an error."""
     with ExitStack() as stack:
         if isinstance(transport, AbstractContextManager):

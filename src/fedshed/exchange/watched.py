@@ -54,7 +54,7 @@ class WatchedModel:
     def at(self, theta: Vector) -> WatchedPoint:
         """The cost at theta, if a gradient there may leave."""
         point = self._model.at(theta)
-        if not self._known(theta):
+        if not self._is_allowed_point(theta):
             self._demand(theta, point, self._rules.of_gradient(point))
             self._allowed = [*self._allowed[1 - REMEMBERED :], theta.tobytes()]
         return WatchedPoint(self, theta, point)
@@ -88,14 +88,14 @@ class WatchedModel:
         """Slopes along a direction, before `limited` has looked at them."""
         return self._model.slopes_along(theta, direction, etas)
 
-    def limited(self, search: Search, costs: Costs) -> Costs:
+    def limit_costs(self, search: Search, costs: Costs) -> Costs:
         """Costs and slopes of a search, infinite at the points that a rule forbids."""
         if not len(search.etas):
             return costs
         allowed = np.asarray(costs.values <= self._rules.largest_cost)
         order = np.argsort(search.etas)
         self._trim(search, costs.values, allowed, order[::-1])  # from the longest step down
-        if not (search.etas[order[0]] >= 0 and self._known(search.theta)):
+        if not (search.etas[order[0]] >= 0 and self._is_allowed_point(search.theta)):
             self._trim(search, costs.values, allowed, order)  # of steps between them only costs are looked at
         if allowed.all():
             return costs
@@ -116,12 +116,12 @@ class WatchedModel:
 
     def _objection(self, search: Search, eta: float, cost: float) -> Objection | None:
         """What the rules have against a step, unless an update was asked for there or where it began."""
-        if self._known(search.theta + eta * search.direction):
+        if self._is_allowed_point(search.theta + eta * search.direction):
             return None
         z = self._model.margins(search.theta) + eta * self._model.shift(search.direction)
         return self._rules.of_step(cost, z)
 
-    def _known(self, theta: Vector) -> bool:
+    def _is_allowed_point(self, theta: Vector) -> bool:
         """Whether a gradient at theta is known to be allowed."""
         return theta.tobytes() in self._allowed
 

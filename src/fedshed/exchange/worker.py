@@ -49,8 +49,8 @@ class Worker:
         except Error as error:
             return pack_error(error), b""
         changed = any(site.cache is not old for site, old in zip(self._sites.values(), before, strict=True))
-        saved = self._saved() if save and changed else b""
+        saved = self._save() if save and changed else b""
         return packer.packed(changed, bool(saved)), saved
 
-    def _saved(self) -> bytes:
+    def _save(self) -> bytes:
         return msgspec.msgpack.encode([site.save() for site in self._sites.values()])

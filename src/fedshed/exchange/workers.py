@@ -92,8 +92,8 @@ class WorkerSites:
         try:
             for worker in range(len(sites)):
                 self._start(worker)
-            if not self._until_answered(start_within):
-                raise ProtocolError(self._not_started(start_within))
+            if not self._wait_for_answers(start_within):
+                raise ProtocolError(self._start_message(start_within))
         except BaseException:
             self.close()
             raise
@@ -110,7 +110,7 @@ class WorkerSites:
         self._exchange += 1
         for worker, names in enumerate(self._sites):
             self._ask(worker, names, payloads)
-        self._until_answered(self._deadline)
+        self._wait_for_answers(self._deadline)
         arrived, self._arrived = self._arrived, []
         late = [_named(*each) for each in arrived if each[0].exchange < self._exchange]
         now = [_named(*each) for each in arrived if each[0].exchange == self._exchange]
@@ -143,7 +143,7 @@ class WorkerSites:
         save = not call.replayed and len(self._memories[call.worker].since) >= SAVE_EVERY - 1
         self._calls[self.pool.ask(call.worker, call.bundle, save)] = call
 
-    def _until_answered(self, seconds: float) -> bool:
+    def _wait_for_answers(self, seconds: float) -> bool:
         """Take in what comes, until all calls of this exchange have ended or the time is over."""
         until = time.monotonic() + seconds
         while any(call.exchange == self._exchange for call in self._calls.values()):
@@ -179,7 +179,7 @@ class WorkerSites:
         worker = lost.worker
         self._deaths[worker] += 1
         if self._deaths[worker] >= MOST_DEATHS:
-            raise ProtocolError(self._died(worker, why))
+            raise ProtocolError(self._death_message(worker, why))
         if self._deaths[worker] > 1:  # what was saved may be lost, or be to blame
             self._memories[worker] = self._forgotten(worker)
         calls = [lost, *(call for call in self._calls.values() if call.worker == worker)]
@@ -201,7 +201,7 @@ class WorkerSites:
             )  # fmt: skip
         return Memory()
 
-    def _died(self, worker: int, why: str) -> str:
+    def _death_message(self, worker: int, why: str) -> str:
         names = self._sites[worker]
         return (
             f"worker {worker}, which hosts {len(names)} sites ({names[0]!r} to {names[-1]!r}), died "
@@ -209,7 +209,7 @@ class WorkerSites:
             f"The last time: {why}"
         )
 
-    def _not_started(self, seconds: float) -> str:
+    def _start_message(self, seconds: float) -> str:
         waiting = sorted({call.worker for call in self._calls.values()})
         return f"workers {waiting} did not start within {seconds:g} s; is a CPU of the cluster free for each?"
 
@@ -219,7 +219,7 @@ def _named(call: Call, found: Replies, packed: Packed) -> Iterator[tuple[str, by
     return zip(call.names, replies_of(found.lengths, packed[1]), strict=True)
 
 
-def assigned(sizes: Mapping[str, int], workers: int) -> list[list[str]]:
+def assign_sites(sizes: Mapping[str, int], workers: int) -> list[list[str]]:
     """The sites of each worker, sorted: the largest first to whoever has least to do so far.
 
     A site costs the entries of its table and a message; there is no worker without a site.

@@ -26,7 +26,7 @@ from fedshed.algorithms.registry import (
     with_one_exchange,
 )
 from fedshed.exchange.grouped_sites import BY_GROUPS
-from fedshed.exchange.groups import grouped_problem
+from fedshed.exchange.groups import group_problem
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.curves import study_curves
@@ -82,7 +82,7 @@ def conduct(
             stateless = transport.stateless
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
-        problem = grouped_problem(problem_of(plan, ready, stateless), tables.groups)
+        problem = group_problem(problem_of(plan, ready, stateless), tables.groups)
         if not problem.n:
             raise ConfigError(
                 "a model without columns has no coefficients; name a column, or ask for survival curves"

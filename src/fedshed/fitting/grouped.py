@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange import InProcess
 from fedshed.exchange.grouped_sites import GroupedSites, hops_of, traffic_of
-from fedshed.exchange.groups import Group, checked_groups
+from fedshed.exchange.groups import Group, check_groups
 from fedshed.exchange.sites import Connect, LocalSites
 from fedshed.fitting.model import Model
 from fedshed.fitting.process_sites import ProcessSites
@@ -26,7 +26,7 @@ class GroupedTables(LocalTables):
         self, tables: Mapping[str, Any], groups: Sequence[Group], connect: Connect = InProcess
     ) -> None:
         super().__init__(tables, connect)
-        self.groups = checked_groups(groups, self.names)
+        self.groups = check_groups(groups, self.names)
         self._hops = hops_of(self.groups)
 
     def _sites(self, plan: DesignPlan, objectives: Mapping[str, LinearModel]) -> LocalSites:

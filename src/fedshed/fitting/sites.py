@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Channel, Constant, PerAgent
-from fedshed.exchange import InProcess, Transport, opened
+from fedshed.exchange import InProcess, Transport, open_transport
 from fedshed.exchange.groups import Group
 from fedshed.exchange.sites import Connect, LocalSites, Sites, Stage
 from fedshed.exchange.wire import Traffic
@@ -99,7 +99,7 @@ class LocalTables:
 
     def prepare(self) -> AbstractContextManager[Transport]:
         """The sites in the preparation."""
-        return opened(self._connect(self._preparers))
+        return open_transport(self._connect(self._preparers))
 
     def play(self, plan: DesignPlan, problem: Problem, algorithm: AnyAlgorithm) -> Sites:
         """Their objectives; columns that are collinear are refused here, where the rows are at hand."""

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed._utils.files import user_secret
 from fedshed._utils.names import printable
-from fedshed.exchange import InProcess, Transport, opened
+from fedshed.exchange import InProcess, Transport, open_transport
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic, Wire
 from fedshed.preparation import answer_checks, filling, formulas, scaling, tallies
@@ -185,7 +185,7 @@ def prepare(
     """
     preparers = preparers_of(frames)
     with threadpool_limits(1):  # the same bits on any machine with this BLAS
-        with opened(connect(preparers)) as transport:
+        with open_transport(connect(preparers)) as transport:
             plan, ready, traffic = negotiate(study, transport, tuple(preparers))
         tables = {site: preparers[site].table(plan) for site in sorted(preparers)}
     return Prepared(Federation(tables, plan.names, name), plan, ready, traffic)

@@ -72,7 +72,7 @@ class MessageBatch(Struct, frozen=True):
                 fine &= value.finite()
             elif isinstance(value, np.ndarray):
                 numbers = value.reshape(self.count, prod(value.shape[1:]))
-                fine &= _accepted(numbers, Extended in _options(self.kind)[name])
+                fine &= _finite_rows(numbers, Extended in _options(self.kind)[name])
         return fine
 
 
@@ -131,7 +131,7 @@ def _select(value: Any, chosen: NDArray[np.intp]) -> Any:
     return value[chosen] if isinstance(value, np.ndarray) else value
 
 
-def _accepted(numbers: NDArray[np.float64], extended: bool) -> NDArray[np.bool_]:
+def _finite_rows(numbers: NDArray[np.float64], extended: bool) -> NDArray[np.bool_]:
     """The rows without NaN and infinity, as the decoder has it; most are seen by their sums of squares."""
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.asarray(np.isfinite(np.einsum("ij,ij->i", numbers, numbers)))

@@ -18,7 +18,7 @@ from fedshed._utils.errors import CodecError, ConfigError
 from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, Vector
 from fedshed.protocol.batch import ReplyBatch, ReplyTemplate, code_replies, make_template
 from fedshed.protocol.conversation import Conversation
-from fedshed.protocol.kinds import KINDS, coded
+from fedshed.protocol.kinds import KINDS, encode_arrays
 from fedshed.protocol.limits import FREE, MOST_PARTS, Number, check_items
 from fedshed.protocol.memo import Memo
 from fedshed.protocol.messages import Costs, Declined, Message, Search, Undefined, with_trial_points
@@ -166,7 +166,7 @@ class Codec:
         """A reply as it leaves an agent, its arrays in the algorithm's precision."""
         if not self._precision.lossy:
             return encode(reply)
-        parts = [coded(part, self._precision, accuracy) for part in reply.parts]
+        parts = [encode_arrays(part, self._precision, accuracy) for part in reply.parts]
         return encode((reply.run, reply.number, reply.hessians, parts))
 
     def decode_reply(self, data: bytes) -> Reply:

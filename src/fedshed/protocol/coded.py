@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedshed.linalg.arrays import Matrix
-from fedshed.protocol.quantize import LARGEST, entropy_encode, quantized, sendable, stream
+from fedshed.protocol.quantize import LARGEST, entropy_encode, quantize_values, sendable, stream
 
 
 def code_rows(X: Matrix, steps: Sequence[float]) -> tuple[list[bytes], Matrix]:
     """Each row by `encode_steps` in its own step, and all as `decode_steps` gives them."""
     heads, sent = zip(*map(sendable, steps), strict=True)
     scale = np.array(sent)[:, None]
-    symbols = quantized(X, scale)
+    symbols = quantize_values(X, scale)
     symbols += 0.0  # none is -0
     sizes = np.abs(symbols)
     largest = sizes.max(axis=1, initial=0.0)

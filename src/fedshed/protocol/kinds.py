@@ -25,7 +25,7 @@ def kinds_of(message: type[Message]) -> dict[str, str | None]:
     return found
 
 
-def coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
+def encode_arrays(message: Message, precision: Precision, accuracy: float) -> list[Any]:
     """A message as the array msgspec would write, its arrays coded by their kind."""
     fields: list[Any] = [type(message).__struct_config__.tag]
     for name, kind in kinds_of(type(message)).items():
@@ -33,7 +33,7 @@ def coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
         if kind is not None and value is not None:
             value = precision.encode(kind, value, accuracy)
         elif isinstance(value, Message):
-            value = coded(value, precision, accuracy)
+            value = encode_arrays(value, precision, accuracy)
         fields.append(value)
     return fields
 
@@ -41,7 +41,7 @@ def coded(message: Message, precision: Precision, accuracy: float) -> list[Any]:
 def vectors(message: Message, n: int) -> float:
     """How many vectors of R^n a message carries: the paper's unit of data (Section 6)."""
     total = 0.0
-    for name in _carried(type(message)):
+    for name in _array_fields(type(message)):
         value = getattr(message, name)
         if isinstance(value, np.ndarray):
             total += value.size / n
@@ -55,7 +55,7 @@ def vectors(message: Message, n: int) -> float:
 
 
 @lru_cache
-def _carried(message: type[Message]) -> tuple[str, ...]:
+def _array_fields(message: type[Message]) -> tuple[str, ...]:
     """The fields that may hold vectors of R^n, messages or coded bytes; a few scalars are none of them."""
     plain = (int, float, bool, str)
     hints = get_type_hints(message)

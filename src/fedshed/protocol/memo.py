@@ -52,6 +52,6 @@ class Memo:
                 self._held -= gone
 
     @property
-    def held(self) -> int:
+    def nbytes(self) -> int:
         """Bytes of what is remembered."""
         return self._held

@@ -37,23 +37,23 @@ def entropy_encode(symbols: NDArray[Any]) -> bytes:
             "use an algorithm that sends plain numbers, such as newton"
         )
     x, largest = x.astype(np.int32, copy=False), max(-int(low), int(high))
-    return _fitted_stream(x, largest) if largest < LARGEST else _split(x, int(low), int(high))
+    return _fit_stream(x, largest) if largest < LARGEST else _split(x, int(low), int(high))
 
 
 def _split(x: Symbols, low: int, high: int) -> bytes:
     """The low bits of each symbol, then the stream of the rest."""
     bits = max(-low, high).bit_length() - LARGEST.bit_length() + 2
-    rest = _fitted_stream(x >> bits, max(-(low >> bits), high >> bits))
+    rest = _fit_stream(x >> bits, max(-(low >> bits), high >> bits))
     return _SIDE.pack(0, 0, SPLIT + bits) + _low_bits(x, bits) + rest
 
 
-def _fitted_stream(x: Symbols, largest: int) -> bytes:
+def _fit_stream(x: Symbols, largest: int) -> bytes:
     return stream(x + largest, largest, int(np.count_nonzero(x)), int(np.abs(x).sum()))
 
 
 def stream(indices: Symbols, largest: int, others: int, total: int) -> bytes:
     """Symbols plus the largest magnitude: how many are not 0, and the sum of magnitudes, give the model."""
-    zeros, tail = _fitted(len(indices), others, total)
+    zeros, tail = _fit_probabilities(len(indices), others, total)
     side = _SIDE.pack(zeros, tail, largest)
     return side + _range_encode(indices, _model(zeros, tail, largest)) if largest else side
 
@@ -80,7 +80,7 @@ def _pieces(data: bytes, count: int) -> Iterator[Symbols]:
     zeros, tail, largest = _SIDE.unpack_from(data)
     body = data[_SIDE.size :]
     if largest > SPLIT:
-        return _joined(body, count, largest - SPLIT)
+        return _join_symbols(body, count, largest - SPLIT)
     if largest == 0:
         if body:
             raise CodecError(f"an array of zeros is followed by {len(body)} bytes")
@@ -112,7 +112,7 @@ def _range_decode(body: bytes, count: int, model: Any, largest: int) -> Iterator
         raise CodecError("an entropy-coded array is cut off, or followed by more")
 
 
-def _joined(body: bytes, count: int, bits: int) -> Iterator[Symbols]:
+def _join_symbols(body: bytes, count: int, bits: int) -> Iterator[Symbols]:
     size = (bits * count + 7) // 8
     if bits > 24 or len(body) < size + _SIDE.size or body[size + 3] >= SPLIT >> 8:
         raise CodecError("an entropy-coded array is cut off or malformed")
@@ -140,7 +140,7 @@ def _from_low_bits(data: bytes, count: int, bits: int) -> Iterator[Symbols]:
         yield np.packbits(planes, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
 
-def _fitted(count: int, others: int, total: int) -> tuple[int, int]:
+def _fit_probabilities(count: int, others: int, total: int) -> tuple[int, int]:
     """Log-odds of zero, in eighths of an octave, and of going on in the geometric tail, in elevenths."""
     odds = log2((count - others + 0.25) / (others + 0.25))
     more = log2(max(total / others - 1, 2**-9)) if others else -9
@@ -191,7 +191,9 @@ def decode_logs(data: bytes, count: int, largest: int) -> NDArray[np.int64]:
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def quantized(x: NDArray[np.float64], step: float | Matrix, dead_zone: float = 0.5) -> NDArray[np.float64]:
+def quantize_values(
+    x: NDArray[np.float64], step: float | Matrix, dead_zone: float = 0.5
+) -> NDArray[np.float64]:
     """x/step rounded to integers, those below `dead_zone` (at least a half) to 0."""
     scaled = x / step
     symbols: NDArray[np.float64] = np.rint(scaled)
@@ -203,7 +205,7 @@ def quantized(x: NDArray[np.float64], step: float | Matrix, dead_zone: float = 0
 def encode_steps(x: Vector, step: float, dead_zone: float = 0.5) -> bytes:
     """A vector in uniform steps: the step as float32, then the entropy-coded symbols."""
     head, sent = sendable(step)
-    return head + entropy_encode(quantized(x, sent, dead_zone))
+    return head + entropy_encode(quantize_values(x, sent, dead_zone))
 
 
 def encode_symbols(symbols: NDArray[np.float64], step: float) -> tuple[bytes, Vector]:
@@ -244,11 +246,11 @@ def encode_rows(rows: Matrix, bits: NDArray[np.int64]) -> bytes:
     for row, b in zip(rows, bits, strict=True):
         parts.append(struct.pack("<B", int(b)))
         if b > 0:
-            parts.append(_packed_row(row, int(b)))
+            parts.append(_pack_row(row, int(b)))
     return b"".join(parts)
 
 
-def _packed_row(row: Vector, bits: int) -> bytes:
+def _pack_row(row: Vector, bits: int) -> bytes:
     top = (1 << (bits - 1)) - 1 if bits > 1 else 1
     scale = float(np.float32(np.abs(row).max() / top if bits > 1 else np.abs(row).mean()))
     levels = np.where(row >= 0, 1, 0) if bits == 1 else np.rint(row / (scale or 1.0)).clip(-top, top) + top

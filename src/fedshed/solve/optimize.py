@@ -18,7 +18,7 @@ from fedshed.algorithms.linesearch import LineSearch
 from fedshed.algorithms.registry import check_summable
 from fedshed.exchange import InProcess
 from fedshed.exchange.grouped_sites import BY_GROUPS, GroupedSites
-from fedshed.exchange.groups import Group, checked_groups, grouped_problem
+from fedshed.exchange.groups import Group, check_groups, group_problem
 from fedshed.exchange.sites import Connect, LocalSites
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
@@ -262,8 +262,8 @@ def agents_of(
     """Where the rows are, and the problem with the agents that the Master asks: sites, or groups of them."""
     if not groups:
         return LocalSites(objectives, connect), problem
-    checked = checked_groups(groups, problem.agents)
-    return GroupedSites(objectives, checked, connect), grouped_problem(problem, checked)
+    checked = check_groups(groups, problem.agents)
+    return GroupedSites(objectives, checked, connect), group_problem(problem, checked)
 
 
 def optimum(

@@ -21,31 +21,31 @@ from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, g
 from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.lbfgs import update_secants
 from fedshed.algorithms.linesearch import SMALLEST_STEP
-from fedshed.algorithms.pen.agent import Cache, first_answered, innovated
-from fedshed.algorithms.pen.direction import BLIND, direction, shortened
+from fedshed.algorithms.pen.agent import Cache, answer_first, answer_move
+from fedshed.algorithms.pen.direction import BLIND, direction, minimize_cubic
 from fedshed.algorithms.pen.dither import COHERENT, coherence
 from fedshed.algorithms.pen.frame import (
     Frame,
+    change_frame,
     change_of,
-    changed,
-    coded_move,
-    decoded_step,
+    decode_step,
     diagonal_change,
+    encode_move,
     frame_change,
     identity,
-    moved,
+    move_frame,
 )
 from fedshed.algorithms.pen.innovation import (
     TOO_LARGE,
     Steps,
-    corrected_copy,
-    decoded_first,
+    correct_copy,
+    decode_first,
     first_error,
-    predicted,
+    predict_copy,
     undecodable,
 )
 from fedshed.algorithms.pen.messages import Beyond, First, Innovation, Mine, Move, Start, Whole
-from fedshed.algorithms.pen.state import PenState, turned
+from fedshed.algorithms.pen.state import PenState, change_coordinates
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.objectives import family_of
 from fedshed.protocol.conversation import Agent, AgentId, Ask, Flow, Problem, Replies, wrong_type_reason
@@ -140,7 +140,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
 
     def absorb(self, problem: Problem, state: PenState, replies: Replies[First]) -> PenState:
         """Copies from the first answers; the first move will go to the coordinates of the mean diagonal."""
-        copies = {i: decoded_first(replies[i][0], problem.n) for i in problem.agents}
+        copies = {i: decode_first(replies[i][0], problem.n) for i in problem.agents}
         known = {
             i: SiteModel(state.theta, replies[i][0].loss, copies[i].g, copies[i]) for i in problem.agents
         }
@@ -154,7 +154,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
     def step(self, problem: Problem, state: PenState) -> Flow[tuple[PenState, Info]]:
         """Refresh the frame, take a tensor-corrected quasi-Newton step, shorten it until the cost falls."""
         g = gradient(problem, state)
-        state, frame, A, change = self._refreshed(problem, state, g)
+        state, frame, A, change = self._refresh_frame(problem, state, g)
         gw = frame.G @ g
         newest = state.last if state.settled else None
         s, y = update_secants(state.s, state.y, newest, np.zeros(problem.n), gw, self.memory)
@@ -171,12 +171,12 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
         after = replace(after, A=A, s=s, y=y, last=(-taken, gw), updated=after.t)
         return after, Info(eta, trials, renewed=len(problem.agents), q_max=problem.n)
 
-    def _refreshed(
+    def _refresh_frame(
         self, problem: Problem, state: PenState, g: Vector
     ) -> tuple[PenState, Frame, Matrix, bytes]:
         """The state in a frame in which the curvature is near 1, that curvature, and the change to send."""
         assert state.frame is not None
-        frame = changed(state.frame, state.pending)
+        frame = change_frame(state.frame, state.pending)
         w, V = self._curvature(problem, state, frame)
         settled = bool(np.abs(np.log(w)).max() <= SETTLED)
         decrement = float(np.linalg.norm((frame.G @ g) @ V / np.sqrt(w)))
@@ -189,7 +189,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
         state = replace(state, settled=settled, fast=fast, between=between)
         roots = V * np.sqrt(w)
         A = B.congruence(roots @ roots.T)
-        return turned(state, B), changed(frame, change), A, state.pending + change
+        return change_coordinates(state, B), change_frame(frame, change), A, state.pending + change
 
     def _search(
         self, problem: Problem, state: PenState, g: Vector, u: Vector, eta: float, change: bytes
@@ -201,25 +201,25 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
         curvature, state = not (state.fast or state.between), replace(state, decrement=decrement)
         taken, trials, t = np.zeros(problem.n), 0, state.t + 1
         while eta >= SMALLEST_STEP:
-            move = coded_move(t, change, eta * u - taken, decrement, curvature, state.dither, self.every > 1)
-            there = yield from self._moved(problem, state, move)
+            move = encode_move(t, change, eta * u - taken, decrement, curvature, state.dither, self.every > 1)
+            there = yield from self._move(problem, state, move)
             trials += 1
             if there is None:  # so far away that no agent has moved
                 eta *= BLIND
                 continue
-            state, taken, change = there, taken + decoded_step(move, problem.n), b""
+            state, taken, change = there, taken + decode_step(move, problem.n), b""
             f1 = cost(problem, state)
             if f1 <= f0 + 0.1 * eta * slope + slack:
                 state = replace(state, dither=state.dither or state.rho > self.coherent)
                 return state, eta, taken, trials
-            rise = float(state.whitened(gradient(problem, state)) @ u)
-            eta, curvature = eta * shortened(f0, eta * slope, f1, eta * rise), True
+            rise = float(state.whiten_gradient(gradient(problem, state)) @ u)
+            eta, curvature = eta * minimize_cubic(f0, eta * slope, f1, eta * rise), True
         return state, 0.0, taken, trials
 
-    def _moved(self, problem: Problem, state: PenState, move: Move) -> Flow[PenState | None]:
+    def _move(self, problem: Problem, state: PenState, move: Move) -> Flow[PenState | None]:
         """The state at the point of a move: frame, copies, costs and gradients there; None: it is too far."""
         assert state.frame is not None
-        frame = moved(changed(state.frame, move.change), move)
+        frame = move_frame(change_frame(state.frame, move.change), move)
         replies: dict[AgentId, Sequence[Any]] = {}
         forgot = set(problem.agents) if problem.stateless else set(state.agents_without_cache)
         while rest := [i for i in problem.agents if i not in replies]:
@@ -235,11 +235,11 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
     def _learnt(
         self, problem: Problem, state: PenState, frame: Frame, move: Move, replies: Replies[Any]
     ) -> PenState:
-        u, missed, copies = decoded_step(move, problem.n), np.zeros(problem.n), {}
+        u, missed, copies = decode_step(move, problem.n), np.zeros(problem.n), {}
         for i in problem.agents:
             (answer,) = replies[i]
-            prediction = predicted(state.known[i].curvature, move)
-            copies[i] = copy = corrected_copy(prediction, move, answer)
+            prediction = predict_copy(state.known[i].curvature, move)
+            copies[i] = copy = correct_copy(prediction, move, answer)
             if not np.isfinite(np.vdot(copy.W, copy.W) + copy.g @ copy.g):
                 raise ProtocolError(f"agent {i!r} cannot be used: {TOO_LARGE}")
             change = copy.W @ u - prediction.W @ u if copy.W is not prediction.W else 0.0
@@ -319,8 +319,8 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
             return cache, Local(point.value, point.gradient, None)
         assert own_part is not None
         if isinstance(part, Move):
-            return innovated(agent, cache, part, own_part, self._steps, self._bytes(agent, part))
-        return first_answered(agent, part.theta, self._steps, own_part.index)
+            return answer_move(agent, cache, part, own_part, self._steps, self._bytes(agent, part))
+        return answer_first(agent, part.theta, self._steps, own_part.index)
 
     @property
     def _steps(self) -> Steps:

@@ -9,26 +9,26 @@ import numpy as np
 from fedshed.linalg.arrays import Packed, Vector
 from fedshed.protocol import quantize
 from fedshed.protocol.memo import Memo
-from fedshed.protocol.quantize import decode_steps, encode_symbols, quantized
+from fedshed.protocol.quantize import decode_steps, quantize_values
 
 LARGEST_LOG = 4096  # quarters of an octave
 DEAD_ZONE = 0.6  # in steps: innovations below it are 0
 
 
-def rounded(triangle: Packed, step: float) -> Packed:
+def round_triangle(triangle: Packed, step: float) -> Packed:
     """Symbols of a packed symmetric matrix in uniform steps, entries below the dead zone 0."""
-    return quantized(triangle, float(np.float32(step)), DEAD_ZONE)
+    return quantize_values(triangle, float(np.float32(step)), DEAD_ZONE)
 
 
-def encoded(symbols: Packed, step: float) -> tuple[bytes, Packed]:
+def encode_rounded(symbols: Packed, step: float) -> tuple[bytes, Packed]:
     """Symbols as they are sent, and what both ends decode them to."""
-    data, values = encode_symbols(symbols, step)
+    data, values = quantize.encode_symbols(symbols, step)
     _remember(data, values)
     return data, values
 
 
-def decoded(data: bytes, count: int) -> Packed:
-    """What `encoded` gave, read-only; a stream is decoded, and verified by encoding it again, only once."""
+def decode_rounded(data: bytes, count: int) -> Packed:
+    """The values of `encode_rounded`, read-only; a stream is decoded and verified only once."""
     known: Packed | None = _DECODED.get((count, data))
     return _remember(data, decode_steps(data, count)) if known is None else known
 

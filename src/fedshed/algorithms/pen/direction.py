@@ -10,7 +10,7 @@ from fedshed.linalg.arrays import Matrix, Vector
 SHORTEST, LONGEST, BLIND = 0.1, 0.7, 0.35  # shares of a rejected step that are tried next
 
 
-def shortened(f0: float, slope0: float, f1: float, slope1: float) -> float:
+def minimize_cubic(f0: float, slope0: float, f1: float, slope1: float) -> float:
     """The minimiser, within bounds, of the cubic with those values and slopes at 0 and 1.
 
     Nocedal and Wright, Numerical Optimization (2nd ed.), (3.59).

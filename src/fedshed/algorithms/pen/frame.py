@@ -16,7 +16,14 @@ from msgspec.structs import replace
 from scipy.sparse import csr_array
 
 from fedshed._utils.errors import CodecError
-from fedshed.algorithms.pen.coding import decode_logs, decoded, encoded, logs_of, roots, rounded
+from fedshed.algorithms.pen.coding import (
+    decode_logs,
+    decode_rounded,
+    encode_rounded,
+    logs_of,
+    roots,
+    round_triangle,
+)
 from fedshed.algorithms.pen.messages import Move
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.memo import Memo, same
@@ -56,7 +63,7 @@ class Change(Struct, frozen=True):
             return np.asarray((self.d * x.T).T)
         return np.asarray((self.B if self.S is None else self.S) @ x)
 
-    def solved(self, x: Matrix) -> Matrix:
+    def solve_transposed(self, x: Matrix) -> Matrix:
         """B'^-1 x, for a vector or a matrix."""
         return np.asarray((x.T / self.d).T if self.d is not None else np.linalg.solve(self.B.T, x))
 
@@ -90,10 +97,10 @@ def frame_change(w: Vector, V: Matrix) -> bytes:
     alpha = float(np.float32(np.exp(-np.log(w).mean() / 2)))
     Y, root = pack((V / (alpha * np.sqrt(w))) @ V.T - np.eye(len(w))), V * np.sqrt(w)
     if alpha**2 * w.min() >= LOW and alpha**2 * w.max() <= HIGH:
-        coded, _ = encoded(np.zeros_like(Y), STEPS[0])  # a change of scale is enough
+        coded, _ = encode_rounded(np.zeros_like(Y), STEPS[0])  # a change of scale is enough
     else:
         step = STEPS[_coarsest(lambda step: _within_bounds(alpha, Y, step, root))]
-        coded, _ = encoded(rounded(Y, step), step)
+        coded, _ = encode_rounded(round_triangle(Y, step), step)
     return _framed(b"B", struct.pack("<f", alpha) + coded)
 
 
@@ -112,7 +119,7 @@ def _coarsest(fits: Callable[[float], bool]) -> int:
 def _within_bounds(alpha: float, Y: Packed, step: float, root: Matrix) -> bool:
     """Whether LOW I <= B A B' <= HIGH I, by two Cholesky factorisations; `root` root' is A."""
     n = len(root)
-    Broot = root + unpack(float(np.float32(step)) * rounded(Y, step), n) @ root
+    Broot = root + unpack(float(np.float32(step)) * round_triangle(Y, step), n) @ root
     M, unit = alpha**2 * (Broot @ Broot.T), np.eye(n)
     try:
         np.linalg.cholesky(M - LOW * unit)
@@ -153,13 +160,13 @@ def _one_change(kind: bytes, body: bytes, n: int) -> Change:
     (alpha,) = struct.unpack_from("<f", body.ljust(4, b"\0"))
     if not np.isfinite(alpha):
         raise CodecError("a change of frame has a scale that is not finite")
-    Y = decoded(body[4:], n * (n + 1) // 2)
+    Y = decode_rounded(body[4:], n * (n + 1) // 2)
     if not Y.any():
         return Change(float(alpha) * np.eye(n), np.full(n, float(alpha)))
     return Change(float(alpha) * (np.eye(n) + unpack(Y, n)), None)
 
 
-def changed(frame: Frame, change: bytes) -> Frame:
+def change_frame(frame: Frame, change: bytes) -> Frame:
     """The frame after a coded change."""
     if not change:
         return frame
@@ -173,7 +180,7 @@ def changed(frame: Frame, change: bytes) -> Frame:
 _CHANGED = Memo()
 
 
-def coded_move(
+def encode_move(
     t: int, change: bytes, u: Vector, decrement: float, curvature: bool = True, dither: bool = False,
     secant: bool = False,
 ) -> Move:  # fmt: skip
@@ -182,11 +189,11 @@ def coded_move(
     return Move(t, change, step, decrement, curvature, dither, secant)
 
 
-def decoded_step(move: Move, n: int) -> Vector:
+def decode_step(move: Move, n: int) -> Vector:
     """The step as both ends take it."""
-    return decoded(move.step, n)
+    return decode_rounded(move.step, n)
 
 
-def moved(frame: Frame, move: Move) -> Frame:
+def move_frame(frame: Frame, move: Move) -> Frame:
     """theta <- theta + G'u in the (changed) frame."""
-    return replace(frame, theta=frame.theta + decoded_step(move, len(frame.theta)) @ frame.G)
+    return replace(frame, theta=frame.theta + decode_step(move, len(frame.theta)) @ frame.G)

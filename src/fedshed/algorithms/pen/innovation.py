@@ -15,11 +15,19 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from fedshed._utils.errors import CodecError
-from fedshed.algorithms.pen.coding import decode_logs, decoded, digest_of, encoded, logs_of, roots, rounded
+from fedshed.algorithms.pen.coding import (
+    decode_logs,
+    decode_rounded,
+    digest_of,
+    encode_rounded,
+    logs_of,
+    roots,
+    round_triangle,
+)
 from fedshed.algorithms.pen.dither import Dither
-from fedshed.algorithms.pen.frame import GRADIENT_STEP, change_of, decoded_step
+from fedshed.algorithms.pen.frame import GRADIENT_STEP, change_of, decode_step
 from fedshed.algorithms.pen.messages import First, Innovation, Move, Start
-from fedshed.algorithms.pen.spectral import encode_pairs, read_pairs, signed_sum, structured
+from fedshed.algorithms.pen.spectral import encode_pairs, has_structure, read_pairs, sum_signed
 from fedshed.linalg.arrays import Matrix, Packed, Vector, pack, unpack
 from fedshed.protocol.memo import Memo, same
 from fedshed.protocol.quantize import decode_steps, encode_logs, encode_steps
@@ -63,36 +71,36 @@ def first_answer(loss: float, g: Vector, H: Matrix, steps: Steps, dither: Dither
     """Everything in the agent's own units: g in 1/511 of its largest entry, H scaled by its own diagonal."""
     logs = logs_of(np.maximum(np.diag(H), 1e-6 * np.diag(H).max()))
     r = roots(logs)
-    coded = _first_coded(pack(H / r[:, None] / r), len(g), steps, dither)
+    coded = _encode_first(pack(H / r[:, None] / r), len(g), steps, dither)
     top = float(np.abs(g).max()) or 1.0
     return First(loss, encode_steps(g, top / 511), encode_logs(logs), coded)
 
 
-def _first_coded(triangle: Packed, n: int, steps: Steps, dither: Dither) -> bytes:
+def _encode_first(triangle: Packed, n: int, steps: Steps, dither: Dither) -> bytes:
     """The first Hessian in a coarse step if what that misses is noise, else dithered in a finer one.
 
     Where features are non-negative and sparse, small entries are all of one sign: what a coarse step misses
     of them is no noise but one large eigenvalue, and the same at all agents that are alike.
     """
-    coded, values = encoded(rounded(triangle, steps.first), steps.first)
-    if not structured(unpack(triangle - values, n)):
+    coded, values = encode_rounded(round_triangle(triangle, steps.first), steps.first)
+    if not has_structure(unpack(triangle - values, n)):
         return coded
     step = float(np.float32(steps.first_dithered))
-    return encoded(dither.symbols(triangle, 1.0, step, b"first"), step)[0]
+    return encode_rounded(dither.symbols(triangle, 1.0, step, b"first"), step)[0]
 
 
-def decoded_first(first: First, n: int) -> Copy:
+def decode_first(first: First, n: int) -> Copy:
     """The copy that both ends make of a first answer, in the identity frame."""
     r = roots(decode_logs(first.diagonal, n))
-    H = unpack(decoded(first.hessian, n * (n + 1) // 2), n) * np.outer(r, r)
+    H = unpack(decode_rounded(first.hessian, n * (n + 1) // 2), n) * np.outer(r, r)
     digest = digest_of(0, first.gradient, first.diagonal, first.hessian)
     return Copy(digest, H, decode_steps(first.gradient, n))
 
 
-def _summed(hessian: bytes, spectral: bytes, n: int) -> Matrix:
+def _add_parts(hessian: bytes, spectral: bytes, n: int) -> Matrix:
     """The matrix of an entry-coded part and, if there is one, a spectral part."""
-    triangle = decoded(hessian, n * (n + 1) // 2)
-    return unpack(triangle + pack(signed_sum(*read_pairs(spectral, n))) if spectral else triangle, n)
+    triangle = decode_rounded(hessian, n * (n + 1) // 2)
+    return unpack(triangle + pack(sum_signed(*read_pairs(spectral, n))) if spectral else triangle, n)
 
 
 def first_error(first: First, n: int) -> float:
@@ -101,14 +109,14 @@ def first_error(first: First, n: int) -> float:
     return float(step) ** 2 / 24 * n * n
 
 
-def predicted(copy: Copy, move: Move) -> Copy:
+def predict_copy(copy: Copy, move: Move) -> Copy:
     """The copy in the changed frame, its gradient predicted at the new point: g + W u."""
     W, g = copy.W, copy.g
     if move.change:
         B = change_of(move.change, len(g))
         W = _once(_TURNED, copy.digest, move.change, copy.W, lambda: B.congruence(copy.W))
         g = B.times(g)
-    return Copy(copy.digest, W, g + W @ decoded_step(move, len(g)))
+    return Copy(copy.digest, W, g + W @ decode_step(move, len(g)))
 
 
 def _once(memo: Memo, key: int, said: bytes, W: Matrix, compute: Callable[[], Matrix]) -> Matrix:
@@ -122,7 +130,7 @@ def _once(memo: Memo, key: int, said: bytes, W: Matrix, compute: Callable[[], Ma
     return made
 
 
-def outdated(copy: Copy) -> None:
+def forget_copy(copy: Copy) -> None:
     """Forget what was computed for a copy that both ends have replaced."""
     _TURNED.drop(copy.digest)
     _CORRECTED.drop(copy.digest)
@@ -145,10 +153,10 @@ def innovation(
     old, R, step = pack(prediction.W), pack(W).astype(np.float64), steps.of(move)
     c = _multiple(old, R, len(g))
     R -= c * old
-    coded, values = _coded(R, c, step, move, dither)
+    coded, values = _encode_entries(R, c, step, move, dither)
     while len(coded) + len(rest) > limit and step < 1e6:
         step *= 1.5
-        coded, values = _coded(R, c, step, move, dither)
+        coded, values = _encode_entries(R, c, step, move, dither)
     missed, spectral = R - values, b""
     error = energy(missed, len(g))
     if dither is None and steps.pairs:
@@ -186,10 +194,14 @@ def _diagonal(n: int) -> NDArray[np.intp]:
     return np.cumsum([0, *range(n, 1, -1)])
 
 
-def _coded(R: Packed, c: float, step: float, move: Move, dither: Dither | None) -> tuple[bytes, Packed]:
+def _encode_entries(
+    R: Packed, c: float, step: float, move: Move, dither: Dither | None
+) -> tuple[bytes, Packed]:
     """The innovation R in uniform steps, to the nearest or dithered, and what it is decoded to."""
     step = float(np.float32(step))
-    return encoded(rounded(R, step) if dither is None else dither.symbols(R, c, step, move.step), step)
+    return encode_rounded(
+        round_triangle(R, step) if dither is None else dither.symbols(R, c, step, move.step), step
+    )
 
 
 def secant_correction(r: Vector, u: Vector) -> Matrix:
@@ -205,23 +217,28 @@ def secant_correction(r: Vector, u: Vector) -> Matrix:
     return half + half.T
 
 
-def corrected_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
+def correct_copy(prediction: Copy, move: Move, answer: Innovation) -> Copy:
     """The prediction with the decoded innovation: what both ends go on from."""
     n, W = len(prediction.g), prediction.W
     unit = struct.pack("<dd??", move.scale, answer.c, move.curvature, move.secant)
     said = answer.gradient, answer.hessian, answer.spectral
-    digest, rest = digest_of(prediction.digest, move.change, move.step, unit, *said), decoded(said[0], n)
+    digest, rest = (
+        digest_of(prediction.digest, move.change, move.step, unit, *said),
+        decode_rounded(said[0], n),
+    )
     if move.curvature:
         coded = unit + answer.hessian + answer.spectral
-        W = _once(_CORRECTED, digest, coded, prediction.W, lambda: _corrected(prediction.W, answer, n))
+        W = _once(
+            _CORRECTED, digest, coded, prediction.W, lambda: _correct_curvature(prediction.W, answer, n)
+        )
     elif move.secant:
-        W = W + secant_correction(rest, decoded_step(move, n))
+        W = W + secant_correction(rest, decode_step(move, n))
     return Copy(digest, W, prediction.g + rest)
 
 
-def _corrected(W: Matrix, answer: Innovation, n: int) -> Matrix:
+def _correct_curvature(W: Matrix, answer: Innovation, n: int) -> Matrix:
     """c W and the decoded innovation."""
-    made = _summed(answer.hessian, answer.spectral, n)
+    made = _add_parts(answer.hessian, answer.spectral, n)
     made += answer.c * W
     return made
 
@@ -229,7 +246,7 @@ def _corrected(W: Matrix, answer: Innovation, n: int) -> Matrix:
 def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str | None:
     """Why an answer cannot be made a copy of, if it cannot; no matrix is built for it."""
     try:
-        g = decoded(answer.gradient, n)
+        g = decode_rounded(answer.gradient, n)
         if isinstance(answer, First):
             return _no_hessian(answer, n)
         largest = _largest(answer, n) if isinstance(part, Move) and part.curvature else 0.0
@@ -242,7 +259,7 @@ def undecodable(part: Start | Move, answer: First | Innovation, n: int) -> str |
 
 def _no_hessian(first: First, n: int) -> str | None:
     """Why a first answer is that of no Hessian: |H_jk| <= (H_jj H_kk)^(1/2), and H_jj >= 0."""
-    r, triangle = roots(decode_logs(first.diagonal, n)), decoded(first.hessian, n * (n + 1) // 2)
+    r, triangle = roots(decode_logs(first.diagonal, n)), decode_rounded(first.hessian, n * (n + 1) // 2)
     if r.max(initial=0.0) > MOST:
         return TOO_LARGE
     if diagonal_of(triangle, n).min(initial=0.0) < 0 or np.abs(triangle).max(initial=0.0) > LARGEST_ENTRY:
@@ -252,7 +269,7 @@ def _no_hessian(first: First, n: int) -> str | None:
 
 def _largest(answer: Innovation, n: int) -> float:
     """A bound on the entries of what is decoded."""
-    largest = float(np.abs(decoded(answer.hessian, n * (n + 1) // 2)).max(initial=0.0))
+    largest = float(np.abs(decode_rounded(answer.hessian, n * (n + 1) // 2)).max(initial=0.0))
     if not answer.spectral:
         return largest
     signs, rows = read_pairs(answer.spectral, n)

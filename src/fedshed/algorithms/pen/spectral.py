@@ -14,9 +14,9 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.linalg.blas import ssymv
 
 from fedshed._utils.errors import CodecError
-from fedshed.algorithms.pen.coding import decoded, encoded
+from fedshed.algorithms.pen.coding import decode_rounded, encode_rounded
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.protocol.quantize import quantized
+from fedshed.protocol.quantize import quantize_values
 
 MOST_PAIRS = 24
 OUTSIDE = 1.0  # times the radius of the noise: eigenvalues beyond are sent
@@ -31,7 +31,7 @@ def noise_radius(energy: float, n: int) -> float:
     return 2 * float(np.sqrt(max(energy, 0.0) / n))
 
 
-def structured(E: Matrix) -> bool:
+def has_structure(E: Matrix) -> bool:
     """Whether E has an eigenvalue so far outside its noise that errors like it will not average out."""
     (largest,), _ = largest_pairs(E, 1)
     return bool(abs(largest) > STRUCTURED * noise_radius(float(np.vdot(E, E)), len(E)))
@@ -106,13 +106,13 @@ def encode_pairs(E: Matrix, fineness: float) -> tuple[bytes, float]:
         return b"", energy
     rows = (V * np.sqrt(np.abs(w))).T
     step = float(np.float32(fineness * float(np.sqrt(np.mean(np.square(rows[-1]))))))
-    coded, values = encoded(quantized(rows.ravel(), step), step)
-    left = energy - _explained(E, np.sign(w), values.reshape(rows.shape))
+    coded, values = encode_rounded(quantize_values(rows.ravel(), step), step)
+    left = energy - _norm_reduction(E, np.sign(w), values.reshape(rows.shape))
     data = bytes([len(w)]) + bytes(int(value > 0) for value in w) + coded
     return (data, max(left, 0.0)) if left < energy else (b"", energy)
 
 
-def _explained(E: Matrix, signs: Vector, rows: Matrix) -> float:
+def _norm_reduction(E: Matrix, signs: Vector, rows: Matrix) -> float:
     """||E||^2 - ||E - L||^2 = 2 <E, L> - <L, L> for L = sum_k s_k r_k r_k', without L."""
     along = np.einsum("kn,kn->k", rows @ E, rows)
     return float(2 * (signs @ along) - signs @ np.square(rows @ rows.T) @ signs)
@@ -126,9 +126,9 @@ def read_pairs(data: bytes, n: int) -> tuple[Vector, Matrix]:
     signs = np.frombuffer(data[1 : 1 + k], np.uint8)
     if len(signs) < k or signs.max() > 1:
         raise CodecError("a spectral part has signs that are cut off or malformed")
-    return 2 * signs.astype(np.float64) - 1, decoded(data[1 + k :], k * n).reshape(k, n)
+    return 2 * signs.astype(np.float64) - 1, decode_rounded(data[1 + k :], k * n).reshape(k, n)
 
 
-def signed_sum(signs: Vector, rows: Matrix) -> Matrix:
+def sum_signed(signs: Vector, rows: Matrix) -> Matrix:
     """sum_k +-r_k r_k'."""
     return np.asarray((rows.T * signs) @ rows)

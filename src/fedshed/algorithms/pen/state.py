@@ -34,7 +34,7 @@ class PenState(
     dither: bool = False  # they were once too coherent: changes are dithered from there on
     anchor: Vector | None = None  # the point of the last Hessians, if they were dithered
 
-    def whitened(self, g: Vector) -> Vector:
+    def whiten_gradient(self, g: Vector) -> Vector:
         """A gradient in the coordinates of the frame."""
         assert self.frame is not None
         return np.asarray(self.frame.G @ g)
@@ -45,12 +45,14 @@ class PenState(
         return None if self.A is None or self.last is None else (self.A, -self.last[0])
 
 
-def turned(state: PenState, change: Change) -> PenState:
+def change_coordinates(state: PenState, change: Change) -> PenState:
     """What the Master remembers, in changed coordinates; the copies follow with the move."""
     return replace(
         state,
         A=None if state.A is None else change.congruence(state.A),
-        s=None if state.s is None else change.solved(state.s.T).T,
+        s=None if state.s is None else change.solve_transposed(state.s.T).T,
         y=None if state.y is None else change.times(state.y.T).T,
-        last=None if state.last is None else (change.solved(state.last[0]), change.times(state.last[1])),
+        last=None
+        if state.last is None
+        else (change.solve_transposed(state.last[0]), change.times(state.last[1])),
     )

@@ -21,7 +21,7 @@ from fedshed.algorithms.gradients import (
     short_ridge,
     with_smoothness,
 )
-from fedshed.algorithms.rivals.divergence import diverged
+from fedshed.algorithms.rivals.divergence import divergence_reason
 from fedshed.linalg import DensePlusRidge
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.linalg.rows import gram
@@ -115,7 +115,7 @@ class Dane(GradientAlgorithm[DaneState], frozen=True, tag=True):
         """Broadcast g, average the local minima; no line search, as in the paper."""
         g, f = gradient(problem, state), cost(problem, state)
         first = f if state.first is None else state.first
-        if stopped := diverged(state, f, first, HINT):
+        if stopped := divergence_reason(state, f, first, HINT):
             return state, Info(self.eta, 2, stopped=stopped)
         mu = self.mu * float(mean_scale(problem, state)[0] + problem.l2.max())
         part = Subproblem(state.theta, self.eta * g, short_ridge(problem), mu)

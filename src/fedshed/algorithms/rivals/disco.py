@@ -181,12 +181,12 @@ class Disco(
     def step(self, problem: Problem, state: State[Scale]) -> Flow[tuple[State[Scale], Info]]:
         """Solve H v = g with one exchange per product, then search along -v."""
         g = gradient(problem, state)
-        v, products = yield from self._solved(problem, state, g)
+        v, products = yield from self._solve(problem, state, g)
         step = yield from self.line_search(self, problem, state, g, -v)
         rounds = 1 + products + self.line_search.rounds
         return step.state, Info(step.eta, rounds, renewed=len(problem.agents), stopped=step.stopped)
 
-    def _solved(self, problem: Problem, state: State[Scale], g: Vector) -> Flow[tuple[Vector, int]]:
+    def _solve(self, problem: Problem, state: State[Scale], g: Vector) -> Flow[tuple[Vector, int]]:
         """Preconditioned conjugate gradients (Algorithm 2), and how many products they took."""
         v, r, count = np.zeros_like(g), g, 0
         s = self.preconditioner.solve(problem, state, r)

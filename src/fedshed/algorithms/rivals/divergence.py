@@ -12,7 +12,7 @@ PATIENCE = 20  # iterations after which the cost must be below that at the start
 SLACK = 1e-6  # of the cost: a start at the optimum is not left by rounding
 
 
-def diverged(state: State[Any], f: float, first: float, hint: str) -> str | None:
+def divergence_reason(state: State[Any], f: float, first: float, hint: str) -> str | None:
     """The reason to stop if the cost f is far above the first one, or still above it after many iterations.
 
     With some convex losses the cost of a diverging method stays bounded and oscillates.

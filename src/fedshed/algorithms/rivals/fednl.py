@@ -49,7 +49,7 @@ class Estimate(PackedHessian, frozen=True, kw_only=True):
     change: Packed | None = None
     lost: bool = False
 
-    def corrected_hessian(self, rate: float) -> Estimate:
+    def apply_correction(self, rate: float) -> Estimate:
         """The estimate with the correction applied, as version + 1."""
         packed = self.packed if self.change is None else self.packed + rate * self.change
         return Estimate(packed=packed, version=self.version + 1, lost=self.lost)
@@ -141,14 +141,14 @@ class FedNL(Algorithm[State[Estimate], Update, Learnt | None, Learning, Estimate
         if i not in state.known:
             return None
         estimate = state.known[i].curvature
-        new = estimate.corrected_hessian(self.learning_rate)
+        new = estimate.apply_correction(self.learning_rate)
         return Learnt(new.version, new.packed if problem.stateless or estimate.lost else None)
 
     def _estimate(self, old: Estimate | None, local: Any) -> Estimate:
         if isinstance(local, LocalHessian):
             return Estimate(packed=local.hessian, version=0)
         assert old is not None  # the first answer is a Hessian: see `refusal`
-        new = old.corrected_hessian(self.learning_rate)
+        new = old.apply_correction(self.learning_rate)
         if local.version != new.version:
             return replace(new, lost=True)
         return replace(new, change=self.compressor.change(local), lost=False)
@@ -196,7 +196,7 @@ def _agreed(cache: Estimate | None, own_part: Learnt, rate: float) -> Estimate |
     if cache is not None and cache.version == own_part.version:
         return cache
     if cache is not None and cache.version + 1 == own_part.version:
-        return cache.corrected_hessian(rate)
+        return cache.apply_correction(rate)
     if own_part.matrix is not None:
         return Estimate(packed=own_part.matrix, version=own_part.version)
     return None

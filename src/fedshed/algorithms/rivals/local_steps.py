@@ -121,9 +121,9 @@ class _LocalSteps(
             rounds, ask = 2, self.training(problem, state, self.step_length(problem, state))
             replies = yield from self.collect(ask, problem, state)
             state = self.absorb(problem, state, replies)
-        return self.averaged(problem, state, rounds)
+        return self.average(problem, state, rounds)
 
-    def averaged(self, problem: Problem, state: S, rounds: int) -> tuple[S, Info]:
+    def average(self, problem: Problem, state: S, rounds: int) -> tuple[S, Info]:
         """The state at the average, and why the run ends there if it no longer moves."""
         length = self.local_steps * self.step_length(problem, state)
         moves = [problem.p[i] * length * state.followed[i] for i in problem.agents]
@@ -150,10 +150,12 @@ class _LocalSteps(
         if part.step == 0:
             return None, with_smoothness(point)
         shift = 0.0 if own_part is None else own_part.shift
-        mean = self.followed(agent.objective, point, part, shift)
+        mean = self.run_local_steps(agent.objective, point, part, shift)
         return None, Trained(point.value, point.gradient, mean)
 
-    def followed(self, objective: Objective, point: Point, part: Train, shift: Vector | float) -> Vector:
+    def run_local_steps(
+        self, objective: Objective, point: Point, part: Train, shift: Vector | float
+    ) -> Vector:
         """The mean of g_i(y) + l2 y + shift + prox (y - theta) over the local steps y."""
         prox = self.proximal / (1 + self.proximal) * self.rate / part.step
         y, total = part.theta, np.zeros_like(part.theta)

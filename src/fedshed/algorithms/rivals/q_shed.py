@@ -29,13 +29,13 @@ from fedshed.algorithms.rivals.q_shed_coding import (
     WaterFilling,
     plane_bytes,
     planes,
-    refined_cells,
+    refine_cells,
     scales_of,
     unit_vectors,
     upright,
 )
 from fedshed.algorithms.shed import Shed
-from fedshed.algorithms.shed_curvature import SharedCurvature, stacked
+from fedshed.algorithms.shed_curvature import SharedCurvature, stack_eigenpairs
 from fedshed.linalg import LowRankPlusDiagonal
 from fedshed.linalg.arrays import Gradient, Matrix, Scalars, Vector
 from fedshed.protocol.conversation import Agent, AgentId, Problem, wrong_type_reason
@@ -120,7 +120,7 @@ class RefinedCurvature(SharedCurvature, frozen=True, kw_only=True):
         new = len(pairs.values)
         cells = np.concatenate([self.cells, np.zeros((new, self.cells.shape[1]))])
         old = np.append(_counts(self.bits), np.zeros(new, dtype=np.int64))
-        cells = refined_cells(cells, pairs.code, old, _counts(pairs.bits))
+        cells = refine_cells(cells, pairs.code, old, _counts(pairs.bits))
         scales = np.append(self.scales, pairs.scales)
         return replace(
             self,
@@ -205,7 +205,7 @@ class QShed(Shed, frozen=True, tag=True):
     def approximate_hessian(self, problem: Problem, state: State[SharedCurvature]) -> LowRankPlusDiagonal:
         """H_hat_t; without a lasting preconditioner, for vectors held change as bits arrive."""
         held = [state.known[i].curvature for i in problem.agents]
-        return LowRankPlusDiagonal(*stacked(problem, held), problem.columns)
+        return LowRankPlusDiagonal(*stack_eigenpairs(problem, held), problem.columns)
 
     def exact_curvature(self, problem: Problem, state: State[SharedCurvature]) -> None:
         """None: no vector is exact."""

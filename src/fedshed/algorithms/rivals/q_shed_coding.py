@@ -37,7 +37,7 @@ class WaterFilling(Struct, frozen=True, tag=True):
         best, least, worse = sent, np.inf, 0
         for q in range(len(sent), min(len(sent) + total, most) + 1):
             bits = np.append(sent, np.ones(q - len(sent), dtype=np.int64))
-            bits = filled(spectrum[:q] - spectrum[q], bits, total - (q - len(sent)))
+            bits = fill_bits(spectrum[:q] - spectrum[q], bits, total - (q - len(sent)))
             error = allocation_error(spectrum, bits)
             best, least, worse = (bits, error, 0) if error < least else (best, least, worse + 1)
             if worse > TURNS:
@@ -74,7 +74,7 @@ class EqualBits(Struct, frozen=True, tag=True):
 Allocation: TypeAlias = WaterFilling | EqualBits
 
 
-def filled(excess: Vector, bits: Counts, total: int) -> Counts:
+def fill_bits(excess: Vector, bits: Counts, total: int) -> Counts:
     """`total` more bits, each where (lambda - rho)^2 4^-b is largest: the least error in whole bits."""
     widths = np.arange(MOST_BITS)
     gains = np.where(widths >= bits[:, None], np.square(excess)[:, None] * 4.0**-widths, 0.0).ravel()
@@ -127,7 +127,7 @@ def plane_bytes(n: int) -> int:
     return (n + 7) // 8
 
 
-def refined_cells(cells: Matrix, code: bytes, old: Counts, new: Counts) -> Matrix:
+def refine_cells(cells: Matrix, code: bytes, old: Counts, new: Counts) -> Matrix:
     """The cells of each vector with the bits that were sent."""
     n, (rows, widths) = cells.shape[1], _places(old, new)
     bits = np.unpackbits(np.frombuffer(code, np.uint8).reshape(-1, plane_bytes(n)), axis=1, count=n)

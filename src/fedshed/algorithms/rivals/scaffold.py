@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.base import Info, cost
-from fedshed.algorithms.rivals.divergence import diverged
+from fedshed.algorithms.rivals.divergence import divergence_reason
 from fedshed.algorithms.rivals.local_steps import MOST_STEPS, LocalState, Shift, _LocalSteps
 from fedshed.linalg.arrays import Vector
 from fedshed.protocol.conversation import AgentId, Problem
@@ -83,16 +83,16 @@ class Scaffold(_LocalSteps[ControlState], frozen=True, tag=True):
         """c_i of each agent; at the start its gradient there."""
         return state.controls or {i: state.known[i].g + problem.l2 * state.theta for i in problem.agents}
 
-    def averaged(self, problem: Problem, state: ControlState, rounds: int) -> tuple[ControlState, Info]:
+    def average(self, problem: Problem, state: ControlState, rounds: int) -> tuple[ControlState, Info]:
         """The step along the mean gradient, and c_i <- c_i - c + the mean that agent i followed."""
         before, f = self.controls(problem, state), cost(problem, state)
         c = mean_control(problem, before)
-        after, info = super().averaged(problem, state, rounds)
+        after, info = super().average(problem, state, rounds)
         theta = state.theta + self.global_rate * (after.theta - state.theta)
         controls = {i: before[i] - c + state.followed[i] for i in problem.agents}
         first = f if state.first is None else state.first
         after = replace(after, theta=theta, controls=controls, first=first)
-        return after, replace(info, stopped=diverged(state, f, first, HINT))
+        return after, replace(info, stopped=divergence_reason(state, f, first, HINT))
 
 
 def mean_control(problem: Problem, controls: dict[AgentId, Vector]) -> Vector:
