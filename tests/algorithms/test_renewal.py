@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,6 +33,7 @@ POLICIES = [
     Periodic(),
     Periodic(5),
     Fibonacci(),
+    Fibonacci(start=0),
     GradientNorm(),
     GradientNormAsPrinted(),
 ]
@@ -71,6 +73,27 @@ def test_fibonacci_set_of_the_paper():
     while len(F) < 12:
         F.append(F[-1] + F[-2])
     assert np.cumsum(F).tolist() == known
+
+
+def test_a_fibonacci_set_that_starts_at_0():
+    """Algorithm 4 counts from t = 0, our iteration 1: {0, 1, 2, 4, 7, ...}, whose 12th Hessian is at 232."""
+    known = [0, 1, 2, 4, 7, 12, 20, 33, 54, 88, 143, 232, 376]
+    assert [t - 1 for t in renewals(Fibonacci(start=0), 300, 450)] == known
+    assert len([t for t in known if t <= 232]) == 12
+    assert renewals(Fibonacci(start=0), 1, 5) == [1, 2, 3, 4, 5]
+
+
+def test_a_set_that_starts_at_1_is_encoded_as_it_was_before_there_was_a_start():
+    """Checkpoints of earlier versions are resumed: the same bytes, and they are read."""
+    assert msgspec.json.encode(Fibonacci()) == b'{"type":"Fibonacci"}'
+    assert msgspec.json.decode(b'{"type":"Fibonacci"}', type=Fibonacci) == Fibonacci()
+    assert msgspec.json.decode(msgspec.json.encode(Fibonacci(0)), type=Fibonacci) == Fibonacci(0)
+
+
+@pytest.mark.parametrize("start", [-1, 2, True])
+def test_a_fibonacci_set_starts_at_0_or_1(start):
+    with pytest.raises(ConfigError, match=f"starts at 0 or 1, not {start}"):
+        Fibonacci(start)
 
 
 @steady

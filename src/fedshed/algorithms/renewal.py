@@ -102,21 +102,41 @@ class Periodic(Struct, frozen=True, tag=True):
         return history.t == 1 or history.t % (self.every or max(1, history.n - 1)) == 0
 
 
-class Fibonacci(Struct, frozen=True, tag=True):
+class Fibonacci(Struct, frozen=True, tag=True, omit_defaults=True):
     """Renew at iterations whose distances grow like Fibonacci's numbers (Section 5.1).
 
     I = {C_1, C_2, ...} with C_j = F_1 + ... + F_j; once C_j >= n - 1, the next one is C_j + n - 1.
+
+    Parameters
+    ----------
+    start : int, default 1
+        The number that the paper's t has in the first iteration. Algorithm 4 starts at 0: then the first
+        Hessian is one more, I = {0, C_1, C_2, ...} (docs/paper.md 1).
+
+    Raises
+    ------
+    ConfigError
+        If `start` is neither 0 nor 1.
 
     Examples
     --------
     >>> from fedshed.algorithms.renewal import Fibonacci, History
     >>> [t for t in range(1, 30) if Fibonacci()(History(t, 10, (), 1), "north")]
     [1, 2, 4, 7, 12, 21]
+    >>> [t for t in range(1, 30) if Fibonacci(start=0)(History(t, 10, (), 1), "north")]
+    [1, 2, 3, 5, 8, 13, 22]
     """
+
+    start: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, bool) or self.start not in (0, 1):
+            raise ConfigError(f"the Fibonacci set starts at 0 or 1, not {self.start}")
 
     def __call__(self, history: History, agent: str) -> bool:
         """Whether the agent renews its Hessian in iteration t."""
-        return history.t in fibonacci_set(history.n, history.t)
+        t = history.t - 1 + self.start  # as the paper counts
+        return t == self.start or t in fibonacci_set(history.n, t)
 
 
 class GradientNorm(Struct, frozen=True, tag=True):
