@@ -95,7 +95,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mont-dec",
-        Shed(renewal=EveryRound(), channel=Rayleigh()),
+        Shed(renewal=EveryRound(), channel=Rayleigh(least=1)),
         "the first eigenpairs of a new Hessian in every round, never extended",
         "Section 6",
     ),
