@@ -6,7 +6,7 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,8 @@ from msgspec import Struct
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
+from fedshed.algorithms.linesearch import LineSearch
+from fedshed.algorithms.renewal import Renewal
 
 
 class Problem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +28,10 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     agents: int | None = None
     target: int | None = None
     seed: int = 0
+    preprocessing: str | None = None
+
+
+Part: TypeAlias = Renewal | LineSearch  # a parameter that is a table, such as {type = "Fibonacci", start = 0}
 
 
 class Run(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +46,7 @@ class Run(Struct, frozen=True, forbid_unknown_fields=True):
     label: str | None = None
     line_search: str | None = None
     precision: str | None = None  # "exact", or a number of bits
-    options: tuple[tuple[str, float | int | bool], ...] = ()  # parameters of the algorithm by name
+    options: tuple[tuple[str, float | int | bool | Part], ...] = ()  # parameters of the algorithm by name
     tuned: bool = False
     max_iterations: int = 500
 
@@ -56,6 +62,7 @@ class Panel(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     problem: Problem
     runs: tuple[Run, ...]
+    renewals: str | None = None  # the run whose last three renewals are marked
 
 
 class Figure(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +79,7 @@ class Figure(Struct, frozen=True, forbid_unknown_fields=True):
     gap: float = 1e-12  # runs stop here
     seeds: int = 1  # how often each run is made, with the seeds of its problem that follow
     note: str = ""
+    beside: bool = False  # not a figure of the paper, but beside them
 
     @property
     def heading(self) -> str:
@@ -150,6 +158,8 @@ def _check(path: str | Path, plan: Figure) -> None:
             hint = closest(panel.problem.dataset, datasets())
             raise ConfigError(f"{path}: unknown data set {panel.problem.dataset!r}{hint}")
         labels = [run.name for run in panel.runs]
+        if panel.renewals not in (None, *labels):
+            raise ConfigError(f"{path}: renewals must be the label of a run, not {panel.renewals!r}")
         if not labels or len(set(labels)) < len(labels):
             raise ConfigError(f"{path}: panel {panel.title!r} needs runs with different labels")
 
@@ -166,6 +176,7 @@ def _figure(name: str, raw: dict[str, Any], quick: bool) -> Figure:
 
 def _small(panel: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
     """The panel on embedded data, with few iterations."""
+    panel = {name: value for name, value in panel.items() if name != "preprocessing"}
     changes = dict(small)
     most = changes.pop("max_iterations", 10**9)
     if panel.get("loss") == "least-squares":
@@ -174,9 +185,13 @@ def _small(panel: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
     return {**panel, **changes, "runs": runs}
 
 
+_OF_A_PANEL = ("title", "runs", "renewals")
+
+
 def _nested(panel: dict[str, Any]) -> dict[str, Any]:
     problem = dict(panel)
-    return {"title": problem.pop("title"), "runs": problem.pop("runs"), "problem": problem}
+    own: dict[str, Any] = {name: problem.pop(name) for name in _OF_A_PANEL if name in problem}
+    return {**own, "problem": problem}
 
 
 def read(name: str) -> str:
