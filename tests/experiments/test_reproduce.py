@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from calls import call
@@ -15,7 +17,7 @@ from fedshed.algorithms import build
 from fedshed.algorithms.linesearch import TwoExchange
 from fedshed.algorithms.renewal import Fibonacci
 from fedshed.datasets import names as datasets
-from fedshed.experiments import claims, plan, runs, spectra
+from fedshed.experiments import claims, plan, problems, runs, spectra
 from fedshed.experiments.draw import draw
 from fedshed.experiments.page import page as whole_page
 from fedshed.experiments.plan import Problem, Run, load, load_file, names, select
@@ -43,6 +45,53 @@ def test_families_and_mistakes():
     assert select("all") == names()
     with pytest.raises(ConfigError, match="did you mean 'w8a'"):
         select("w8b")
+
+
+def test_a_problem_without_preprocessing_is_encoded_as_before_there_was_a_choice():
+    """Keys of recorded runs hash the encoded problem."""
+    assert msgspec.to_builtins(SMALL) == {
+        "dataset": "digits", "l2": 1e-2, "loss": "logistic", "partition": "iid", "agents": 4,
+        "target": 1, "seed": 0,
+    }  # fmt: skip
+    assert msgspec.to_builtins(replace(SMALL, preprocessing="x"))["preprocessing"] == "x"
+
+
+PREPROCESSED = """
+[problem]
+dataset = "mnist"
+l2 = 1e-2
+preprocessing = "pca-rescaled"
+[[runs]]
+algorithm = "newton"
+[[panels]]
+title = "one"
+[quick]
+dataset = "digits"
+"""
+
+
+def test_a_plan_may_name_a_preprocessing(tmp_path, monkeypatch):
+    path = tmp_path / "own.toml"
+    path.write_text(PREPROCESSED)
+    problem = load_file(path).panels[0].problem
+    assert problem.preprocessing == "pca-rescaled"
+    asked = []
+    monkeypatch.setattr(problems, "load_dataset", lambda name, **how: asked.append(how["preprocessing"]))
+    problems.load(problem)
+    problems.load(SMALL)
+    assert asked == ["pca-rescaled", None]
+    quick = load_file(path, quick=True).panels[0].problem
+    assert (quick.dataset, quick.preprocessing) == ("digits", msgspec.UNSET)
+    for changes, words in (
+        (
+            ("rescaled", "rescald"),
+            "own.toml: unknown preprocessing 'pca-rescald'; did you mean 'pca-rescaled'",
+        ),
+        (("mnist", "w8a"), "own.toml: data set 'w8a' has no choice of pre-processing"),
+    ):
+        path.write_text(PREPROCESSED.replace(*changes))
+        with pytest.raises(ConfigError, match=words):
+            load_file(path)
 
 
 def test_a_run_is_made_once_and_then_recalled(tmp_path, monkeypatch):
@@ -196,7 +245,7 @@ def test_the_figures_of_the_paper_have_its_data_and_its_algorithms_only():
             continue
         for panel in figure.panels:
             pictures = panel.problem.dataset in ("fashion-mnist", "emnist-digits")
-            assert panel.problem.preprocessing == ("pca-rescaled" if pictures else None)
+            assert panel.problem.preprocessing == ("pca-rescaled" if pictures else UNSET)
             assert panel.problem.dataset != "mnist"
             assert not {"lbfgs", "newton", "agd"} & {run.algorithm for run in panel.runs}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
@@ -28,7 +28,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     agents: int | None = None
     target: int | None = None
     seed: int = 0
-    preprocessing: str | None = None
+    preprocessing: str | UnsetType = UNSET  # not encoded unless it is set: keys of recorded runs stay
 
 
 Part: TypeAlias = Renewal | LineSearch  # a parameter that is a table, such as {type = "Fibonacci", start = 0}
@@ -157,11 +157,23 @@ def _check(path: str | Path, plan: Figure) -> None:
         if panel.problem.dataset not in (*datasets(), "digits-least-squares"):
             hint = closest(panel.problem.dataset, datasets())
             raise ConfigError(f"{path}: unknown data set {panel.problem.dataset!r}{hint}")
+        _check_preprocessing(path, panel.problem)
         labels = [run.name for run in panel.runs]
         if panel.renewals not in (None, *labels):
             raise ConfigError(f"{path}: renewals must be the label of a run, not {panel.renewals!r}")
         if not labels or len(set(labels)) < len(labels):
             raise ConfigError(f"{path}: panel {panel.title!r} needs runs with different labels")
+
+
+def _check_preprocessing(path: str | Path, problem: Problem) -> None:
+    from fedshed.datasets.loaders import choose_preprocessing
+
+    if problem.preprocessing is UNSET:
+        return
+    try:
+        choose_preprocessing(problem.dataset.removesuffix("-least-squares"), problem.preprocessing)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _figure(name: str, raw: dict[str, Any], quick: bool) -> Figure:
@@ -176,11 +188,12 @@ def _figure(name: str, raw: dict[str, Any], quick: bool) -> Figure:
 
 def _small(panel: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
     """The panel on embedded data, with few iterations."""
-    panel = {name: value for name, value in panel.items() if name != "preprocessing"}
     changes = dict(small)
     most = changes.pop("max_iterations", 10**9)
     if panel.get("loss") == "least-squares":
         changes["dataset"] = "digits-least-squares"
+    if "dataset" in changes:  # the embedded data have no choice of pre-processing
+        panel = {name: value for name, value in panel.items() if name != "preprocessing"}
     runs = [{**run, "max_iterations": min(run.get("max_iterations", 500), most)} for run in panel["runs"]]
     return {**panel, **changes, "runs": runs}
 
