@@ -69,7 +69,7 @@ def _folded(number: int, claim: Claim, evidence: Evidence) -> str:
     """All numbers of a claim, which a reader unfolds."""
     summary = f"<summary>{number}. {load(claim.figure).paper}</summary>"
     needed = f"{claim.says}. Needed: {verdicts.decided_by(evidence.cases(claim))}."
-    return f'<details markdown="1">{summary}\n\n{needed}\n\n{details(claim, evidence)}\n\n</details>'
+    return f'<details markdown="1">\n{summary}\n\n{needed}\n\n{details(claim, evidence)}\n\n</details>'
 
 
 def _section(plan: Figure, folder: str) -> str:
