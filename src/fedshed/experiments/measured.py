@@ -20,29 +20,31 @@ FEW = 4  # ratios that are all said in the line
 
 
 def in_a_line(cases: Sequence[Case]) -> str:
-    """The ratios: all of a few; of many their range, how many are enough, and those that are not."""
+    """The ratios: all of a few; of many how many are as said, their range, and those that are not."""
     if len(cases) <= FEW:
         return _listed(cases)
     counts = tally(cases)
     medians = [middle(case.of).over(middle(case.over)) for case in cases]
-    lowest, highest = min(one.least for one in medians), max(one.least for one in medians)
-    more = "" if all(one.known for one in medians) else " or more"
-    said = f"{counts.met} of {len(cases)} ratios are as said; they are {lowest:.3g} to {highest:.3g}{more}"
+    known = [one.least for one in medians if one.known]
+    which = "they" if len(known) == len(cases) else "those that are known"
+    extent = f"; {which} are {min(known):.3g} to {max(known):.3g}" if known else ""
     unmet = [case for case in cases if case.met is False]
     exceptions = f"; not: {_listed(unmet)}" if 0 < len(unmet) <= FEW else ""
-    return f"{said}{exceptions}{f'; {counts.open} are open' if counts.open else ''}"
+    open_cases = f"; {counts.open} are open" if counts.open else ""
+    return f"{counts.met} of {len(cases)} ratios are as said{extent}{exceptions}{open_cases}"
 
 
 def _listed(cases: Sequence[Case]) -> str:
-    """Each ratio with its mark, and what is needed to tell it from the others."""
-    names = _named([case.place for case in cases])
-    counts = {case.count for case in cases}
-    found = []
+    """Each name of a ratio once, with its values, their marks, and what tells them from each other."""
+    places = _named([case.place for case in cases])
+    several = len({case.count for case in cases}) > 1
+    values: dict[str, list[str]] = {}
     for case in cases:
-        kinds = [names[case.place], _word(case.count) if len(counts) > 1 else ""]
+        kinds = [places[case.place], _word(case.count) if several else ""]
         where = ", ".join(kind for kind in kinds if kind)
-        found.append(f"{case.name} = {case.ratio} {case.mark}{f' ({where})' if where else ''}")
-    return ", ".join(found)
+        said = f"{case.ratio} {case.mark}{f' ({where})' if where else ''}"
+        values.setdefault(case.name, []).append(said)
+    return "; ".join(f"{name} = {', '.join(found)}" for name, found in values.items())
 
 
 def _word(count: str) -> str:
