@@ -82,15 +82,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if marks and DATA is not None:
         os.environ["FEDSHED_DATA"] = DATA
     for name in (name for mark in marks for name in mark.args):
-        for relative in DATASETS[name].files if name in DATASETS else [name]:
-            _present(relative)
-
-
-def _present(relative: str) -> None:
-    try:
-        find(relative)
-    except fedshed.DataError as sentence:
-        pytest.skip(str(sentence))
+        try:
+            DATASETS[name].find_files() if name in DATASETS else find(name)
+        except fedshed.DataError as sentence:
+            pytest.skip(str(sentence))
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:

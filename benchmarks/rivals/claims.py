@@ -9,7 +9,6 @@ from benchmarks.rivals.contenders import ALL
 from benchmarks.rivals.page import Known, cells_of
 from benchmarks.rivals.problems import HELD_OUT, TASKS
 from benchmarks.rivals.runs import Outcome
-from fedshed.experiments.measured import MET, UNMET
 from fedshed.experiments.repeats import Amount, exactly, middle
 from fedshed.experiments.verdicts import Case, decided_by, verdict
 
@@ -43,8 +42,8 @@ class Ours:
             "PEN needs hardly more exchanges than Newton's method": [
                 self._ratio(problem, "exchanges", "pen", "newton", "hardly") for problem in HELD_OUT
             ],
-            f"PEN sends much fewer bytes up than Newton's method, with more than {LARGER} coefficients": [
-                self._ratio(problem, "up", "newton", "pen", "much") for problem in larger
+            f"PEN sends at most half of Newton's bytes up, with more than {LARGER} coefficients": [
+                self._ratio(problem, "up", "newton", "pen", "at least 2") for problem in larger
             ],
             f"PEN sends about a hundredth of its bytes up, with more than {LARGER} coefficients": [
                 self._ratio(problem, "up", "newton", "pen", "about 100") for problem in larger
@@ -111,7 +110,7 @@ def _amount(outcome: Outcome, count: str) -> Amount:
 def _row(claim: str, cases: Sequence[Case]) -> str:
     """A claim with all of its ratios."""
     several = len({case.count for case in cases}) > 1 or len({case.name for case in cases}) > 1
-    said = ", ".join(f"{_named(case, several)} {case.ratio} {MET if case.met else UNMET}" for case in cases)
+    said = ", ".join(f"{_named(case, several)} {case.ratio} {case.mark}" for case in cases)
     return f"| {claim} | {said} | {decided_by(cases)} | {verdict(cases)} |"
 
 

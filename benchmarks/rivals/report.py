@@ -132,4 +132,4 @@ first seed, and those that came nowhere near on F5 and W5 not on the larger prob
 that brings costs and update together, where they search along a line. Where the gap was not reached, the cell
 says how near the run came after how many exchanges."""
 CLAIMS = """The same thresholds decide as for [the paper's claims](../results.md). A ratio is that of the
-medians; ✓ meets the threshold, ✗ does not."""
+medians; ✓ meets the threshold, ✗ does not, and ? is open, because a run was stopped too early."""

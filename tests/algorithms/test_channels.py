@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedshed
 from fedshed import optimize
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import name_key
@@ -62,6 +64,23 @@ def test_rayleigh_draws_of_agents_and_rounds_are_independent():
 
 def test_rayleigh_is_not_clipped():
     assert min(draws(Rayleigh(gain=1e9), 1, 50).ravel()) > 10
+
+
+def test_rayleigh_with_a_least_number_sends_it_where_the_link_carries_less():
+    """max(least, d_gamma): Mont-Dec's links, on which a new Hessian without a pair would say nothing."""
+    free, bounded = draws(Rayleigh(seed=4), 5, 300), draws(Rayleigh(seed=4, least=1), 5, 300)
+    assert (free == 0).any()
+    np.testing.assert_array_equal(bounded, np.maximum(free, 1))
+    assert fedshed.ALGORITHMS["mont-dec"].algorithm.channel == Rayleigh(least=1)
+    assert fedshed.algorithms.build("mont-dec", seed=3).channel == Rayleigh(least=1, seed=3)
+
+
+def test_a_rayleigh_link_without_a_least_number_is_encoded_as_it_was_before():
+    """Checkpoints of earlier versions are resumed: the same bytes, and they are read."""
+    before = b'{"type":"Rayleigh","d0":2.0,"gain":5.0,"seed":null}'
+    assert msgspec.json.encode(Rayleigh()) == before
+    assert msgspec.json.decode(before, type=Rayleigh) == Rayleigh()
+    assert msgspec.json.decode(msgspec.json.encode(Rayleigh(least=1)), type=Rayleigh) == Rayleigh(least=1)
 
 
 @steady
@@ -148,6 +167,7 @@ def test_per_agent_asks_the_agent_s_own_channel_or_the_default():
         (lambda: Rayleigh(d0=-2.0), "Rayleigh needs .* not -2.0"),
         (lambda: Rayleigh(gain=float("nan")), "Rayleigh needs .* nan"),
         (lambda: Rayleigh(seed=-1), "Rayleigh needs .* -1"),
+        (lambda: Rayleigh(least=-2), "whole number least >= 0, not -2"),
         (lambda: ByteRate(-1.0), "rate >= 0 and a time > 0, not -1.0, 1.0"),
         (lambda: ByteRate(float("nan")), "rate >= 0 and a time > 0, not nan"),
         (lambda: ByteRate(float("inf")), "rate >= 0 and a time > 0, not inf"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedshed
 from fedshed import optimize
 from fedshed._utils.errors import ConfigError
 from fedshed.algorithms.renewal import (
@@ -32,6 +34,7 @@ POLICIES = [
     Periodic(),
     Periodic(5),
     Fibonacci(),
+    Fibonacci(start=0),
     GradientNorm(),
     GradientNormAsPrinted(),
 ]
@@ -71,6 +74,27 @@ def test_fibonacci_set_of_the_paper():
     while len(F) < 12:
         F.append(F[-1] + F[-2])
     assert np.cumsum(F).tolist() == known
+
+
+def test_a_fibonacci_set_that_starts_at_0():
+    """Algorithm 4 counts from t = 0, our iteration 1: {0, 1, 2, 4, 7, ...}, whose 12th Hessian is at 232."""
+    known = [0, 1, 2, 4, 7, 12, 20, 33, 54, 88, 143, 232, 376]
+    assert [t - 1 for t in renewals(Fibonacci(start=0), 300, 450)] == known
+    assert len([t for t in known if t <= 232]) == 12
+    assert renewals(Fibonacci(start=0), 1, 5) == [1, 2, 3, 4, 5]
+
+
+def test_a_set_that_starts_at_1_is_encoded_as_it_was_before_there_was_a_start():
+    """Checkpoints of earlier versions are resumed: the same bytes, and they are read."""
+    assert msgspec.json.encode(Fibonacci()) == b'{"type":"Fibonacci"}'
+    assert msgspec.json.decode(b'{"type":"Fibonacci"}', type=Fibonacci) == Fibonacci()
+    assert msgspec.json.decode(msgspec.json.encode(Fibonacci(0)), type=Fibonacci) == Fibonacci(0)
+
+
+@pytest.mark.parametrize("start", [-1, 2, True])
+def test_a_fibonacci_set_starts_at_0_or_1(start):
+    with pytest.raises(ConfigError, match=f"starts at 0 or 1, not {start}"):
+        Fibonacci(start)
 
 
 @steady
@@ -172,18 +196,37 @@ def test_on_a_geometric_decrease_the_two_rules_are_opposite(b, rate, scale):
     assert printed == (in_every_round if rate > b else [1])
 
 
-def test_as_printed_the_trigger_renews_all_the_time_and_does_not_arrive():
-    """Digits, n = 64: as printed the Master restarts before it has got anywhere; the stall rule arrives."""
+def test_as_printed_the_trigger_arrives_with_b_above_1_and_not_below():
+    """Digits, n = 64: with b < 1 the Master restarts too early; with b = 2, and reversed, it arrives."""
     federation = load("digits", agents=5)
+    policies = (GradientNorm(), GradientNormAsPrinted(), GradientNormAsPrinted(0.3))
     renewed, reached = {}, {}
-    for policy in (GradientNorm(), GradientNormAsPrinted()):
+    for policy in policies:
         result = optimize(federation, l2=1e-3, algorithm=Shed(renewal=policy), max_iterations=130, tol=1e-8)
         renewed[policy] = np.flatnonzero(result.trace.column("renewed")).tolist()
         reached[policy] = result.converged
         assert renewed[policy] == renewals(policy, 64, len(result.trace) - 1, norms_of(result))
-    assert reached == {GradientNorm(): True, GradientNormAsPrinted(): False}
+    assert reached == dict(zip(policies, (True, True, False), strict=True))
     assert min(np.diff(renewed[GradientNorm()])) >= 3
-    assert len(renewed[GradientNormAsPrinted()]) > 0.9 * 130
+    assert len(renewed[GradientNormAsPrinted(0.3)]) > 0.9 * 130
+    assert fedshed.ALGORITHMS["gn-shed"].algorithm == Shed(renewal=GradientNormAsPrinted(2.0))
+
+
+def test_as_printed_a_decrease_more_than_b_times_the_last_renews():
+    """Decreases 4, 4, 9: the third is more than twice the second, and the round after it renews."""
+    assert renewals(GradientNormAsPrinted(), 50, 5, (20.0, 16.0, 12.0, 3.0)) == [1, 5]
+    assert renewals(GradientNormAsPrinted(2.5), 50, 5, (20.0, 16.0, 12.0, 3.0)) == [1]
+
+
+def test_as_printed_the_round_after_a_rise_renews_unless_it_goes_on():
+    assert renewals(GradientNormAsPrinted(), 50, 4, (5.0, 6.0, 6.5)) == [1, 4]
+    assert renewals(GradientNormAsPrinted(), 50, 4, (5.0, 6.0, 8.5)) == [1]
+
+
+@pytest.mark.parametrize("b", [float("nan"), float("inf")])
+def test_the_printed_rule_needs_a_finite_share(b):
+    with pytest.raises(ConfigError, match="needs a finite b"):
+        GradientNormAsPrinted(b)
 
 
 def norms_of(result: object) -> tuple[float, ...]:

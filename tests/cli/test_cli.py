@@ -20,6 +20,7 @@ from calls import call, strict_json
 from fedshed.algorithms import ALGORITHMS
 from fedshed.datasets import names
 from fedshed.datasets.examples import write_example
+from fedshed.datasets.images import EMNIST_SUBSET
 from fedshed.experiments import ComparisonSpec
 from fedshed.solve.trace import COLUMNS
 
@@ -154,6 +155,7 @@ def test_compare_takes_the_tables_and_the_options_of_a_fit(tmp_path):
     ("arguments", "message"),
     [
         (("t.csv", "--dataset", "digits"), "--dataset applies to data sets only"),
+        (("t.csv", "--preprocessing", "pca-rescaled"), "--preprocessing applies to data sets only"),
         (("t.csv", "--repeats", "2"), "--repeats applies to data sets only"),
         (("--family", "linear"), "--family applies to your own tables only"),
         (("--sep", ";"), "--sep applies to your own tables only"),
@@ -274,6 +276,8 @@ def test_nothing_but_the_answer_in_a_pipe(tmp_path):
         (("--algorithms", ","), "at least one algorithm"),
         (("--dataset", "digts"), "did you mean 'digits'?"),
         (("--partition", "two-clas"), "did you mean 'two-class'?"),
+        (("--preprocessing", "pca-rescaled"), "'digits' has no choice of pre-processing"),
+        (("--dataset", "mnist", "--preprocessing", "pca-rescald"), "did you mean 'pca-rescaled'?"),
         (("--loss", "logistics"), "did you mean 'logistic'?"),
         (("--line-search", "fusd"), "did you mean 'fused'?"),
         (("--budget", "many"), "'rayleigh'"),
@@ -350,6 +354,21 @@ def test_data_sets_are_listed_with_how_to_get_those_that_are_missing(monkeypatch
     assert found["w8a"]["found"] is None
     assert "FEDSHED_DATA" in found["w8a"]["how"]
     assert "w8a: data file libsvm/w8a.bz2 was not found" in table
+
+
+def test_datasets_say_that_a_subset_was_found_and_how_to_get_the_official_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSHED_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for relative in EMNIST_SUBSET.files:
+        (tmp_path / relative).parent.mkdir(exist_ok=True)
+        (tmp_path / relative).touch()
+    rows = {row["name"]: row for row in strict_json(call("datasets", "--json").stdout)}
+    assert rows["emnist-digits"]["found"] == str(tmp_path / "emnist")
+    how = rows["emnist-digits"]["how"]
+    assert how.startswith(
+        "a subset of 114,906 EMNIST digits is read; for the official files, set FEDSHED_DATA"
+    )
+    assert "emnist-digits-train-images" in how
 
 
 def test_version_and_help():

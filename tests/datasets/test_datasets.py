@@ -6,6 +6,8 @@ import gzip
 import hashlib
 import socket
 import time
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from urllib.error import URLError
 
@@ -13,10 +15,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 import sklearn.datasets
+from sklearn.decomposition import PCA
 
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.datasets import claims, design, files, images, load, loaders, names, openml
 from fedshed.datasets.partitions import PARTITIONS
+from fedshed.datasets.records import Content
 
 
 @pytest.fixture(autouse=True)
@@ -99,25 +103,180 @@ def test_mnist_is_dealt_as_the_paper_deals_emnist_digits_and_is_not_called_so():
     assert fed.dim == 300
     assert [(row["rows"], row["y=1"]) for row in fed.report()] == [(480, 240)] * 28  # 6,742 ones
     assert (fed.pooled().X[:, 0] > 0).all()
-    assert "emnist" not in fed.name
-    assert "a substitute for the EMNIST digits" in loaders.DATASETS["mnist"].description
+    assert fed.name == "mnist"
+    assert "EMNIST" not in loaders.DATASETS["mnist"].description
 
 
-def test_emnist_digits_are_the_first_rows_of_files_checked_by_shape(home, monkeypatch):
-    with pytest.raises(DataError, match=r"^[^\n]*emnist/emnist-digits-train-images.*nist\.gov[^\n]*$"):
-        load("emnist-digits")
-    pixels = np.random.default_rng(0).integers(0, 256, (80, 28, 28)).astype(np.uint8)
-    digits = np.arange(80).astype(np.uint8) % 10
-    record = loaders.DATASETS["emnist-digits"]
-    for name, array in zip(record.files, (pixels, digits), strict=True):
-        put(home / "data" / name, gzip.compress(files.idx_header(array.shape) + array.tobytes()))
+def made_bytes(rows, columns=784, seed=0):
+    """Pictures of correlated pixels."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(rows, 30)) @ rng.normal(size=(30, columns)) + rng.normal(size=(rows, columns))
+    return np.clip(128 + 8 * values, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(50, 12), (2100, 40), (4500, 7)])
+@pytest.mark.parametrize("seed", range(3))
+def test_rescaled_components_are_the_scores_of_scikit_learn_each_in_the_unit_interval(shape, seed):
+    """Each is an affine function of the score of an ordinary (centred) PCA, from 0 to 1; its sign is free."""
+    pixels, directions = made_bytes(*shape, seed), 5
+    Z = images.rescaled_components(pixels, directions)
+    assert (Z.min(axis=0) == 0).all()
+    assert (Z.max(axis=0) == 1).all()
+    scores = PCA(directions, svd_solver="full").fit_transform(pixels / 255)
+    score_range = np.ptp(scores, axis=0)
+    up = (scores - scores.min(axis=0)) / score_range
+    sign = np.sign((Z * scores).sum(axis=0))
+    np.testing.assert_allclose(Z, np.where(sign > 0, up, 1 - up), atol=1e-9)
+
+
+def test_rescaled_components_do_not_depend_on_the_order_of_pixels():
+    """So it does not matter that EMNIST's pictures are stored transposed."""
+    pixels = made_bytes(300, 40)
+    order = np.random.default_rng(1).permutation(40)
+    np.testing.assert_allclose(
+        images.rescaled_components(pixels[:, order], 6), images.rescaled_components(pixels, 6), atol=1e-9
+    )
+
+
+def test_uncentred_coordinates_have_the_same_bits_as_before_there_was_a_choice():
+    pixels = made_bytes(4500, 40)
+    blocks = np.array_split(pixels, 2)
+    gram = np.zeros((40, 40))
+    for block in blocks:
+        gram += block.astype(np.float64).T @ block.astype(np.float64)
+    vectors = np.linalg.eigh(gram).eigenvectors[:, ::-1][:, :9]
+    basis = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(9)])
+    before = np.concatenate([(block / 255.0) @ basis for block in blocks])
+    np.testing.assert_array_equal(images.principal_coordinates(pixels, 9), before)
+
+
+@pytest.fixture
+def small_pictures(home, monkeypatch):
+    """Image sets of which 50 rows are used, in 20 directions; `write` puts 80 pictures into two files."""
     monkeypatch.setattr(images, "ROWS", 50)
     monkeypatch.setattr(images, "DIRECTIONS", 20)
-    content = images.read_pictures(*record.files, 80)
-    np.testing.assert_array_equal(content.y, digits[:50])
-    np.testing.assert_array_equal(content.X, images.principal_coordinates(pixels[:50].reshape(50, 784), 20))
+    known = dict(loaders.SHA256)
+    monkeypatch.setattr(openml, "SHA256", known)
+
+    def write(source, seed, rows=80):
+        pixels = made_bytes(rows, seed=seed).reshape(rows, 28, 28)
+        digits = np.random.default_rng(seed).permutation(np.arange(rows) % 10).astype(np.uint8)
+        for name, array in zip(source.files, (pixels, digits), strict=True):
+            data = files.idx_header(array.shape) + array.tobytes()
+            packed = put(home / "data" / name, gzip.compress(data)).read_bytes()
+            known[name] = known[name] and (hashlib.sha256(packed).hexdigest(),)
+        return pixels[:50].reshape(-1, 784), digits[:50]
+
+    return write
+
+
+OFFICIAL, SUBSET = replace(images.EMNIST, rows=80), replace(images.EMNIST_SUBSET, rows=80)
+
+
+@pytest.mark.parametrize("preprocessing", images.PREPROCESSINGS)
+def test_emnist_digits_are_the_first_rows_of_the_official_files_or_else_of_the_subset(
+    small_pictures, preprocessing
+):
+    pixels, digits = small_pictures(SUBSET, seed=1)
+    content = images.read_pictures((OFFICIAL, SUBSET), preprocessing)
+    np.testing.assert_array_equal(content.y, digits)
+    np.testing.assert_array_equal(content.X, images.PREPROCESSINGS[preprocessing](pixels, 20))
+    assert content.note == "a subset of 114,906 EMNIST digits"
+    pixels, digits = small_pictures(OFFICIAL, seed=2)
+    content = images.read_pictures((OFFICIAL, SUBSET), preprocessing)
+    np.testing.assert_array_equal(content.y, digits)
+    np.testing.assert_array_equal(content.X, images.PREPROCESSINGS[preprocessing](pixels, 20))
+    assert content.note == ""
+
+
+def test_the_subset_of_emnist_is_checked_by_checksum_and_the_official_files_by_shape(small_pictures, home):
+    small_pictures(SUBSET, seed=1)
+    labels = home / "data" / SUBSET.labels
+    labels.write_bytes(labels.read_bytes()[:-1] + b"?")
+    with pytest.raises(DataError, match=r"emnist-subset-digits-train-labels.* is truncated or altered"):
+        images.read_pictures((OFFICIAL, SUBSET), "pca-rescaled")
+    small_pictures(OFFICIAL, seed=2)
     with pytest.raises(DataError, match=r"not an IDX file of bytes of shape \(240000, 28, 28\)"):
         load("emnist-digits")
+
+
+def test_newcomers_are_told_how_to_get_the_official_files_of_emnist(home):
+    official = r"^[^\n]*emnist/emnist-digits-train-images.*gzip\.zip of nist\.gov[^\n]*$"
+    with pytest.raises(DataError, match=official):
+        load("emnist-digits")
+    put(home / "data" / images.EMNIST_SUBSET.images)  # without its labels
+    with pytest.raises(DataError, match=official):
+        loaders.DATASETS["emnist-digits"].find_files()
+    labels = put(home / "data" / images.EMNIST_SUBSET.labels)
+    assert loaders.DATASETS["emnist-digits"].substitute() == "a subset of 114,906 EMNIST digits"
+    assert loaders.DATASETS["emnist-digits"].find_files() == [labels.with_name(SUBSET.images[7:]), labels]
+
+
+def test_the_name_of_a_federation_says_what_results_on_it_must_say(monkeypatch):
+    """The rows are a subset; the pre-processing is not the default."""
+    X, y = made_bytes(60, 4) / 255, np.arange(60) % 10
+
+    def content(note):
+        return lambda: Content(X, y, tuple("abcd"), note=note)
+
+    def name_of(note, preprocessing):
+        read = {"pca-uncentred": content(note), "pca-rescaled": content(note)}
+        changed = replace(loaders.DATASETS["mnist"], read=content(note), preprocessings=read)
+        monkeypatch.setattr(loaders, "DATASETS", loaders.DATASETS | {"mnist": changed})
+        return load("mnist", agents=2, preprocessing=preprocessing).name
+
+    assert name_of("", None) == name_of("", "pca-uncentred") == "mnist"
+    assert name_of("", "pca-rescaled") == "mnist (pca-rescaled)"
+    assert name_of("a subset of 9", None) == "mnist (a subset of 9)"
+    assert name_of("a subset of 9", "pca-rescaled") == "mnist (a subset of 9; pca-rescaled)"
+
+
+def test_each_preprocessing_is_known_and_the_default_is_the_one_of_before():
+    for dataset in loaders.DATASETS.values():
+        assert tuple(dataset.preprocessings) in ((), ("pca-uncentred", "pca-rescaled"))
+        if dataset.preprocessings:
+            assert dataset.preprocessings["pca-uncentred"] is dataset.read
+
+
+def test_a_preprocessing_that_is_not_possible_is_refused_before_anything_is_read(home):
+    with pytest.raises(ConfigError, match=r"'pca-rescald'; did you mean 'pca-rescaled'.*pca-uncentred"):
+        load("mnist", preprocessing="pca-rescald")
+    for name in ("digits", "w8a", "fremtpl2"):
+        with pytest.raises(
+            ConfigError, match=f"^data set '{name}' has no choice of pre-processing; leave preprocessing out$"
+        ):
+            load(name, preprocessing="pca-rescaled")
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in ("fashion-mnist", "mnist", "emnist-digits")])
+def test_rescaled_image_sets_lie_in_the_unit_interval(name):
+    content = loaders.DATASETS[name].preprocessings["pca-rescaled"]()
+    assert content.X.shape == (60_000, 300)
+    assert (content.X.min(axis=0) == 0).all()
+    assert (content.X.max(axis=0) == 1).all()
+    assert set(content.y) == set(range(10))
+
+
+@pytest.mark.data("fashion-mnist")
+def test_the_default_preprocessing_of_fashion_mnist_can_be_named():
+    assert (
+        load("fashion-mnist").fingerprint()
+        == load("fashion-mnist", preprocessing="pca-uncentred").fingerprint()
+    )
+
+
+@pytest.mark.data(*images.EMNIST_SUBSET.files)
+def test_the_subset_of_emnist_is_balanced_and_says_what_it_is(monkeypatch):
+    read = partial(images.read_pictures, (images.EMNIST_SUBSET,), "pca-uncentred")
+    content = read()
+    counts = np.bincount(content.y)
+    assert counts.sum() == 60_000
+    assert (counts.min(), counts.max()) == (5491, 6668)
+    changed = replace(loaders.DATASETS["emnist-digits"], read=read, preprocessings={"pca-uncentred": read})
+    monkeypatch.setattr(loaders, "DATASETS", loaders.DATASETS | {"emnist-digits": changed})
+    fed = load("emnist-digits")
+    assert fed.name == "emnist-digits (a subset of 114,906 EMNIST digits)"
+    assert [(row["rows"], row["y=1"]) for row in fed.report()] == [(476, 238)] * 28  # 6,668 ones
 
 
 SOURCES = {  # rows, columns and positives, as SOURCES.md beside the data states them
@@ -152,7 +311,8 @@ def test_the_defaults_of_every_record_are_possible():
         assert dataset.name == name
         assert dataset.partition in PARTITIONS
         assert dataset.target in (dataset.classes or (None,))
-        assert set(dataset.files) <= set(loaders.SHA256)
+        for names_ in (dataset.files, *dataset.substitutes.values()):
+            assert set(names_) <= set(loaders.SHA256)
         assert "\n" not in repr(dataset)
 
 

@@ -23,6 +23,7 @@ from fedshed.algorithms.channels import Constant, PerAgent
 from fedshed.algorithms.gradients import GradientAlgorithm
 from fedshed.datasets.loaders import DATASETS
 from fedshed.experiments import ComparisonSpec, compare
+from fedshed.experiments import study as study_module
 from fedshed.experiments.figure import FLOOR, PANELS, draw
 from fedshed.experiments.study import facts
 from fedshed.solve.trace import COLUMNS, Trace
@@ -234,6 +235,8 @@ def test_the_default_algorithms_suit_the_loss(federation, loss):
         ({"budget": "raleigh"}, ConfigError, "or 'rayleigh', not 'raleigh'"),
         ({"budget": "1.5"}, ConfigError, "whole number"),
         ({"line_search": "fuse"}, ConfigError, "did you mean 'fused'"),
+        ({"preprocessing": "pca-rescaled"}, ConfigError, "'digits' has no choice of pre-processing"),
+        ({"dataset": "mnist", "preprocessing": "rescaled"}, ConfigError, "did you mean 'pca-rescaled'"),
         ({"partition": "idd"}, ConfigError, "did you mean 'iid'"),
         ({"loss": "logist"}, ConfigError, "did you mean 'logistic'"),
         ({"l2": -1.0}, ConfigError, "l2 must be"),
@@ -243,6 +246,22 @@ def test_the_default_algorithms_suit_the_loss(federation, loss):
 def test_a_study_refuses_what_it_cannot_do(options, error, message):
     with pytest.raises(error, match=message):
         ComparisonSpec(**options).run()
+
+
+def test_the_command_of_a_study_contains_its_preprocessing():
+    study = ComparisonSpec(dataset="mnist", preprocessing="pca-rescaled").resolved()
+    assert "--dataset mnist" in study.command()
+    assert "--preprocessing pca-rescaled" in study.command()
+    assert ComparisonSpec(dataset="mnist").resolved().preprocessing == "pca-uncentred"
+    assert "--preprocessing" not in ComparisonSpec().resolved().command()
+
+
+def test_a_study_loads_its_preprocessing(monkeypatch, federation):
+    asked = []
+    monkeypatch.setattr(study_module, "load", lambda name, **how: asked.append((name, how)) or federation)
+    ComparisonSpec(dataset="mnist", preprocessing="pca-rescaled").data()
+    ((name, how),) = asked
+    assert (name, how["preprocessing"]) == ("mnist", "pca-rescaled")
 
 
 def test_a_study_of_absent_data_says_how_to_get_it(monkeypatch, tmp_path):

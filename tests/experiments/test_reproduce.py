@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
+import msgspec
 import numpy as np
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from calls import call
 from fedshed import ConfigError
 from fedshed._utils import figure_style
+from fedshed.algorithms import build
+from fedshed.algorithms.linesearch import TwoExchange
+from fedshed.algorithms.renewal import Fibonacci
 from fedshed.datasets import names as datasets
-from fedshed.experiments import claims, measured, plan, runs, spectra
+from fedshed.experiments import claims, plan, problems, runs, spectra
 from fedshed.experiments.draw import draw
 from fedshed.experiments.page import page as whole_page
 from fedshed.experiments.plan import Problem, Run, load, load_file, names, select
 from fedshed.experiments.provenance import code_hash, code_of, stamp
-from fedshed.experiments.repeats import middle
+from fedshed.experiments.repeats import FLOOR, Amount, Repeats, exactly, middle
 from fedshed.experiments.reproduce import recorded, reproduce, specs_of
 from fedshed.experiments.runs import Record, Spec, execute, recall
 from fedshed.experiments.verdicts import threshold
@@ -38,6 +45,53 @@ def test_families_and_mistakes():
     assert select("all") == names()
     with pytest.raises(ConfigError, match="did you mean 'w8a'"):
         select("w8b")
+
+
+def test_a_problem_without_preprocessing_is_encoded_as_before_there_was_a_choice():
+    """Keys of recorded runs hash the encoded problem."""
+    assert msgspec.to_builtins(SMALL) == {
+        "dataset": "digits", "l2": 1e-2, "loss": "logistic", "partition": "iid", "agents": 4,
+        "target": 1, "seed": 0,
+    }  # fmt: skip
+    assert msgspec.to_builtins(replace(SMALL, preprocessing="x"))["preprocessing"] == "x"
+
+
+PREPROCESSED = """
+[problem]
+dataset = "mnist"
+l2 = 1e-2
+preprocessing = "pca-rescaled"
+[[runs]]
+algorithm = "newton"
+[[panels]]
+title = "one"
+[quick]
+dataset = "digits"
+"""
+
+
+def test_a_plan_may_name_a_preprocessing(tmp_path, monkeypatch):
+    path = tmp_path / "own.toml"
+    path.write_text(PREPROCESSED)
+    problem = load_file(path).panels[0].problem
+    assert problem.preprocessing == "pca-rescaled"
+    asked = []
+    monkeypatch.setattr(problems, "load_dataset", lambda name, **how: asked.append(how["preprocessing"]))
+    problems.load(problem)
+    problems.load(SMALL)
+    assert asked == ["pca-rescaled", None]
+    quick = load_file(path, quick=True).panels[0].problem
+    assert (quick.dataset, quick.preprocessing) == ("digits", msgspec.UNSET)
+    for changes, words in (
+        (
+            ("rescaled", "rescald"),
+            "own.toml: unknown preprocessing 'pca-rescald'; did you mean 'pca-rescaled'",
+        ),
+        (("mnist", "w8a"), "own.toml: data set 'w8a' has no choice of pre-processing"),
+    ):
+        path.write_text(PREPROCESSED.replace(*changes))
+        with pytest.raises(ConfigError, match=words):
+            load_file(path)
 
 
 def test_a_run_is_made_once_and_then_recalled(tmp_path, monkeypatch):
@@ -84,14 +138,23 @@ def test_quick_figures_are_drawn_and_every_claim_is_judged(tmp_path):
         assert path.read_bytes().startswith(b"#" if path.suffix == ".md" else b"<?xml")
         assert code_of(path) == code_hash()
     page = whole_page(tmp_path / "cache", "figures", quick=True)
-    rows = [line for line in page.splitlines() if line.endswith("** |")]
-    assert len(rows) == len(claims.claims())
-    for row in rows:
-        met, unmet = row.count(measured.MET), row.count(measured.UNMET)
-        said = f"holds in {met} of {met + unmet}" if met else "does not hold"
-        assert f"**{said if unmet else 'holds'}**" in row
+    stated = claims.claims()
+    lines = page.splitlines()
+    verdicts = r"\*\*(holds|holds partly|does not hold|undecided)\*\*"
+    rows = [line for line in lines if re.search(rf"\| {verdicts}( \(\d+ of \d+\))? \|$", line)]
+    assert len(rows) == len(stated.claims) == page.count("<details") == page.count("</details>")
+    assert [row.split(" | ")[2] for row in rows] == [claim.says for claim in stated.claims]
+    for contrast in stated.contrasts:
+        assert any(line.startswith(f"| {contrast.says} |") for line in lines)
+    assert sum(map(int, re.findall(r"\d+", _line(lines, "Of ")))) == 2 * len(stated.claims)
+    assert "first Hessian as a matrix" in page
+    assert not any("(not in the paper" in line for line in lines)
     assert "Quick form" in page
     assert stamp((0,)).sentence() in page
+
+
+def _line(lines, start):
+    return next(line for line in lines if line.startswith(start))
 
 
 def test_claims_need_all_runs(tmp_path):
@@ -154,14 +217,92 @@ def test_the_factor_of_theorem_1_is_least_on_s_star():
 
 
 def test_claims_name_thresholds_figures_and_runs_that_exist():
-    for claim in claims.claims():
+    for claim in claims.claims().claims:
         assert claim.figure in plan.names()
         for test in claim.tests:
             assert threshold(test.by)
             for place in (*test.at, *test.base):
-                figure, panel = claims.place_of(place)
-                there = {run.name for run in load(figure).panels[panel].runs} | {claims.BOUND}
+                there = _runs_at(place) | {claims.BOUND}
                 assert {*test.of, *(other for run in test.of for other in test.others(run))} <= there
+
+
+def test_contrasts_are_of_one_problem_under_both_pre_processings():
+    for contrast in claims.claims().contrasts:
+        pairs = [(contrast.rescaled, contrast.uncentred), (contrast.rescaled_base, contrast.uncentred_base)]
+        for pair in (pair for pair in pairs if any(pair)):
+            rescaled, uncentred = (_problem_at(place) for place in pair)
+            assert rescaled.preprocessing == "pca-rescaled"
+            assert uncentred == replace(rescaled, preprocessing="pca-uncentred")
+            for place in pair:
+                assert {*contrast.of, *filter(None, [contrast.over])} <= _runs_at(place)
+
+
+def test_the_figures_of_the_paper_have_its_data_and_its_algorithms_only():
+    """Images are pre-processed as we believe that the paper did it; L-BFGS and Newton are drawn beside."""
+    for name in names():
+        figure = load(name)
+        if figure.beside or not figure.paper.startswith("Figure"):
+            continue
+        for panel in figure.panels:
+            pictures = panel.problem.dataset in ("fashion-mnist", "emnist-digits")
+            assert panel.problem.preprocessing == ("pca-rescaled" if pictures else UNSET)
+            assert panel.problem.dataset != "mnist"
+            assert not {"lbfgs", "newton", "agd"} & {run.algorithm for run in panel.runs}
+
+
+def _problem_at(place):
+    figure, panel = claims.place_of(place)
+    return load(figure).panels[panel].problem
+
+
+def _runs_at(place):
+    figure, panel = claims.place_of(place)
+    return {run.name for run in load(figure).panels[panel].runs}
+
+
+def test_parameters_of_a_run_may_be_parts():
+    """GIANT with another beta, and a Fibonacci set from 0, as the files of experiments say it."""
+    by_label = {run.name: run for run in load("giant-beta").panels[0].runs}
+    giant = runs.configured(by_label[r"giant, $\beta = 0.25$"], SMALL)
+    assert giant == replace(build("giant"), line_search=TwoExchange(beta=0.25))
+    assert by_label[r"giant, $\beta = 0.5$"].options == ()  # the run of the paper's figures, made once
+    (late,) = [run for run in load("fibonacci-start").panels[0].runs if run.options]
+    assert runs.configured(late, SMALL).renewal == Fibonacci(start=0)
+
+
+def test_three_renewals_are_marked_where_the_paper_marks_them(tmp_path):
+    """Figure 6 (b): on the curve, at the iterates whose Hessians are new."""
+    figure = load("increments", quick=True)
+    for panel in figure.panels:
+        for (spec,) in specs_of(figure, panel):
+            execute(spec, tmp_path)
+    records = recorded(figure, tmp_path)
+    marked = [
+        [line for line in ax.lines if line.get_label() == "renewals"] for ax in draw(figure, records).axes
+    ]
+    assert [len(lines) for lines in marked] == [0, 1, 0, 0]
+    ((line,),) = (lines for lines in marked if lines)
+    rows = records[figure.panels[1].title][0].first.rows
+    renewed = [k for k, row in enumerate(rows) if row.renewed][-3:]
+    assert [t for t in (1, 2, 4, 7, 12, 20, 33, 54) if t < len(rows)][-3:] == renewed
+    np.testing.assert_array_equal(line.get_xdata(), [rows[t - 1].rounds for t in renewed])
+    np.testing.assert_array_equal(line.get_ydata(), [rows[t - 1].gap for t in renewed])
+
+
+def test_a_first_hessian_counts_packed_and_as_a_matrix(tmp_path):
+    """FedNL: (n + 1)/2 vectors packed, n as a matrix."""
+    record = execute(Spec(SMALL, Run("fednl", max_iterations=3), 1e-12), tmp_path)
+    runs_of = Repeats((record,))
+    (packed,), (matrix,) = (runs_of.amounts(count, 1e9) for count in ("uplink_vectors", "matrix_vectors"))
+    assert packed.least == record.rows[0].uplink_vectors
+    assert matrix.least - packed.least == record.n - (record.n + 1) / 2
+
+
+def test_a_gap_of_a_run_that_was_stopped_before_is_a_bound(tmp_path):
+    record = execute(Spec(SMALL, Run("giant", max_iterations=4), 1e-12), tmp_path)
+    last = record.rows[-1]
+    assert Repeats((record,)).amounts(f"gap@{last.rounds}")[0] == exactly(last.gap)
+    assert Repeats((record,)).amounts(f"gap@{last.rounds + 1}")[0] == Amount(FLOOR, last.gap)
 
 
 # --- experiments of the user's own -----------------------------------------------------------------
@@ -233,6 +374,10 @@ def test_an_experiment_of_the_users_own_with_an_algorithm_of_its_own(tmp_path, m
         (("title =", "gapp = 1e-3\ntitle ="), "unknown field 'gapp'; did you mean 'gap'"),
         (('title = "Two ridges"', "title = "), "is not TOML"),
         (('x = ["exchanges"]', 'kind = "pie"'), "kind cannot be 'pie'"),
+        (
+            ('title = "weak"', 'title = "weak"\nrenewals = "shed"'),
+            "renewals must be the label of a run, not 'shed'",
+        ),
     ],
 )
 def test_what_is_wrong_in_such_a_file_is_said_before_anything_runs(tmp_path, change, message):

@@ -56,6 +56,8 @@ def cannot(name: str, precision: str) -> str | None:
     families = ("shed-periodic", "fib-shed", "gn-shed", "mont-dec", "shed-aggregate")
     if name in families and precision == "1 bits":
         return "signs alone say little of an eigenvector: steps of 1/8, more than 1,000 iterations"
+    if (name, precision) == ("gn-shed", "step 2"):
+        return "coarse eigenvectors make the norm jump, and each jump renews: 600 to 1,000 iterations"
     return None
 
 

@@ -89,6 +89,7 @@ def test_a_request_cannot_have_a_file_executed(tmp_path):
         ({"agents": 2.5}, "agents: write a whole number"),
         ({"algorithms": "newton"}, "algorithms: write a list of names"),
         ({"line_search": "fused"}, "unknown setting 'line_search'"),
+        ({"preprocessing": "pca-rescaled"}, "unknown setting 'preprocessing'"),
         ({"repeats": 3}, "unknown setting 'repeats'"),
         ({"agent": 3}, "did you mean 'agents'"),
     ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import name_key
@@ -64,6 +64,8 @@ class Rayleigh(Struct, frozen=True, tag=True):
         The mean gain of the link, Gamma in the paper, at least 0.
     seed : int, optional
         The seed of the draws, which depend on (seed, agent, t) only. Default: the seed of the run.
+    least : int, optional
+        The least number of eigenpairs per round, at least 0. Default: 0, only the gradient.
 
     Raises
     ------
@@ -81,6 +83,7 @@ class Rayleigh(Struct, frozen=True, tag=True):
     d0: float = 2.0
     gain: float = 5.0
     seed: int | None = None  # None: the run's
+    least: int | UnsetType = UNSET  # not encoded where it is not set, as in files that were saved without it
 
     def __post_init__(self) -> None:
         sane = 0 <= self.d0 < 1e6 and 0 <= self.gain < 1e100 and (self.seed is None or _whole(self.seed))
@@ -88,11 +91,13 @@ class Rayleigh(Struct, frozen=True, tag=True):
             raise ConfigError(
                 f"Rayleigh needs d0, gain and seed >= 0, not {self.d0}, {self.gain}, {self.seed}"
             )
+        if self.least is not UNSET and not _whole(self.least):
+            raise ConfigError(f"Rayleigh needs a whole number least >= 0, not {self.least!r}")
 
     def eigenpairs(self, t: int, agent: str, pair_bytes: int) -> int:
         """How many eigenpairs of `pair_bytes` bytes the link of `agent` carries in round `t`, from 1."""
         gamma = np.random.default_rng((self.seed or 0, name_key(agent), t)).exponential()
-        return int(self.d0 * np.log2(1 + gamma * self.gain))
+        return max(self.least or 0, int(self.d0 * np.log2(1 + gamma * self.gain)))
 
 
 class ByteRate(Struct, frozen=True, tag=True):

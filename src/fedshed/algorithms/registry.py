@@ -20,7 +20,7 @@ from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
 from fedshed.algorithms.pen import Pen
 from fedshed.algorithms.qn_shed import QnShed
-from fedshed.algorithms.renewal import EveryRound, GradientNorm, Once, Periodic
+from fedshed.algorithms.renewal import EveryRound, GradientNormAsPrinted, Once, Periodic
 from fedshed.algorithms.rho import Midpoint
 from fedshed.algorithms.rivals.agd import Agd, HeavyBall
 from fedshed.algorithms.rivals.compressors import Natural, TopK
@@ -85,7 +85,10 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry("fib-shed", Shed(), "SHED, renewed at Fibonacci distances", "Algorithm 4, Section 5.1"),
     Entry(
-        "gn-shed", Shed(renewal=GradientNorm()), "SHED, renewed when the gradient norm stalls", "Section 5.1"
+        "gn-shed",
+        Shed(renewal=GradientNormAsPrinted()),
+        "SHED, renewed when the gradient norm falls faster than before, or has risen",
+        "Section 5.1",
     ),
     Entry(
         "shed-aggregate",
@@ -95,7 +98,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "mont-dec",
-        Shed(renewal=EveryRound(), channel=Rayleigh()),
+        Shed(renewal=EveryRound(), channel=Rayleigh(least=1)),
         "the first eigenpairs of a new Hessian in every round, never extended",
         "Section 6",
     ),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _OWN, _EACH = "as listed for the data set", "each algorithm's default"
 _USUAL = "SHED, its variants and the main competing methods"
-OF_A_DATA_SET = ("dataset", "agents", "partition", "loss", "repeats")
+OF_A_DATA_SET = ("dataset", "agents", "partition", "preprocessing", "loss", "repeats")
 
 
 @app.command(epilog="Example: fedshed compare --algorithms fib-shed,my.py:DiagonalNewton --l2 1e-4")
@@ -87,6 +87,16 @@ def compare(
             "How rows are distributed over the agents, such as iid.",
             _OWN,
             complete.partitions,
+            panel=DATA_SET,
+            metavar="NAME",
+        ),
+    ] = None,
+    preprocessing: Annotated[
+        str | None,
+        option(
+            "How images become columns: pca-uncentred or pca-rescaled.",
+            "pca-uncentred for image sets",
+            complete=complete.preprocessings,
             panel=DATA_SET,
             metavar="NAME",
         ),
@@ -166,7 +176,8 @@ def compare(
         )
         data = {
             "dataset": dataset, "agents": agents, "partition": partition, "loss": loss,
-            "target": _class(given.target), "intercept": bool(intercept), "repeats": repeats,
+            "target": _class(given.target), "preprocessing": preprocessing, "intercept": bool(intercept),
+            "repeats": repeats,
         }  # fmt: skip
         run = _on_data_set(context, common | data)
     settings, comparison = run

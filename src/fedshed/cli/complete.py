@@ -28,6 +28,13 @@ def partitions(incomplete: str) -> list[str]:
     return [name for name in PARTITIONS if name.startswith(incomplete)]
 
 
+def preprocessings(incomplete: str) -> list[str]:
+    """Ways to turn images into columns."""
+    from fedshed.datasets.images import PREPROCESSINGS
+
+    return [name for name in PREPROCESSINGS if name.startswith(incomplete)]
+
+
 def examples(incomplete: str) -> list[str]:
     """Examples."""
     from fedshed.datasets.examples import EXAMPLES

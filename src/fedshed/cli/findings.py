@@ -103,14 +103,13 @@ def blas() -> list[Finding]:
 
 def data() -> list[Finding]:
     """The data sets that were found, and those that are missing."""
-    from fedshed.datasets.files import cache, find
+    from fedshed.datasets.files import cache
     from fedshed.datasets.loaders import DATASETS
 
     missing = []
     for name, dataset in DATASETS.items():
         try:
-            for file in dataset.files:
-                find(file)
+            dataset.find_files()
         except DataError:
             missing.append(name)
     folders = f"FEDSHED_DATA={os.environ.get('FEDSHED_DATA') or 'not set'}, cache {cache()}"

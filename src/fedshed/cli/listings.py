@@ -89,13 +89,15 @@ def _budget(algorithm: Any) -> int | str:
 
 
 def _place(dataset: Dataset) -> dict[str, str | None]:
-    """Where a data set was found, or how to get it."""
-    from fedshed.datasets.loaders import find
+    """Where a data set was found, and how to get it if it, or a part of it, is missing."""
+    from fedshed.datasets.files import advice
 
     if not dataset.files:
         return {"found": "in scikit-learn", "how": None}
     try:
-        paths = [find(name) for name in dataset.files]
+        paths = dataset.find_files()
     except DataError as sentence:
         return {"found": None, "how": str(sentence)}
-    return {"found": str(paths[0].parent), "how": None}
+    part = dataset.substitute()
+    how = f"{part} is read; for the official files, {advice(dataset.files[0])}" if part else None
+    return {"found": str(paths[0].parent), "how": how}

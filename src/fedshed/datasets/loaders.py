@@ -14,13 +14,12 @@ from fedshed._utils.names import closest
 from fedshed.datasets import claims, images, tabular
 from fedshed.datasets import multi_site as silos
 from fedshed.datasets.checksums import SHA256
-from fedshed.datasets.files import find
 from fedshed.datasets.partitions import PARTITIONS, Rows, check_target, check_whole
 from fedshed.datasets.records import Content, Dataset
 from fedshed.tables.federation import Federation
 from fedshed.tables.stored import Table
 
-__all__ = ["DATASETS", "SHA256", "Dataset", "find", "labels", "load", "names"]
+__all__ = ["DATASETS", "SHA256", "Dataset", "labels", "load", "names"]
 
 DATASETS: Mapping[str, Dataset] = {
     dataset.name: dataset
@@ -47,7 +46,13 @@ def names() -> tuple[str, ...]:
 
 
 def load(
-    name: str, *, agents: int | None = None, partition: str | None = None, seed: int = 0, target: Any = None
+    name: str,
+    *,
+    agents: int | None = None,
+    partition: str | None = None,
+    seed: int = 0,
+    target: Any = None,
+    preprocessing: str | None = None,
 ) -> Federation:
     """Load a named data set and distribute its rows over agents.
 
@@ -67,16 +72,20 @@ def load(
         The seed of the distribution of rows.
     target : optional
         The class that is compared with all others. Default: that of the data set.
+    preprocessing : str, optional
+        How the images of "fashion-mnist", "mnist" and "emnist-digits" become 300 columns: "pca-uncentred" or
+        "pca-rescaled" (docs/data.md). Default: "pca-uncentred". Other data sets have no choice.
 
     Returns
     -------
     Federation
-        One table per agent.
+        One table per agent. Its name says if the rows are a subset of the data set, and if the pre-processing
+        is not the default.
 
     Raises
     ------
     ConfigError
-        If a name, the number of agents or the target is not possible.
+        If a name, the number of agents, the target or the pre-processing is not possible.
     DataError
         If a data file is missing or altered; the message says where to get it.
 
@@ -87,10 +96,18 @@ def load(
     Federation('digits': 4 sites, 360 rows, 64 columns)
     """
     deal = _Deal.asked(name, agents, partition, seed, target)
-    content = deal.dataset.read()
+    how = choose_preprocessing(name, preprocessing)
+    content = deal.dataset.read() if how is None else deal.dataset.preprocessings[how]()
     y = np.where(content.y == deal.target, 1, -1) if deal.dataset.classes else content.y
     sites = {site: _table(content, y, rows) for site, rows in deal.rows(content).items()}
-    return Federation.from_sites(sites, columns=content.columns, name=name)
+    return Federation.from_sites(sites, columns=content.columns, name=_title(deal.dataset, content, how))
+
+
+def _title(dataset: Dataset, content: Content, preprocessing: str | None) -> str:
+    """The name of a data set with what results on it must say."""
+    is_default = preprocessing == next(iter(dataset.preprocessings), None)
+    notes = [note for note in (content.note, None if is_default else preprocessing) if note]
+    return f"{dataset.name} ({'; '.join(notes)})" if notes else dataset.name
 
 
 def _table(content: Content, y: NDArray[Any], rows: Rows) -> Table:
@@ -182,6 +199,15 @@ def _target(dataset: Dataset, target: Any) -> Any:
     if target is not None:
         raise ConfigError(f"data set {dataset.name!r} predicts a number, not a class; leave target out")
     return None
+
+
+def choose_preprocessing(name: str, preprocessing: str | None) -> str | None:
+    """The pre-processing of a data set, by default its own; None if it has no choice of one."""
+    known = DATASETS[_known("data set", name, DATASETS)].preprocessings
+    if preprocessing is not None and not known:
+        raise ConfigError(f"data set {name!r} has no choice of pre-processing; leave preprocessing out")
+    chosen = next(iter(known), None) if preprocessing is None else preprocessing
+    return None if chosen is None else _known("preprocessing", chosen, known)
 
 
 def _agent(i: int, agents: int) -> str:

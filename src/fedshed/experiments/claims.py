@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
-from fedshed.experiments.plan import load, read
+from fedshed.experiments.plan import GAP_OF_A_COUNT, load, read
 from fedshed.experiments.repeats import Amount, Repeats, exactly
 from fedshed.experiments.reproduce import recorded
 from fedshed.experiments.spectra import lyapunov_bound
@@ -46,23 +46,36 @@ class Test(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True):
-    """One claim."""
+    """One sentence of the paper, with what decides whether it holds."""
 
     figure: str
     says: str
-    data: str
     tests: tuple[Test, ...]
 
 
-class Claims(Struct, frozen=True):
+class Contrast(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the paper says of a place, and the same place under both pre-processings of the images."""
+
+    says: str
+    of: tuple[str, ...]
+    rescaled: str  # FIGURE/PANEL
+    uncentred: str
+    rescaled_base: str = ""  # what is shown is how many times as much it needs as here
+    uncentred_base: str = ""
+    over: str = ""  # what is shown is the ratio to this run
+    count: str = "rounds"
+
+
+class Claims(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of claims."""
 
     claims: tuple[Claim, ...]
+    contrasts: tuple[Contrast, ...]
 
 
-def claims() -> tuple[Claim, ...]:
-    """The claims in the order of the paper (figures/claims.toml)."""
-    return msgspec.toml.decode(read("claims.toml"), type=Claims).claims
+def claims() -> Claims:
+    """The claims in the order of the paper, and the contrasts (figures/claims.toml)."""
+    return msgspec.toml.decode(read("claims.toml"), type=Claims)
 
 
 def place_of(text: str) -> tuple[str, int]:
@@ -78,44 +91,56 @@ class Evidence:
         self._folder, self._quick = folder, quick
         self._found: dict[str, dict[str, list[Repeats]]] = {}
 
-    def amounts(self, place: str, run: str, count: str) -> tuple[Amount, ...]:
-        """What a run needed with each seed."""
+    def amounts(self, place: str, run: str, count: str, gap: float = GAP_OF_A_COUNT) -> tuple[Amount, ...]:
+        """What a run needed with each seed until the gap was small."""
         figure, panel = place_of(place)
         if count == "slope":
             return (exactly(self._slope(figure, panel, run)),)
-        return tuple(self._run(figure, panel, run).amounts(count))
+        return tuple(self._run(figure, panel, run).amounts(count, gap))
 
-    def cases(self, claim: Claim) -> list[Case]:
+    def growth(
+        self, at: str, base: str, run: str, count: str, gap: float = GAP_OF_A_COUNT
+    ) -> tuple[Amount, ...]:
+        """How many times as much a run needs at one place as at the other."""
+        pairs = zip(self.amounts(at, run, count, gap), self.amounts(base, run, count, gap), strict=True)
+        return tuple(a.over(b) for a, b in pairs)
+
+    def cases(self, claim: Claim, gap: float = GAP_OF_A_COUNT) -> list[Case]:
         """All comparisons of a claim."""
         return [
             case
             for test in claim.tests
             for at, base in test.places
             for run in test.of
-            for case in self._cases(test, at, base, run)
+            for case in self._cases(test, at, base, run, gap)
         ]
 
-    def _cases(self, test: Test, at: str, base: str, run: str) -> list[Case]:
+    def _cases(self, test: Test, at: str, base: str, run: str, gap: float) -> list[Case]:
         """One run against all that it is compared with."""
-        of = self._growth(at, base, run, test.count) if test.growth else self.amounts(at, run, test.count)
+
+        def measured(place: str, one: str) -> tuple[Amount, ...]:
+            if test.growth:
+                return self.growth(at, base, one, test.count, gap)
+            return self.amounts(place, one, test.count, gap)
+
+        of = measured(at, run)
         if isinstance(test.over, float | int):
             named = tuple(exactly(float(test.over)) for _ in of)
             return [Case(at, test.count, f"{run} / {test.over:g}", of, named, test.by)]
         found = []
         for other in test.others(run):
             if test.growth:
-                over = self._growth(at, base, other, test.count)
                 name = f"growth of {run} / growth of {other}"
             else:
-                over = self.amounts(base, other, test.count)
                 name = f"{run} / {other}" if test.over else f"growth of {run}"
-            found.append(Case(at, test.count, name, of, over, test.by))
+            found.append(Case(at, test.count, name, of, measured(base, other), test.by))
         return found
 
-    def _growth(self, at: str, base: str, run: str, count: str) -> tuple[Amount, ...]:
-        """How many times as much a run needs at one place as at the other."""
-        pairs = zip(self.amounts(at, run, count), self.amounts(base, run, count), strict=True)
-        return tuple(a.over(b) for a, b in pairs)
+    def uses_matrices(self, place: str, run: str) -> bool:
+        """Whether a run begins with a whole Hessian, which may count as a packed or as a full matrix."""
+        figure, panel = place_of(place)
+        plan = load(figure, self._quick).panels[panel]
+        return any(one.name == run and one.algorithm.startswith("fednl") for one in plan.runs)
 
     def _run(self, figure: str, panel: int, run: str) -> Repeats:
         if figure not in self._found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -18,6 +19,7 @@ from fedshed.experiments.draw_theory import entitle
 from fedshed.experiments.plan import Figure as Plan
 from fedshed.experiments.plan import Panel
 from fedshed.experiments.repeats import Amount, Records, Repeats, middle
+from fedshed.experiments.runs import Record
 
 AXES = {
     "rounds": "communication rounds",
@@ -31,6 +33,7 @@ AXES = {
 LABELS = {"gap": GAP, "error": r"$\Vert\theta^t - \theta^\star\Vert$"}
 HEIGHT = 2.8  # inches of one panel
 COLUMNS = 2  # panels in a row
+MARKED = 3  # renewals
 
 
 def draw(plan: Plan, records: Records) -> Figure:
@@ -47,6 +50,8 @@ def curves(plan: Plan, records: Records) -> Figure:
     for ax, (panel, x, limit) in zip(grid.flat, places, strict=False):
         for k, (runs, look) in enumerate(zip(records[panel.title], _looks(panel), strict=True)):
             plot(ax, curve_of(runs.points(x, plan.y)), runs.name, look, k)
+            if runs.name == panel.renewals and x == "rounds":
+                _mark_renewals(ax, runs.first)
         dress(ax, AXES[x], wrapped(panel.title, 28) if x == plan.x[0] else "")
         ax.set_xlim(0, limit)
     for ax in grid.flat[len(places) :]:
@@ -55,6 +60,16 @@ def curves(plan: Plan, records: Records) -> Figure:
         ax.set_ylabel(LABELS[plan.y])
     entitle(figure, plan)
     return figure
+
+
+def _mark_renewals(ax: Axes, record: Record) -> None:
+    """The last three points at which a Hessian is renewed (Figure 6 of the paper)."""
+    trace = record.trace
+    at = np.flatnonzero(trace.column("renewed"))[-MARKED:] - 1  # a row is written after its iteration
+    ax.plot(
+        trace.column("rounds")[at], trace.column("gap")[at], "o", color="none", markeredgecolor="black",
+        markersize=14, markeredgewidth=1.5, label="renewals", zorder=5,
+    )  # fmt: skip
 
 
 def _costs(plan: Plan) -> list[tuple[str, float | None]]:

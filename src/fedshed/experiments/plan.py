@@ -6,14 +6,16 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
+from fedshed.algorithms.linesearch import LineSearch
+from fedshed.algorithms.renewal import Renewal
 
 
 class Problem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +28,10 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     agents: int | None = None
     target: int | None = None
     seed: int = 0
+    preprocessing: str | UnsetType = UNSET  # not encoded unless it is set: keys of recorded runs stay
+
+
+Part: TypeAlias = Renewal | LineSearch  # a parameter that is a table, such as {type = "Fibonacci", start = 0}
 
 
 class Run(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +46,7 @@ class Run(Struct, frozen=True, forbid_unknown_fields=True):
     label: str | None = None
     line_search: str | None = None
     precision: str | None = None  # "exact", or a number of bits
-    options: tuple[tuple[str, float | int | bool], ...] = ()  # parameters of the algorithm by name
+    options: tuple[tuple[str, float | int | bool | Part], ...] = ()  # parameters of the algorithm by name
     tuned: bool = False
     max_iterations: int = 500
 
@@ -56,6 +62,7 @@ class Panel(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     problem: Problem
     runs: tuple[Run, ...]
+    renewals: str | None = None  # the run whose last three renewals are marked
 
 
 class Figure(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +79,7 @@ class Figure(Struct, frozen=True, forbid_unknown_fields=True):
     gap: float = 1e-12  # runs stop here
     seeds: int = 1  # how often each run is made, with the seeds of its problem that follow
     note: str = ""
+    beside: bool = False  # not a figure of the paper, but beside them
 
     @property
     def heading(self) -> str:
@@ -149,9 +157,23 @@ def _check(path: str | Path, plan: Figure) -> None:
         if panel.problem.dataset not in (*datasets(), "digits-least-squares"):
             hint = closest(panel.problem.dataset, datasets())
             raise ConfigError(f"{path}: unknown data set {panel.problem.dataset!r}{hint}")
+        _check_preprocessing(path, panel.problem)
         labels = [run.name for run in panel.runs]
+        if panel.renewals not in (None, *labels):
+            raise ConfigError(f"{path}: renewals must be the label of a run, not {panel.renewals!r}")
         if not labels or len(set(labels)) < len(labels):
             raise ConfigError(f"{path}: panel {panel.title!r} needs runs with different labels")
+
+
+def _check_preprocessing(path: str | Path, problem: Problem) -> None:
+    from fedshed.datasets.loaders import choose_preprocessing
+
+    if problem.preprocessing is UNSET:
+        return
+    try:
+        choose_preprocessing(problem.dataset.removesuffix("-least-squares"), problem.preprocessing)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _figure(name: str, raw: dict[str, Any], quick: bool) -> Figure:
@@ -170,13 +192,19 @@ def _small(panel: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
     most = changes.pop("max_iterations", 10**9)
     if panel.get("loss") == "least-squares":
         changes["dataset"] = "digits-least-squares"
+    if "dataset" in changes:  # the embedded data have no choice of pre-processing
+        panel = {name: value for name, value in panel.items() if name != "preprocessing"}
     runs = [{**run, "max_iterations": min(run.get("max_iterations", 500), most)} for run in panel["runs"]]
     return {**panel, **changes, "runs": runs}
 
 
+_OF_A_PANEL = ("title", "runs", "renewals")
+
+
 def _nested(panel: dict[str, Any]) -> dict[str, Any]:
     problem = dict(panel)
-    return {"title": problem.pop("title"), "runs": problem.pop("runs"), "problem": problem}
+    own: dict[str, Any] = {name: problem.pop(name) for name in _OF_A_PANEL if name in problem}
+    return {**own, "problem": problem}
 
 
 def read(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import UNSET
 
 from fedshed.datasets import load as load_dataset
 from fedshed.experiments.plan import Problem
@@ -19,6 +20,7 @@ def load(problem: Problem) -> Federation:
         partition=problem.partition,
         seed=problem.seed,
         target=problem.target,
+        preprocessing=None if problem.preprocessing is UNSET else problem.preprocessing,
     )
 
 

@@ -17,8 +17,9 @@ FLOOR = 1e-15  # below it a gap is rounding
 SMALL_ERROR = 1e-9  # of theta, where a figure shows errors
 WORDS = {
     "rounds": "rounds", "uplink_vectors": "vectors", "hessians": "Hessians", "exchanges": "exchanges",
-    "error": "rounds",
+    "error": "rounds", "matrix_vectors": "vectors",
 }  # fmt: skip
+GAPS = (1e-4, 1e-6, 1e-8, GAP_OF_A_COUNT)  # at which tables count: the last may fall on a plateau
 
 
 Records: TypeAlias = Mapping[str, Sequence["Repeats"]]  # by the title of a panel, in the order of its runs
@@ -76,12 +77,14 @@ class Repeats(Struct, frozen=True):
         """Costs and values of each record, not below rounding."""
         return [(one.trace.column(x), values(one, y)) for one in self.records]
 
-    def amounts(self, count: str) -> list[Amount]:
-        """What it took with each seed; `gap@150` is the gap after 150 rounds."""
+    def amounts(self, count: str, gap: float = GAP_OF_A_COUNT) -> list[Amount]:
+        """What it took with each seed to come below a gap; `gap@150` is the gap after 150 rounds."""
         name, _, rounds = count.partition("@")
         if name == "gap":
-            return [exactly(_gap_at(one, int(rounds))) for one in self.records]
-        return [_until(one, name) for one in self.records]
+            return [_gap_at(one, int(rounds)) for one in self.records]
+        if name == "matrix_vectors":
+            return [_with_first_matrix(one, _until(one, "uplink_vectors", gap)) for one in self.records]
+        return [_until(one, name, gap) for one in self.records]
 
 
 def values(record: Record, y: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -90,19 +93,27 @@ def values(record: Record, y: str) -> np.ndarray[tuple[int], np.dtype[np.float64
     return np.maximum(column, FLOOR)
 
 
-def _until(record: Record, count: str) -> Amount:
+def _with_first_matrix(record: Record, vectors: Amount) -> Amount:
+    """FedNL's vectors if its first Hessian is sent as n columns, not packed as (n + 1)/2."""
+    more = (record.n - 1) / 2
+    return Amount(vectors.least + more, vectors.most + more)
+
+
+def _until(record: Record, count: str, gap: float) -> Amount:
     """The count where the gap, or the error, was small for the first time; else more than at the end."""
     if count == "error":
         small = np.flatnonzero(np.array(record.errors) < SMALL_ERROR)
         row, column = (record.rows[small[0]] if small.size else None), "rounds"
     else:
-        row, column = record.trace.first_below(GAP_OF_A_COUNT), count
+        row, column = record.trace.first_below(gap), count
     if row is None:
         return Amount(float(getattr(record.rows[-1], column)), np.inf)
     return exactly(float(getattr(row, column)))
 
 
-def _gap_at(record: Record, rounds: int) -> float:
-    """The gap after so many rounds, or at the end of a shorter run."""
+def _gap_at(record: Record, rounds: int) -> Amount:
+    """The gap after so many rounds; of a run that was stopped before, it is at most what it had reached."""
     rows = [row for row in record.rows if row.rounds <= rounds]
-    return max(float(rows[-1].gap or 0.0), FLOOR)
+    reached = max(float(rows[-1].gap or 0.0), FLOOR)
+    whole = record.converged or record.rows[-1].rounds >= rounds
+    return exactly(reached) if whole else Amount(FLOOR, reached)

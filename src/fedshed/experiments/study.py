@@ -17,7 +17,7 @@ from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Rayleigh
 from fedshed.algorithms.linesearch import Fused, LineSearch, TwoExchange
 from fedshed.datasets import load
-from fedshed.datasets.loaders import DATASETS
+from fedshed.datasets.loaders import DATASETS, choose_preprocessing
 from fedshed.experiments.compare import OnProgress, OnResult, OnRow, compare, defaults, prepared
 from fedshed.experiments.comparison import Comparison
 from fedshed.tables import Federation
@@ -32,6 +32,7 @@ class ComparisonSpec(Struct, frozen=True, kw_only=True):
     agents: int | None = None
     partition: str | None = None
     target: int | None = None
+    preprocessing: str | None = None
     loss: str | None = None
     l2: float = 1e-5
     intercept: bool = False
@@ -55,6 +56,7 @@ class ComparisonSpec(Struct, frozen=True, kw_only=True):
         own_number = study.partition in ("one-label", "natural")  # of agents
         if self.repeats > 1 and study.partition == "natural":
             raise ConfigError("repeats are other partitions of the rows, and natural has one; leave it out")
+        study = replace(study, preprocessing=choose_preprocessing(self.dataset, self.preprocessing))
         if study.agents is None and not own_number:
             study = replace(study, agents=own.agents)
         return study if self.algorithms is not None else replace(study, algorithms=defaults(study.loss))
@@ -69,7 +71,7 @@ class ComparisonSpec(Struct, frozen=True, kw_only=True):
         """The rows, dealt to the agents."""
         return load(
             self.dataset, agents=self.agents, partition=self.partition, target=self.target,
-            seed=self.seed if seed is None else seed,
+            seed=self.seed if seed is None else seed, preprocessing=self.preprocessing,
         )  # fmt: skip
 
     @property
@@ -112,7 +114,7 @@ class ComparisonSpec(Struct, frozen=True, kw_only=True):
         data = several[0]
         size = f"{len(data.sites)} agents, {sum(data.rows.values())} rows, n = {data.dim + self.intercept}"
         repeats = f", median of {len(several)} partitions" if len(several) > 1 else ""
-        return f"{self.dataset}: {size}, {self.loss}, l2 = {self.l2:g}{repeats}"
+        return f"{data.name}: {size}, {self.loss}, l2 = {self.l2:g}{repeats}"
 
 
 def facts(settings: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
@@ -121,7 +123,12 @@ def facts(settings: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
     return {
         "version": __version__,
         "settings": settings,
-        "data": {"rows": sum(data.rows.values()), "columns": data.dim, "fingerprint": data.fingerprint()},
+        "data": {
+            "name": data.name,
+            "rows": sum(data.rows.values()),
+            "columns": data.dim,
+            "fingerprint": data.fingerprint(),
+        },
         "f_star": comparison.f_star,
         "summary": [asdict(one) for one in comparison.summary()],
         "times": comparison.time_map(),

@@ -10,8 +10,8 @@ from msgspec import Struct
 from fedshed._utils.errors import ConfigError
 from fedshed.experiments.repeats import Amount, middle
 
-SHARE = 1.25  # what counts as little
-MUCH = 2.0
+LITTLE, MUCH, ALIKE = 1.25, 1.5, 2.0  # fixed before the runs that they judge
+MET, UNMET, OPEN = "✓", "✗", "?"
 
 
 class Threshold(Struct, frozen=True):
@@ -24,31 +24,41 @@ class Threshold(Struct, frozen=True):
     strict: bool = False  # more than the least, not as much
     every_seed: bool = False  # else the medians over the seeds decide
 
-    def met(self, of: Sequence[Amount], over: Sequence[Amount]) -> bool:
-        """Whether the ratio is within the bounds, whatever of it is not known."""
+    def met(self, of: Sequence[Amount], over: Sequence[Amount]) -> bool | None:
+        """Whether the ratio is within the bounds; None if what is not known of it decides."""
         pairs = zip(of, over, strict=True) if self.every_seed else [(middle(of), middle(over))]
-        return all(self._holds(a.over(b)) for a, b in pairs)
+        found = [self._holds(a.over(b)) for a, b in pairs]
+        if False in found:
+            return False
+        return None if None in found else True
 
-    def _holds(self, ratio: Amount) -> bool:
-        enough = ratio.least > self.least if self.strict else ratio.least >= self.least
-        return enough and ratio.most <= self.most
+    def _holds(self, ratio: Amount) -> bool | None:
+        if self._enough(ratio.least) and ratio.most <= self.most:
+            return True
+        return None if self._enough(ratio.most) and ratio.least <= self.most else False
+
+    def _enough(self, ratio: float) -> bool:
+        return ratio > self.least if self.strict else ratio >= self.least
 
 
 NAMED = {
-    "similar": Threshold("similar", "at most 25 % more or fewer", 1 / SHARE, SHARE),
-    "slightly": Threshold("slightly", "better, by at most 25 %", 1.0, SHARE, strict=True),
-    "hardly": Threshold("hardly hurt, keeps its speed, does not grow", "at most 25 % more", most=SHARE),
+    "similar": Threshold("similar, the same", "within a factor of 2", 1 / ALIKE, ALIKE),
+    "slightly": Threshold("slightly", "better, by at most 25 %", 1.0, LITTLE, strict=True),
+    "hardly": Threshold("keeps its speed, is not impacted, does not grow", "at most 25 % more", most=LITTLE),
+    "not much": Threshold("not much, not notable", "at most 1.5 times", most=MUCH),
     "more": Threshold(
-        "more, behind, beats", "more, by any amount, with every seed", 1.0, strict=True, every_seed=True
+        "more, behind, faster, better", "more, by any amount, with every seed", 1.0, strict=True,
+        every_seed=True,
     ),
     "no less": Threshold("does not help, bounds, between", "no less, with every seed", 1.0, every_seed=True),
     "goal": Threshold("keeps a goal", "at most as much, the median", most=1.0),
     "much": Threshold(
-        "much, large, largely, far, significantly", "at least 2 times, with every seed", MUCH, every_seed=True
+        "much, large, largely, major, significant", "at least 1.5 times, with every seed", MUCH,
+        every_seed=True,
     ),
-}
+}  # fmt: skip
 _NUMBERS: dict[str, Callable[[float], Threshold]] = {
-    "about": lambda n: Threshold("about N times", "at most 25 % more or less than N", n / SHARE, n * SHARE),
+    "about": lambda n: Threshold("about N times", "at most 25 % more or less than N", n / LITTLE, n * LITTLE),
     "at least": lambda n: Threshold("at least N times", _LITERALLY, n, every_seed=True),
     "more than": lambda n: Threshold("more than N times", _LITERALLY, n, strict=True, every_seed=True),
     "at most": lambda n: Threshold("at most N times", _LITERALLY, most=n, every_seed=True),
@@ -77,9 +87,14 @@ class Case(Struct, frozen=True):
     by: str  # the threshold
 
     @property
-    def met(self) -> bool:
-        """Whether the words of the claim hold for it."""
+    def met(self) -> bool | None:
+        """Whether the words of the claim hold for it; None if a run was stopped too early to tell."""
         return threshold(self.by).met(self.of, self.over)
+
+    @property
+    def mark(self) -> str:
+        """The answer in one sign."""
+        return {True: MET, False: UNMET, None: OPEN}[self.met]
 
     @property
     def ratio(self) -> str:
@@ -100,12 +115,37 @@ def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
+class Tally(Struct, frozen=True):
+    """In how many of its cases a claim holds, in how many not, and in how many a capped run left it open."""
+
+    met: int
+    unmet: int
+    open: int
+
+    @property
+    def verdict(self) -> str:
+        """Undecided where the open cases could still change the verdict."""
+        if self.met and self.unmet:
+            return "holds partly"
+        if self.open:
+            return "undecided"
+        return "does not hold" if self.unmet else "holds"
+
+    def __str__(self) -> str:
+        cases = self.met + self.unmet + self.open
+        few = self.verdict in ("holds", "does not hold") or cases == 1
+        return f"**{self.verdict}**" if few else f"**{self.verdict}** ({self.met} of {cases})"
+
+
+def tally(cases: Sequence[Case]) -> Tally:
+    """The answers of all cases, counted."""
+    answers = [case.met for case in cases]
+    return Tally(answers.count(True), answers.count(False), answers.count(None))
+
+
 def verdict(cases: Sequence[Case]) -> str:
-    """In how many of its cases a claim holds."""
-    met = sum(case.met for case in cases)
-    if met == len(cases):
-        return "**holds**"
-    return f"**holds in {met} of {len(cases)}**" if met else "**does not hold**"
+    """Whether a claim holds, and in how many of its cases."""
+    return str(tally(cases))
 
 
 def decided_by(cases: Sequence[Case]) -> str:
@@ -120,8 +160,9 @@ def _stated(text: str) -> str:
     return f"{text} times: {means.replace(' than N', '')}"
 
 
-def table() -> str:
-    """All thresholds, as Markdown."""
+def table(*but: str) -> str:
+    """All thresholds but some, as Markdown."""
     numbered = [make(1.0) for make in _NUMBERS.values()]
-    rows = [f"| {one.words} | {one.means} |" for one in (*NAMED.values(), *numbered)]
+    named = [one for name, one in NAMED.items() if name not in but]
+    rows = [f"| {one.words} | {one.means} |" for one in (*named, *numbered)]
     return "\n".join(("| a claim says | and holds if the ratio is |", "|---|---|", *rows))

@@ -14,7 +14,7 @@ from fedshed._utils.names import closest
 from fedshed.algorithms import ALGORITHMS
 from fedshed.algorithms.channels import Rayleigh
 from fedshed.algorithms.registry import Entry
-from fedshed.datasets.loaders import DATASETS, Dataset, find
+from fedshed.datasets.loaders import DATASETS, Dataset
 from fedshed.datasets.partitions import PARTITIONS
 from fedshed.experiments import ComparisonSpec
 from fedshed.experiments.compare import defaults
@@ -28,7 +28,7 @@ DEALT = {
     "dirichlet": "the shares of the agents in each label are drawn from a Dirichlet distribution",
     "natural": "every agent is one of the sites at which the rows were collected",
 }
-NOT_OFFERED = ("target", "loss", "intercept", "line_search", "repeats")  # by the form
+NOT_OFFERED = ("target", "preprocessing", "loss", "intercept", "line_search", "repeats")  # by the form
 
 
 class Choice(Struct, frozen=True):
@@ -182,8 +182,7 @@ def _algorithm_choices(entry: Entry) -> tuple[Choice, ...]:
 
 def _missing(data: Dataset) -> str:
     try:
-        for name in data.files:
-            find(name)
+        data.find_files()
     except DataError as sentence:
         return str(sentence)
     return ""
