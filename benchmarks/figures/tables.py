@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.figures.stale import DOCS, ROOT
+from benchmarks.figures.recorded import DOCS, ROOT
 from benchmarks.rivals import page, report
 from benchmarks.rivals.page import Medians
 from benchmarks.rivals.runs import Store
