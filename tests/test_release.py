@@ -1,4 +1,4 @@
-"""Before a release: one version everywhere, and recorded results of today's code, or said to be stale."""
+"""Before a release: one version everywhere, and recorded results are not stale, or said to be."""
 
 from __future__ import annotations
 
