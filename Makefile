@@ -93,13 +93,13 @@ quick: $(VENV)/.user  ## every figure of the paper in its quick form, on embedde
 figures: $(VENV)/.browser  ## all recorded results: every figure and its page in docs (needs FEDSHED_DATA; about an hour)
 	$(BIN)/python -m benchmarks figures
 
-stale: $(VENV)/.dev  ## which recorded results are of other code than today's
+stale: $(VENV)/.dev  ## which recorded results would be other ones today, and why
 	$(BIN)/python -m benchmarks figures --check
 
 bench: $(VENV)/.dev  ## measured figures of docs/, as ratios (needs FEDSHED_DATA)
 	$(BIN)/python -m benchmarks
 
-release:  ## what a release needs is so: a clean tree, results of today's code, one version; dist/ and site/ are built
+release:  ## what a release needs is so: a clean tree, no stale result, one version; dist/ and site/ are built
 	$(PYTHON) tests/gates.py $@
 
 newcomer wheel lowest pythons:  ## gates, each in an environment of its own (tests/gates.py)

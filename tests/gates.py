@@ -5,7 +5,7 @@
     python tests/gates.py lowest      the lowest versions that pyproject.toml declares
     python tests/gates.py pythons     the newest versions on other Pythons, where they are installed
     python tests/gates.py ci          all that .ci/run runs, one after the other
-    python tests/gates.py release     a clean tree, results of today's code and one version; uploads nothing
+    python tests/gates.py release     a clean tree, no stale result and one version; uploads nothing
 
 It needs Python, pip, git and make, and nothing else.
 """

@@ -1,19 +1,24 @@
-"""Before a release: one version everywhere, and recorded results of today's code, or said to be stale."""
+"""Before a release: one version everywhere, and recorded results are not stale, or said to be."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from benchmarks.figures import command, stale, tables
+from benchmarks.figures import command, recorded, tables
 from benchmarks.figures.steps import STEPS
+from msgspec.structs import replace
 
-from fedshed.experiments.provenance import code_hash
+from fedshed.experiments import runs
+from fedshed.experiments.plan import Problem, Run
+from fedshed.experiments.runs import Spec
 from gates import disagreeing
 
 ROOT = Path(__file__).parent.parent
+DIGITS = Problem("digits", 1e-2)
 VERSIONED = {
     "CHANGELOG.md": "# Changelog\n\n## {}\n\n- new\n\n## 1.0\n\n- old\n",
     "CITATION.cff": "cff-version: 1.2.0\nversion: {}\n",
@@ -45,31 +50,43 @@ def test_the_files_of_this_tree_have_versions():
 
 
 @pytest.fixture
-def docs(tmp_path, monkeypatch):
-    """Pages and a figure that were recorded with today's code, and a figure that was drawn by hand."""
-    (tmp_path / "docs/figures").mkdir(parents=True)
-    monkeypatch.setattr(stale, "ROOT", tmp_path)
-    monkeypatch.setattr(stale, "DOCS", tmp_path / "docs")
-    for name in stale.PAGES:
-        code = stale.runs.code() if "rivals" in name else code_hash()
-        (tmp_path / "docs" / name).write_text(f"Recorded at commit `1`, code `{code}`; fedshed.\n")
-    (tmp_path / "docs/figures/w8a.svg").write_text(f"<svg>code {code_hash()}</svg>")
-    (tmp_path / "docs/figures/how.svg").write_text("<svg></svg>")
-    return tmp_path / "docs"
+def figures(tmp_path, monkeypatch):
+    """A folder of figures, and two that it should have: one of PEN, and one of PEN and Newton."""
+    now = {name: runs.behaviour_of(Spec(DIGITS, Run(name), 0.0)) for name in ("pen", "newton")}
+    does = {name: partial(now.get, name) for name in now}
+    made = {
+        "pen.svg": recorded.Source("one", {"pen": does["pen"]}),
+        "both.svg": recorded.Source("two", does),
+    }
+    monkeypatch.setattr(recorded, "FIGURES", tmp_path)
+    monkeypatch.setattr(recorded, "sources", lambda: made)
+    return now, made
 
 
-def test_results_of_other_code_are_named(docs, capsys):
+def test_stale_results_are_named_with_the_reason(figures, capsys):
+    now, made = figures
+    recorded.note(made)
     assert not command.checked()
-    other = 24 * "0"
-    (docs / "results.md").write_text(f"code `{other}`")
-    (docs / "figures/rivals.md").write_text(f"code `{code_hash()}`")  # without the code of the rivals' runs
-    (docs / "figures/w8a.svg").write_text(f"<svg>code {other}</svg>")
+    now["newton"] = replace(now["newton"], rows=now["pen"].rows)
+    made["pen.svg"].settings = "others"
+    made["new.svg"] = made["both.svg"]
     assert command.checked()
-    said = capsys.readouterr().out
-    assert f"stale: docs/results.md was recorded with code {other}" in said
-    assert "docs/figures/rivals.md" in said
-    assert "1 figures were recorded with other code: docs/figures/w8a.svg" in said
-    assert "how.svg" not in said
+    assert capsys.readouterr().out.splitlines()[1:-1] == [
+        "stale: docs/figures/pen.svg: its settings have changed",
+        "stale: docs/figures/both.svg: other behaviour of newton",
+        "stale: docs/figures/new.svg: what it was recorded with is not known",
+    ]
+    recorded.note(["both.svg"])
+    assert [line.split(":")[0] for line in recorded.stale()] == [
+        "docs/figures/pen.svg",
+        "docs/figures/new.svg",
+    ]
+
+
+def test_every_drawn_figure_of_the_documentation_has_a_source():
+    folder = ROOT / "docs/figures"
+    drawn = {path.name for path in folder.glob("*.svg") if b"Recorded at" in path.read_bytes()}
+    assert drawn <= recorded.sources().keys()
 
 
 def test_the_check_is_an_error_only_if_asked_to_be(monkeypatch):

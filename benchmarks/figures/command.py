@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from benchmarks.figures.stale import others
+from benchmarks.figures.recorded import stale
 from benchmarks.figures.steps import STEPS
 
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks figures")
     parser.add_argument("figures")  # the name of this benchmark
     parser.add_argument("--steps", default=",".join(STEPS), help="some of them, with commas; all by default")
-    parser.add_argument("--check", action="store_true", help="say what was recorded with other code")
+    parser.add_argument("--check", action="store_true", help="say which files are stale")
     parser.add_argument("--strict", action="store_true", help="which is an error")
     asked = parser.parse_args()
     steps = asked.steps.split(",")
@@ -32,9 +32,9 @@ def main() -> None:
 def run(names: list[str]) -> None:
     """The steps, and how long each took."""
     took: dict[str, float] = {}
-    for name in names:
+    for k, name in enumerate(names, 1):
         began = time.monotonic()
-        print(f"=== {name}", flush=True)
+        print(f"=== step {k} of {len(names)}: {name}", flush=True)
         STEPS[name]()
         took[name] = time.monotonic() - began
     for name, seconds in (*took.items(), ("in all", sum(took.values()))):
@@ -43,8 +43,8 @@ def run(names: list[str]) -> None:
 
 def checked() -> bool:
     """Say which files are stale; whether there are any."""
-    found = others()
+    found = stale()
     for line in found:
         print(f"stale: {line}")
-    print("run `make figures`" if found else "all recorded results are of today's code", flush=True)
+    print("run `make figures`" if found else "no recorded result is stale", flush=True)
     return bool(found)

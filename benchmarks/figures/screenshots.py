@@ -12,8 +12,9 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from benchmarks.figures.recorded import is_current, note
 from fedshed.experiments import ComparisonSpec
-from fedshed.experiments.provenance import code_hash, code_of, stamp
+from fedshed.experiments.provenance import stamp
 
 DESK, PHONE = {"width": 1120, "height": 1580}, {"width": 390, "height": 844}
 POINT = """() => {
@@ -25,9 +26,9 @@ POINT = """() => {
 
 
 def make(spec: ComparisonSpec, folder: Path) -> None:
-    """Both pictures, unless they are of today's code: they show seconds, which differ from run to run."""
+    """Both pictures, unless they are current: they show seconds, which differ from run to run."""
     desk, phone = folder / "report-desktop.png", folder / "report-phone.png"
-    if all(path.exists() and code_of(path) == code_hash() for path in (desk, phone)):
+    if all(is_current(path.name) for path in (desk, phone)):
         return
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     try:
@@ -43,6 +44,7 @@ def make(spec: ComparisonSpec, folder: Path) -> None:
         _save(desk, [_desk(browser, page)])
         _save(phone, _phone(browser, page))
         browser.close()
+    note([desk.name, phone.name])
 
 
 def _desk(browser: Any, address: str) -> bytes:

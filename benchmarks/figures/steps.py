@@ -9,46 +9,45 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 from matplotlib.figure import Figure
 
-from benchmarks.figures import screenshots, tables
-from benchmarks.figures.stale import DOCS, ROOT
+from benchmarks.figures import recorded, screenshots, tables
+from benchmarks.figures.recorded import DEMO, DOCS, FIGURES, NETWORKS, ROOT
 from benchmarks.rivals import report as rivals
 from fedshed._utils.canvas import rendered
-from fedshed.experiments import ComparisonSpec, networks
+from fedshed.experiments import networks
 from fedshed.experiments.page import page
 from fedshed.experiments.plan import load, names
-from fedshed.experiments.provenance import code_hash, stamp, stamped
+from fedshed.experiments.provenance import save, stamp, stamped
 from fedshed.experiments.reproduce import reproduce
-from fedshed.experiments.runs import cache_folder
+from fedshed.experiments.runs import cache_folder, recall_or_make
 from fedshed.experiments.times import TimeMap
 
-FIGURES = DOCS / "figures"
 JOBS = 2
-# as in `make demo` and docs/tutorials/compare.md
-DEMO = ComparisonSpec(dataset="digits", agents=20, partition="two-class", l2=1e-5)
-NETWORKS = ComparisonSpec(
-    dataset="fashion-mnist", agents=28, partition="two-class", l2=1e-5,
-    algorithms=("newton", "newton-seldom", "pen", "qn-shed", "lbfgs-coded", "fib-shed"),
-)  # fmt: skip
-TUTORIALS = ("compare", "hospitals", "selection", "survival", "validation")
+PAGES = ("compare", "hospitals", "selection", "survival", "validation")
 
 
 def the_paper() -> None:
     """Every figure of the paper, the ablation, and the page of claims."""
     plans = [load(name) for name in names()]
-    reproduce(plans, FIGURES, cache_folder(), jobs=JOBS, on_run=_told)
-    (DOCS / "results.md").write_text(page(cache_folder(), "figures"))
+    reproduce(plans, FIGURES, cache_folder(), jobs=JOBS, on_run=_tell, on_figure=_note)
+    save(DOCS / "results.md", page(cache_folder(), "figures").encode())
+    recorded.note(["../results.md"])
 
 
-def _told(done: int, count: int, what: str) -> None:
-    print(f"{done:4}/{count} {what}", flush=True)
+def _tell(done: int, count: int, what: str) -> None:
+    print(f"run {done} of {count}: {what}", flush=True)
+
+
+def _note(done: int, count: int, name: str) -> None:
+    recorded.note([recorded.file_of(load(name))])
+    print(f"--- figure {done} of {count}: {name}", flush=True)
 
 
 def all_rivals() -> None:
     """Every rival against ours."""
     rivals.make(ROOT / rivals.RESULTS, DOCS)
+    recorded.note(["rivals.md", "rivals-up.svg", "rivals-both.svg"])
 
 
 def demo() -> None:
@@ -57,13 +56,14 @@ def demo() -> None:
 
 
 def map_of_networks() -> None:
-    """The fastest algorithm by latency and rate; CPU seconds are measured once for this code."""
-    kept = cache_folder() / f"networks-{code_hash()}.mp"
-    if not kept.exists():
+    """The fastest algorithm by latency and rate; CPU seconds are measured again where behaviour changes."""
+
+    def make() -> tuple[str, TimeMap | None]:
         found = NETWORKS.run()
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(msgspec.msgpack.encode((found.title, found.time_map())))
-    title, times = msgspec.msgpack.decode(kept.read_bytes(), type=tuple[str, TimeMap])
+        return found.title, found.time_map()
+
+    now = [does() for does in recorded.sources()["networks.svg"].does.values()]
+    title, times = recall_or_make(cache_folder() / "networks.mp", tuple[str, TimeMap], now, make)
     _save("networks", networks.draw(times, title.replace("fashion-mnist", "Fashion-MNIST")), (NETWORKS.seed,))
 
 
@@ -76,15 +76,20 @@ def concepts() -> None:
 
 def tutorials() -> None:
     """The figures that tutorials show, made by their commands."""
-    pages = [DOCS / "tutorials" / f"{name}.md" for name in TUTORIALS]
+    pages = [DOCS / "tutorials" / f"{name}.md" for name in PAGES]
+    before = {path: path.read_bytes() for path in FIGURES.glob("*.svg")}
     command = [sys.executable, ROOT / "tests/pages.py", "--figures", *pages]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env=os.environ)
     for path in map(Path, done.stdout.split()):
-        path.write_bytes(stamped(path.read_bytes(), stamp()))
+        drawn = stamped(path.read_bytes(), stamp())
+        path.write_bytes(before.get(path.resolve(), b""))
+        save(path, drawn)
+    recorded.note(f"{name}.svg" for name in recorded.TUTORIALS)
 
 
 def _save(name: str, figure: Figure, seeds: tuple[int, ...]) -> None:
-    (FIGURES / f"{name}.svg").write_bytes(stamped(rendered(figure, "svg"), stamp(seeds)))
+    save(FIGURES / f"{name}.svg", stamped(rendered(figure, "svg"), stamp(seeds)))
+    recorded.note([f"{name}.svg"])
 
 
 STEPS: dict[str, Callable[[], None]] = {

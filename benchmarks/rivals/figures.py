@@ -14,7 +14,7 @@ from benchmarks.rivals.page import Medians
 from benchmarks.rivals.problems import DRAWN, TASKS
 from fedshed._utils import figure_style as looks
 from fedshed._utils.canvas import dress, legend, rendered, sheet, style, wrapped
-from fedshed.experiments.provenance import Stamp, stamped
+from fedshed.experiments.provenance import Stamp, save, stamped
 
 TICKS = (10, 30, 100, 300)
 KINDS = {"up": "KB up per agent", "both": "KB both ways per agent"}
@@ -26,7 +26,7 @@ def draw(
     """Both figures."""
     for kind in KINDS:
         figure = stamped(rendered(pareto(found, bounds, kind), "svg"), made)
-        (folder / f"rivals-{kind}.svg").write_bytes(figure)
+        save(folder / f"rivals-{kind}.svg", figure)
 
 
 def pareto(found: Mapping[tuple[str, str], Medians], bounds: Mapping[str, float], kind: str) -> Figure:

@@ -16,11 +16,13 @@ from benchmarks.rivals.claims import Ours
 from benchmarks.rivals.contenders import ALL, TUNED_ON
 from benchmarks.rivals.page import Medians
 from benchmarks.rivals.problems import CHOSEN, HELD_OUT, TASKS, lower_bound, posed
-from benchmarks.rivals.runs import Cell, Outcome, Store, code, measured
+from benchmarks.rivals.runs import Cell, Outcome, Store, does, measured
 from fedshed._utils.mathematics import tex
 from fedshed.experiments import verdicts
-from fedshed.experiments.provenance import Stamp, stamp
+from fedshed.experiments.provenance import Stamp, save, stamp
+from fedshed.experiments.runs import recall_or_make
 
+TIMED = ("newton", "pen", "qn-shed")
 COMMAND = "python -m benchmarks rivals --write docs"
 TITLES = {"The problems on which constants were chosen": CHOSEN, "The problems that were held out": HELD_OUT}
 
@@ -47,7 +49,7 @@ def make(results: Path = RESULTS, write: Path | None = None) -> str:
     text = written(store.known, settings, found, bounds) + "\n" + seconds(results)
     print(f"rivals: {time.monotonic() - began:.0f} s", file=sys.stderr)
     if write is not None:
-        (write / "figures/rivals.md").write_text(text)
+        save(write / "figures/rivals.md", text.encode())
         figures.draw(found, bounds, write / "figures", _stamp())
     return text
 
@@ -69,19 +71,18 @@ def ran(store: Store) -> dict[str, str]:
 
 
 def _stamp() -> Stamp:
-    return stamp(sorted({seed for task in TASKS.values() for seed in task.seeds}), code())
+    return stamp(sorted({seed for task in TASKS.values() for seed in task.seeds}))
 
 
 def seconds(results: Path, problem: str = "F5", times: int = 5) -> str:
-    """CPU seconds of ours against Newton's, in turn in this process; medians, measured once for this code."""
-    kept = results / f"{code()}-cpu.md"
-    if not kept.exists():
-        kept.write_text(_seconds(problem, times))
-    return kept.read_text()
+    """CPU seconds of ours against Newton's, in turn in this process; measured for this behaviour."""
+    now = [does(name, "as it is", TASKS[problem].loss) for name in TIMED]
+    text: str = recall_or_make(results / "cpu.mp", str, now, lambda: _seconds(problem, times))
+    return text
 
 
 def _seconds(problem: str, times: int) -> str:
-    cells = {name: Cell(problem, 0, name, "as it is") for name in ("newton", "pen", "qn-shed")}
+    cells = {name: Cell(problem, 0, name, "as it is") for name in TIMED}
     with threadpool_limits(1):
         runs = [{name: measured(cell).cpu for name, cell in cells.items()} for _ in range(times)]
     took = {name: median(run[name] for run in runs) for name in cells}

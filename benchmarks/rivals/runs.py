@@ -10,18 +10,20 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 import fedshed
 from benchmarks.rivals.contenders import CONTENDERS
 from benchmarks.rivals.problems import GAP, TASKS, posed
-from fedshed.experiments.provenance import code_hash
+from fedshed._utils.files import append_whole
+from fedshed.experiments.behaviour import Behaviour, behaviour
 
-HERE = Path(__file__).parent
-OWN = tuple(HERE / f"{name}.py" for name in ("contenders", "problems", "runs"))  # that decide outcomes, too
 PATIENCE = 30  # CPU seconds of a run, after which it counts as not reached
 WORKERS = 2
 
@@ -101,19 +103,26 @@ def _limited(seconds: int) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def code() -> str:
-    """The hash of all that decides the outcomes."""
-    return code_hash(*OWN)
+@cache
+def does(name: str, setting: str, loss: str) -> Behaviour:
+    """What a contender with a setting does today."""
+    return behaviour(lambda *_: CONTENDERS[name].algorithm(setting), loss)
+
+
+def _decided_by(cell: Cell) -> str:
+    """All else that decides an outcome, in words."""
+    one = CONTENDERS[cell.name]
+    return repr((TASKS[cell.problem], GAP, PATIENCE, one.iterations, one.grid[cell.setting]))
 
 
 class Store:
-    """Outcomes by cell, in a file of lines that belongs to the code that decides them."""
+    """Outcomes by cell, in a file of lines; those that would be other ones today are left out."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = folder / f"{code()}.jsonl"
+        self._file = folder / "outcomes.jsonl"
         lines = self._file.read_text().splitlines() if self._file.exists() else []
-        outcomes = [_read(json.loads(line)) for line in lines]
+        outcomes = [one for one in map(_read, lines) if one is not None]
         self.known = {one.cell: one for one in outcomes}
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Outcome]:
@@ -125,11 +134,28 @@ class Store:
         with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
             for done in as_completed([pool.submit(measured, cell) for cell in rest]):
                 outcome = done.result()
-                with self._file.open("a") as file:
-                    file.write(json.dumps(asdict(outcome)) + "\n")
+                append_whole(self._file, _line(outcome))
                 self.known[outcome.cell] = outcome
                 yield outcome
 
 
-def _read(line: dict[str, Any]) -> Outcome:
-    return Outcome(**{**line, "cell": Cell(**line["cell"])})
+def _line(outcome: Outcome) -> bytes:
+    """An outcome with all that decided it."""
+    cell, loss = outcome.cell, TASKS[outcome.cell.problem].loss
+    now = msgspec.to_builtins(does(cell.name, cell.setting, loss))
+    return json.dumps([asdict(outcome), _decided_by(cell), now]).encode() + b"\n"
+
+
+def _read(line: str) -> Outcome | None:
+    """The outcome of a line, if the same decides it today."""
+    known, decided_by, then = json.loads(line)
+    cell = Cell(**known["cell"])
+    if (
+        cell.name not in CONTENDERS
+        or cell.setting not in CONTENDERS[cell.name].grid
+        or cell.problem not in TASKS
+    ):
+        return None
+    now = does(cell.name, cell.setting, TASKS[cell.problem].loss)
+    same = decided_by == _decided_by(cell) and now.agrees(msgspec.convert(then, Behaviour))
+    return Outcome(**{**known, "cell": cell}) if same else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -12,26 +11,26 @@ from msgspec.structs import replace
 from fedshed._utils.canvas import rendered, wrapped
 from fedshed._utils.mathematics import plain, tex, typeset
 from fedshed.experiments import provenance
-from fedshed.experiments.provenance import PACKAGE, Stamp, code_hash, code_of, stamp, stamped
+from fedshed.experiments.provenance import Stamp, save, stamp, stamped
 
 MADE = Stamp(
-    "abc1234", "2026-01-02", True, 24 * "0", {"fedshed": "1", "numpy": "2", "scipy": "3", "Python": "4"},
+    "abc1234", "2026-01-02", True, {"fedshed": "1", "numpy": "2", "scipy": "3", "Python": "4"},
     "a <processor>, 2 cores", (0, 1, 2),
 )  # fmt: skip
 
 
 def test_a_stamp_says_all_of_it_in_a_line():
     assert MADE.sentence() == (
-        f"Recorded at commit `abc1234` of 2026-01-02 with uncommitted changes, code `{24 * '0'}`; fedshed 1, "
+        "Recorded at commit `abc1234` of 2026-01-02 with uncommitted changes; fedshed 1, "
         "numpy 2, scipy 3, Python 4; partition seeds 0, 1 and 2; a <processor>, 2 cores."
     )
     assert "uncommitted" not in replace(MADE, changed=False).sentence()
-    assert "Recorded at no commit, code" in replace(MADE, commit="").sentence()
+    assert "Recorded at no commit; fedshed" in replace(MADE, commit="").sentence()
     assert "; partition seed 7; " in replace(MADE, seeds=(7,)).sentence()
     assert "seed" not in replace(MADE, seeds=()).sentence()
 
 
-def test_a_figure_keeps_its_stamp_and_a_new_one_takes_its_place(tmp_path):
+def test_a_figure_keeps_its_stamp_and_a_new_one_takes_its_place():
     svg = rendered(Figure(), "svg")
     once = stamped(svg, MADE)
     assert once == stamped(rendered(Figure(), "svg"), MADE)  # nothing of today's clock
@@ -39,44 +38,29 @@ def test_a_figure_keeps_its_stamp_and_a_new_one_takes_its_place(tmp_path):
     (found,) = tree.iter("{http://purl.org/dc/elements/1.1/}description")
     assert found.text == MADE.sentence(quote="")
     assert stamped(once, MADE) == once
-    later = stamped(once, replace(MADE, code=24 * "1"))
-    path = tmp_path / "figure.svg"
-    path.write_bytes(later)
-    assert code_of(path) == 24 * "1"
-    path.write_bytes(svg)
-    assert code_of(path) is None
+
+
+def test_a_file_of_which_only_the_stamp_would_change_is_left(tmp_path):
+    svg, later = rendered(Figure(), "svg"), replace(MADE, commit="def5678")
+    figure = save(tmp_path / "figure.svg", stamped(svg, MADE))
+    save(figure, stamped(svg, later))
+    assert figure.read_bytes() == stamped(svg, MADE)
+    save(figure, stamped(rendered(Figure((2, 2)), "svg"), later))
+    assert b"def5678" in figure.read_bytes()
+    page = save(tmp_path / "page.md", f"# A\n\n{MADE.sentence()}\n".encode())
+    save(page, f"# A\n\n{later.sentence()}\n".encode())
+    assert "abc1234" in page.read_text()
+    save(page, f"# B\n\n{later.sentence()}\n".encode())
+    assert "def5678" in page.read_text()
 
 
 def test_a_package_that_is_no_checkout_has_no_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "_git", lambda *_: "")
     made = stamp((0,))
     assert (made.commit, made.changed) == ("", False)
-    assert made.code == code_hash()
     monkeypatch.undo()
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "lib" / "site-packages" / "fedshed")
     assert provenance._git("log") == ""
-
-
-@pytest.mark.parametrize(
-    "name", ["algorithms/pen/frame.py", "algorithms/rivals/agd.py", "experiments/rho.py"]
-)
-def test_the_hash_is_of_all_that_computes(name, monkeypatch):
-    """Also of sub-folders, which an earlier one missed."""
-    before, read = code_hash(), Path.read_bytes
-    assert (PACKAGE / name).is_file()
-    monkeypatch.setattr(
-        Path, "read_bytes", lambda path: read(path) + b"#" * str(path).endswith(f"fedshed/{name}")
-    )
-    code_hash.cache_clear()
-    assert code_hash() != before
-    monkeypatch.undo()
-    code_hash.cache_clear()
-    assert code_hash() == before
-
-
-def test_the_hash_of_more_files_is_another(tmp_path):
-    (tmp_path / "own.py").write_text("1")
-    assert code_hash(tmp_path / "own.py") != code_hash()
 
 
 # Mathematics

@@ -42,7 +42,6 @@ class Run(Struct, frozen=True, forbid_unknown_fields=True):
     step_size: float | None = None
     rate: float | None = None  # FedNL's learning rate
     renewal_period: int | None = None
-    renewal_b: float | None = None  # GN-SHED's share of the last decrease
     label: str | None = None
     line_search: str | None = None
     precision: str | None = None  # "exact", or a number of bits

@@ -1,4 +1,4 @@
-"""Where results come from: commit, code, versions, seeds and machine, on each page and in each figure."""
+"""Where results come from: commit, versions, seeds and machine, on each page and in each figure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ import platform
 import re
 import subprocess
 from collections.abc import Sequence
-from functools import cache
-from hashlib import blake2b
 from html import escape
 from pathlib import Path
 
 from msgspec import Struct
 
 import fedshed
+from fedshed._utils.files import write_atomically
 from fedshed.report.model import versions
 
 PACKAGE = Path(fedshed.__file__).parent
-CORE = ("algorithms", "exchange", "linalg", "objectives", "protocol", "solve", "tables")
-RUNS = ("experiments/rho.py", "experiments/runs.py")
 CODE = ("src", "benchmarks", "docs/figures/*.py")  # a change here that is not committed is said
 SHOWN = ("fedshed", "numpy", "scipy", "Python")
-_CODE = re.compile(rb"code `?([0-9a-f]{24})`?")
 _DESCRIPTION = re.compile(rb"\s*<dc:description>.*?</dc:description>", re.S)
+_SENTENCE = re.compile(rb"Recorded at [^\n]*")
 
 
 class Stamp(Struct, frozen=True):
@@ -32,7 +29,6 @@ class Stamp(Struct, frozen=True):
     commit: str
     date: str  # of the commit
     changed: bool  # whether code has changed since and is not committed
-    code: str  # the hash of all that computes
     versions: dict[str, str]
     machine: str
     seeds: tuple[int, ...] = ()
@@ -43,14 +39,14 @@ class Stamp(Struct, frozen=True):
         where = f"commit {quote}{self.commit}{quote} of {self.date}{changed}" if self.commit else "no commit"
         used = ", ".join(f"{name} {self.versions[name]}" for name in SHOWN if name in self.versions)
         seeds = f"; {_seeds(self.seeds)}" if self.seeds else ""
-        return f"Recorded at {where}, code {quote}{self.code}{quote}; {used}{seeds}; {self.machine}."
+        return f"Recorded at {where}; {used}{seeds}; {self.machine}."
 
 
-def stamp(seeds: Sequence[int] = (), code: str = "") -> Stamp:
-    """Where results of today come from; `code` where more than the library decides them."""
+def stamp(seeds: Sequence[int] = ()) -> Stamp:
+    """Where results of today come from."""
     commit, _, date = _git("log", "-1", "--format=%h %cs").partition(" ")
     changed = bool(_git("status", "--porcelain", "--", *CODE))
-    return Stamp(commit, date, changed, code or code_hash(), versions(), machine(), tuple(seeds))
+    return Stamp(commit, date, changed, versions(), machine(), tuple(seeds))
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -70,27 +66,21 @@ def machine() -> str:
     return f"{name}, {cores} core{'s' * (cores > 1)}"
 
 
-@cache
-def code_hash(*more: Path) -> str:
-    """A hash of everything that computes, and of more files: a changed line makes new runs."""
-    core = [path for folder in CORE for path in sorted((PACKAGE / folder).rglob("*.py"))]
-    sources = [*core, *(PACKAGE / name for name in RUNS), *more]
-    digest = blake2b(digest_size=12)
-    for path in sources:
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
 def stamped(svg: bytes, made: Stamp) -> bytes:
     """A figure of matplotlib with the stamp among its metadata."""
     said = f"\n    <dc:description>{escape(made.sentence(quote=''))}</dc:description>".encode()
     return _DESCRIPTION.sub(b"", svg).replace(b"\n   </cc:Work>", said + b"\n   </cc:Work>", 1)
 
 
-def code_of(path: Path) -> str | None:
-    """The hash of the code that a page or a figure was recorded with; None where it has no stamp."""
-    found = _CODE.search(path.read_bytes())
-    return found[1].decode() if found else None
+def save(path: Path, data: bytes) -> Path:
+    """Write a page or a figure, unless only its stamp would change."""
+    if path.exists() and _without_stamp(path.read_bytes()) == _without_stamp(data):
+        return path
+    return write_atomically(path, data, private=False)
+
+
+def _without_stamp(data: bytes) -> bytes:
+    return _SENTENCE.sub(b"", _DESCRIPTION.sub(b"", data))
 
 
 def _git(*words: str) -> str:

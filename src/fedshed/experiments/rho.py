@@ -18,11 +18,10 @@ from fedshed.algorithms.rho import NextEigenvalue
 from fedshed.linalg import leading_eigenpairs
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import local_objectives
-from fedshed.protocol.conversation import Problem as Master
+from fedshed.protocol.conversation import Problem
 
 if TYPE_CHECKING:
     from fedshed.algorithms.base import AnyAlgorithm
-    from fedshed.experiments.plan import Problem
     from fedshed.protocol.conversation import Flow
     from fedshed.tables import Federation
 
@@ -34,7 +33,7 @@ class OptimalStep(Struct, frozen=True, tag=True):
     rounds: ClassVar[int] = 0
 
     def __call__(
-        self, algorithm: AnyAlgorithm, problem: Master, state: State[Any], g: Vector, direction: Vector
+        self, algorithm: AnyAlgorithm, problem: Problem, state: State[Any], g: Vector, direction: Vector
     ) -> Flow[Step]:
         """theta + eta* direction."""
         rho = sum(problem.p[i] * state.known[i].curvature.rho for i in problem.agents) + problem.l2.min()
@@ -43,7 +42,7 @@ class OptimalStep(Struct, frozen=True, tag=True):
         yield  # a flow that asks nothing
 
 
-def with_optimal_step(federation: Federation, problem: Problem) -> Any:
+def with_optimal_step(federation: Federation, l2: float) -> Any:
     """SHED-LS with rho = lambda_{q+1} and eta*."""
     objectives = local_objectives(federation, "least-squares")
     N = sum(objective.weight for objective in objectives.values())
@@ -53,4 +52,4 @@ def with_optimal_step(federation: Federation, problem: Problem) -> Any:
         for objective in objectives.values()
     )
     shed: Any = build("shed-ls")
-    return replace(shed, rho=NextEigenvalue(), line_search=OptimalStep(float(smallest) + problem.l2))
+    return replace(shed, rho=NextEigenvalue(), line_search=OptimalStep(float(smallest) + l2))

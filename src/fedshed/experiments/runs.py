@@ -1,11 +1,12 @@
-"""Runs cached by content: the same data, settings and code give the same trace without computing it again."""
+"""Runs cached by content: the same data, settings and behaviour give the same trace."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,16 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fedshed._utils.files import file_hash, in_words, write_atomically
 from fedshed.algorithms import build
 from fedshed.algorithms.from_file import is_in_file, load_algorithm
 from fedshed.algorithms.registry import configured as make_ready
-from fedshed.algorithms.renewal import GradientNorm, Periodic
+from fedshed.algorithms.renewal import Periodic
 from fedshed.algorithms.rivals.agd import GRID
+from fedshed.experiments.behaviour import Behaviour, behaviour
 from fedshed.experiments.plan import Problem, Run
-from fedshed.experiments.provenance import code_hash
 from fedshed.experiments.study import as_budget, as_line_search
 from fedshed.protocol.precision import Bits, Exact
 from fedshed.report.model import Grid, Spectrum
@@ -33,6 +34,7 @@ from fedshed.solve.trace import Row, Trace
 from fedshed.tables import Federation
 
 TUNING_ITERATIONS = 100
+FORMAT = 1  # of a record: raised when what `_make` keeps of a run has another meaning
 _NOTES = logging.getLogger("fedshed")
 
 
@@ -72,26 +74,43 @@ def cache_folder() -> Path:
 
 def recall(spec: Spec, folder: Path) -> Record | None:
     """A run that was made before, if it was."""
-    path = folder / f"{_key(spec)}.mp"
-    try:
-        return replace(msgspec.msgpack.decode(path.read_bytes(), type=Record), name=spec.run.name)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    record: Record | None = _recall(_path(spec, folder), Record, [behaviour_of(spec)])
+    return None if record is None else replace(record, name=spec.run.name)
 
 
 def execute(spec: Spec, folder: Path) -> Record:
     """The run, from the cache or made now and kept."""
-    record = recall(spec, folder)
-    if record is None:
-        record = _make(spec, folder)
-        _keep(folder / f"{_key(spec)}.mp", msgspec.msgpack.encode(record))
-    return record
+    path = _path(spec, folder)
+    record: Record = recall_or_make(path, Record, [behaviour_of(spec)], lambda: _make(spec, folder))
+    return replace(record, name=spec.run.name)
 
 
-def _keep(path: Path, data: bytes) -> None:
-    """Write to the cache if that is possible: a run that cannot be kept is not lost."""
-    with suppress(OSError):
-        write_atomically(path, data)
+def recall_or_make(path: Path, kind: Any, now: list[Behaviour], make: Callable[[], Any]) -> Any:
+    """What was made when algorithms behaved as now, or what is made now, kept where possible."""
+    found = _recall(path, kind, now)
+    if found is None:
+        found = make()
+        with suppress(OSError):
+            write_atomically(path, msgspec.msgpack.encode((now, found)))
+    return found
+
+
+def _recall(path: Path, kind: Any, now: list[Behaviour]) -> Any:
+    try:
+        then, found = msgspec.msgpack.decode(path.read_bytes(), type=tuple[list[Behaviour], kind])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return found if all(a.agrees(b) for a, b in zip(then, now, strict=True)) else None
+
+
+def behaviour_of(spec: Spec) -> Behaviour:
+    """What the algorithm of a run does today."""
+    return _behaviour(replace(spec.run, label=None, tuned=False, max_iterations=1), spec.problem.loss)
+
+
+@cache
+def _behaviour(run: Run, loss: str) -> Behaviour:
+    return behaviour(lambda data, l2: configured(run, data, l2, seed=0), loss)
 
 
 def check_cache(folder: Path) -> None:
@@ -115,12 +134,13 @@ def reference(problem: Problem, folder: Path) -> tuple[np.ndarray[Any, Any], flo
     data = data_of(problem)
     key = _hash([data.fingerprint(), problem.loss, problem.l2])
     path = folder / f"optimum-{key}.mp"
-    try:
-        theta, f_star = msgspec.msgpack.decode(path.read_bytes(), type=tuple[list[float], float])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        best, f_star = optimum(data, loss=problem.loss, l2=problem.l2)
-        theta = best.tolist()
-        _keep(path, msgspec.msgpack.encode((theta, f_star)))
+
+    def make() -> tuple[list[float], float]:
+        theta, f_star = optimum(data, loss=problem.loss, l2=problem.l2)
+        return theta.tolist(), f_star
+
+    now = [_behaviour(Run("newton"), problem.loss)]
+    theta, f_star = recall_or_make(path, tuple[list[float], float], now, make)
     return np.array(theta), f_star
 
 
@@ -140,7 +160,8 @@ def _solve(spec: Spec, folder: Path, step_size: float | None) -> Record:
         recorder(progress)
 
     result = optimize(
-        data, loss=spec.problem.loss, l2=spec.problem.l2, algorithm=configured(run, spec.problem),
+        data, loss=spec.problem.loss, l2=spec.problem.l2,
+        algorithm=configured(run, data, spec.problem.l2, spec.problem.seed),
         f_star=f_star, gap_tol=spec.gap or None, tol=0.0, max_iterations=run.max_iterations, watch=watch,
     )  # fmt: skip
     return Record(
@@ -149,21 +170,19 @@ def _solve(spec: Spec, folder: Path, step_size: float | None) -> Record:
     )  # fmt: skip
 
 
-def configured(run: Run, problem: Problem) -> Any:
+def configured(run: Run, data: Federation, l2: float, seed: int) -> Any:
     """The algorithm of a run with its budget, period and parameters."""
     from fedshed.experiments.rho import with_optimal_step
 
     if run.algorithm == "shed-ls-next":
-        return with_optimal_step(data_of(problem), problem)
+        return with_optimal_step(data, l2)
     search, budget = as_line_search(run.line_search), as_budget(run.budget)
     if is_in_file(run.algorithm):
-        algorithm: Any = make_ready(load_algorithm(run.algorithm), budget, search, problem.seed)
+        algorithm: Any = make_ready(load_algorithm(run.algorithm), budget, search, seed)
     else:
-        algorithm = build(run.algorithm, budget, search, seed=problem.seed)
+        algorithm = build(run.algorithm, budget, search, seed=seed)
     if run.renewal_period is not None:
         algorithm = replace(algorithm, renewal=Periodic(run.renewal_period))
-    if run.renewal_b is not None:
-        algorithm = replace(algorithm, renewal=GradientNorm(run.renewal_b))
     own: dict[str, Any] = {"step_size": run.step_size, "rate": run.rate, **dict(run.options)}
     if run.precision is not None:
         own["precision"] = Exact() if run.precision == "exact" else Bits(bits=int(run.precision))
@@ -189,12 +208,19 @@ def _data_only(problem: Problem) -> Problem:
     return replace(problem, l2=0.0)
 
 
-def _key(spec: Spec) -> str:
-    """What decides a run: all but its label."""
+def _path(spec: Spec, folder: Path) -> Path:
+    """Where a run is kept: by what decides it, all but its label and what its algorithm does."""
     data = federation_fingerprint(_data_only(spec.problem))
-    name, unlabelled = spec.run.algorithm, replace(spec, run=replace(spec.run, label=None))
+    name, unlabelled = spec.run.algorithm, replace(spec.run, label=None)
+    said = [_without_none(spec.problem), _without_none(unlabelled), spec.gap]
     own = [file_hash(name.rpartition(":")[0])] if is_in_file(name) else []  # a user's own algorithm
-    return _hash([msgspec.to_builtins(unlabelled), data, code_hash(), *own])
+    grid = [GRID, TUNING_ITERATIONS] if spec.run.tuned else []
+    return folder / f"{_hash([*said, data, FORMAT, *grid, *own])}.mp"
+
+
+def _without_none(fields: Struct) -> dict[str, Any]:
+    """The fields that say something: a new one that says nothing leaves runs as they were."""
+    return {name: value for name, value in asdict(fields).items() if value not in (None, msgspec.UNSET)}
 
 
 @lru_cache(maxsize=128)
