@@ -258,7 +258,8 @@ def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
     """The estimates in the units of the table, for each class."""
     A, names = plan.to_original()
     if plan.classes is None or family_of(plan.study.loss).classes in ("two", "ordered"):
-        return inference.transformed(A, names)
+        # neither units nor centres change the level of a column
+        return replace(inference.transformed(A, names), level_freedom=inference.level_freedom)
     several = per_class(inference, plan.classes, names)
     return several.transformed(
         np.asarray(np.kron(np.eye(len(plan.classes)), A), dtype=np.float64), several.names
