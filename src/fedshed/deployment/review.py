@@ -28,6 +28,7 @@ from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives import family_of
 from fedshed.objectives.build import held_objective, local_objective, origin
+from fedshed.objectives.time_scale import POOLED
 from fedshed.preparation import DesignPlan, Preparer, Study, filling, tallies
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
@@ -165,7 +166,7 @@ def _rehearsed(
         sites = hosted.play(plan, problem, algorithm)
         searched = _searched(sites, problem) if plan.study.searched else []
         asked = [*_counts(sites, problem, plan), *_played(sites, problem, algorithm), *searched]
-        asked += [*_squares(sites, problem, errors), *_survival(sites, problem)]
+        asked += [*_squares(sites, problem, errors), *_survival(sites, problem, plan)]
         return asked + (_evaluated(sites, problem) if plan.study.holdout is not None else [])
 
 
@@ -295,11 +296,15 @@ def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
     return _items("before", _answered(sites, CURVES, problem, flow))
 
 
-def _survival(sites: Sites, problem: Problem) -> list[Item]:
+def _survival(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
     """What a survival model asks for after its fit."""
     if not family_of(problem.loss).survival:
         return []
-    asked = SurvivalCheck().flow(problem, CheckSurvival(np.zeros(problem.n)))
+    study = plan.study
+    steps = np.asarray(study.grid, dtype=np.float64) if study.ph_transform in POOLED else None
+    values = None if steps is None else np.zeros(len(steps) + 1)
+    check = CheckSurvival(np.zeros(problem.n), study.ph_transform, steps, values)
+    asked = SurvivalCheck().flow(problem, check)
     return _items("at the end", _answered(sites, SURVIVAL, problem, asked))
 
 

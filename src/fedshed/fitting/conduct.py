@@ -40,6 +40,7 @@ from fedshed.fitting.searched import fit_searched, with_linear_intercepts
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, per_class
 from fedshed.inference.result import RowRobust, WeightType
+from fedshed.inference.survival import HazardsTest
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
@@ -121,7 +122,10 @@ def conduct(
             sites = tables.play(plan, problem, chosen)
             curves, counted_up = study_curves(plan, problem, sites, ready, goal.patience, tables.sites)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
-            fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
+            hazards = HazardsTest(study.ph_transform, None if curves is None else curves.table)
+            fitted = fit_problem(
+                problem, chosen, sites, goal, progress=progress, saver=saver, hazards=hazards, **settings
+            )
             if study.random_intercept:
                 fitted = with_linear_intercepts(fitted, problem, sites, goal)
         found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)

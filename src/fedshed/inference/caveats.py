@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 OVERDISPERSED = 1.5
 ENOUGH = 5
+STRATIFIED = (
+    "The model is stratified by site: each site has its own baseline hazard, and rows are compared within "
+    "their site only, as in R's coxph(... + strata(site)). A model with one baseline hazard for the rows of "
+    "all sites has other estimates and, above all with many small sites, smaller errors."
+)
 DOUBTFUL = 0.05  # P of a test of proportional hazards
 
 
@@ -78,6 +83,8 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         yield "Weights are precisions: a weight divides the variance of its row, which is one observation."
     if it.weight_type == "frequency":
         yield "Weights are frequencies: a weight is how often its row counts (else set weight_type)."
+    if family_of(it.loss).survival and it.site_count > 1:
+        yield STRATIFIED
     if it.survival is not None:
         yield from _doubtful_hazards(it.names, it.survival)
     if _overdispersed(it):
@@ -113,7 +120,8 @@ def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[
     if found:
         yield (
             f"The hazard ratio of {_listed(found)} seems to change with time (score test of proportional "
-            "hazards). The estimate is an average over time; consider strata, or an interaction with time."
+            f"hazards on the {facts.transform} scale of time). The estimate is an average over time; consider "
+            "strata, or an interaction with time."
         )
 
 
