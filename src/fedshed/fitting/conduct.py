@@ -57,8 +57,6 @@ from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
 from fedshed.solve.run import Result, Watch
 
-MANY_HESSIANS = 12  # as many as Newton and the inspection may take
-
 
 def conduct(
     study: Study, tables: TableSites, goal: Goal, *, algorithm: str | AnyAlgorithm = "auto",
@@ -97,13 +95,11 @@ def conduct(
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
         between = HERE if network is None and tables.one_process else network
-        chosen, why = checks.choose_algorithm(
+        approved = tables.approved_algorithm(problem.n) if algorithm == "auto" else None
+        chosen, why = approved or checks.choose_algorithm(
             algorithm, links, None, seed, problem, stateless, between, firth=study.firth,
             protected=study.protected or bool(tables.groups),
         )  # fmt: skip
-        if algorithm == "auto" and problem.l1 is None and not study.firth:
-            cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
-            chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
         most = min(goal.max_iterations, tables.most_iterations(chosen) or goal.max_iterations)
         goal = replace(goal, max_iterations=most)
@@ -135,15 +131,6 @@ def conduct(
     model.certificate, model.contacts = fitted.result.certificate, fitted.result.sites
     model.deviations = standard_deviations(plan, ready)
     return Conducted(model, fitted.result, curves)
-
-
-def within_budget(chosen: AnyAlgorithm, why: str, left: float | None, n: int) -> tuple[AnyAlgorithm, str]:
-    """An algorithm of gradients only, if the sites allow fewer entries of Hessians than a fit may need."""
-    entries = n * (n + 1) // 2
-    if left is None or left >= MANY_HESSIANS * entries:
-        return chosen, why
-    most = f"the budget of a site allows {max(0, int(left)):,} more entries of Hessians"
-    return Lbfgs(), f"lbfgs: {most}, and {MANY_HESSIANS} Hessians have {MANY_HESSIANS * entries:,}"
 
 
 def _possible_errors(study: Study, errors: RowRobust | None) -> None:

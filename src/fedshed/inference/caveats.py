@@ -120,8 +120,8 @@ def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[
     if found:
         yield (
             f"The hazard ratio of {_listed(found)} seems to change with time (score test of proportional "
-            f"hazards on the {facts.transform} scale of time). The estimate is an average over time; consider "
-            "strata, or an interaction with time."
+            f"hazards on the {facts.transform} scale of time). The estimate is an average over time; "
+            "consider strata, or an interaction with time."
         )
 
 
