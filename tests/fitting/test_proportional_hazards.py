@@ -15,6 +15,10 @@ from scipy.stats import rankdata
 
 import fedshed
 from fedshed import ConfigError, DataError, ProtocolError, Study
+from fedshed.deployment.config import SiteFile, Source, StudyFile
+from fedshed.deployment.master import conduct_study
+from fedshed.deployment.node import Node
+from fedshed.exchange import InProcess
 from fedshed.exchange.watched import WatchedModel
 from fedshed.fitting.conduct import conduct
 from fedshed.fitting.sites import LocalTables
@@ -117,6 +121,31 @@ def test_a_protected_study_has_the_same_test():
     for scale in ("identity", "log"):
         masked = fedshed.fit(tables("pbc"), study("pbc", ph_transform=scale, protected=True))
         np.testing.assert_allclose(statistics(masked)[0], ZPH["pbc"]["tests"][scale]["chisq"], rtol=1e-6)
+
+
+def test_nodes_count_on_the_grid_of_their_study_and_have_the_test_of_a_fit_here(tmp_path):
+    """Behind a policy small counts of censored rows are told with the next, so that g is a little different."""
+    rows = pd.read_csv(ORACLES / "pbc.csv")
+    number = rows.pop("site").str[1:].astype(int)
+    given = {"a": rows[number <= 6], "b": rows[(number > 6) & (number <= 9)], "c": rows[number > 9]}
+    asked = study("pbc", ph_transform="km", grid=(900.0, 2000.0, 5000.0))
+    nodes = {}
+    for site, table in given.items():
+        table.to_csv(tmp_path / f"{site}.csv", index=False)
+        policy = Policy(max_curvature=50.0, max_numbers=50.0)
+        nodes[site] = Node(
+            SiteFile(
+                name=site, table=Source(csv=f"{site}.csv"), state=f"state-{site}", audit=f"{site}.jsonl",
+                any_study=True, disclosure=policy,
+            ),
+            tmp_path,
+        )  # fmt: skip
+    there, _ = conduct_study(StudyFile(asked, tuple(given)), InProcess(nodes))
+    here = conduct(asked, LocalTables(given), Goal(1e-9, 200)).model
+    assert there.inference.survival.transform == "km"
+    np.testing.assert_allclose(statistics(there)[1], statistics(here)[1], atol=0.06)
+    with pytest.raises(ConfigError, match="which sites give on a grid only; give grid"):
+        StudyFile(study("pbc", ph_transform="km"), tuple(given))
 
 
 @pytest.mark.parametrize(
