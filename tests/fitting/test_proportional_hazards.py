@@ -124,7 +124,7 @@ def test_a_protected_study_has_the_same_test():
 
 
 def test_nodes_count_on_the_grid_of_their_study_and_have_the_test_of_a_fit_here(tmp_path):
-    """Behind a policy small counts of censored rows are told with the next, so that g is a little different."""
+    """Behind a policy small counts are told with the next, so that g is a little different."""
     rows = pd.read_csv(ORACLES / "pbc.csv")
     number = rows.pop("site").str[1:].astype(int)
     given = {"a": rows[number <= 6], "b": rows[(number > 6) & (number <= 9)], "c": rows[number > 9]}
