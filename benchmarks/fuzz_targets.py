@@ -163,7 +163,10 @@ def _of_conversations(folder: Path) -> Iterator[Made]:
         (Folds(), two, [AskFolds(np.stack([theta, theta]), (0, 1), 3, 7)]),
         (Firth(), two, [AskLeverages(theta, pack(0.01 * np.eye(N)))]),
         (SiteEstimates(), two, [AskEstimate(theta, False), AskEstimate(theta, True, True)]),
-        (SurvivalCheck(), timed, [CheckSurvival(theta), CheckSurvival(theta, "log")]),
+        (SurvivalCheck(), timed, [
+            CheckSurvival(theta), CheckSurvival(theta, "log"),
+            CheckSurvival(theta, "km", np.array([3.0, 9.0]), np.array([0.0, 0.3, 0.8])),
+        ]),
         (SurvivalCounts(), timed, [AskTimes(), AskCounts(np.array([3.0, 9.0]), (), 2)]),
         (Profile(), counted, [AskProfile(theta)]),
     )  # fmt: skip

@@ -76,7 +76,7 @@ def conducted(folder: Path, made: dict[str, Node], file: StudyFile = FILE) -> ob
 
 def test_an_approved_study_ends_as_a_fit_here(folder):
     model = conducted(folder, approved(folder))
-    here = fit({site: read_table(folder / site / "table.csv") for site in SITES}, MODEL)
+    here = fit({site: read_table(folder / site / "table.csv") for site in SITES}, MODEL, algorithm="lbfgs")
     assert np.array_equal(model.inference.coefficients, here.inference.coefficients)
 
 
@@ -154,7 +154,7 @@ def played(folder: Path, made: dict[str, Node], change: object) -> bytes:
     with hosted.prepare() as transport:
         plan, *_ = negotiate(MODEL, transport, SITES)
     bare = replace(plan, names=(), terms=(), warnings=())
-    return inspected(made["a"], FILE, change(Play(bare, raw(build("newton")), FILE.terms)))
+    return inspected(made["a"], FILE, change(Play(bare, raw(build("lbfgs")), FILE.terms)))
 
 
 def inspected(
@@ -210,7 +210,7 @@ def test_a_plan_of_other_columns_than_the_approved_ones_is_refused(folder, what)
     request = encode((b"run!", 1, [Build(other)], None))
     (answer,) = CODEC.decode_reply(preparer.handle(request)).parts
     assert isinstance(answer, Refused)
-    stage = Play(other, raw(build("newton")), file.terms)
+    stage = Play(other, raw(build("lbfgs")), file.terms)
     assert b"cannot be read" in inspected(made["a"], file, stage)
     assert b"Inspected" in inspected(made["b"], file, replace(stage, plan=replace(plan, names=(), terms=())))
 
@@ -232,7 +232,7 @@ def test_squared_scores_leave_only_where_the_study_asks_for_them(folder):
         hosted = HostedTables(InProcess(made), SITES, file.terms, bytes(RUN))
         with hosted.prepare() as transport:
             plan, *_ = negotiate(MODEL, transport, SITES)
-        stage = Play(replace(plan, names=(), terms=(), warnings=()), raw(build("newton")), file.terms)
+        stage = Play(replace(plan, names=(), terms=(), warnings=()), raw(build("lbfgs")), file.terms)
         asked = Scatter(np.zeros(4), None, 0, True)
         reply = inspected(made["a"], file, stage, RowScatter(), asked, part=5)
         assert (b"Scattered" in reply) == answered

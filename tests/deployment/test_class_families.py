@@ -101,7 +101,7 @@ def test_separated_data_are_found_over_nodes_by_slopes_that_vanish_quickly(folde
 def test_leverages_are_told_only_in_a_study_that_declares_firth():
     plain = StudyFile(Study(family="logistic", target="ill", columns=("u",)), tuple(ROWS)).terms
     with pytest.raises(ProtocolError, match="another algorithm than the one that was approved"):
-        plain.check_algorithm(Firth())
+        plain.check_algorithm(Firth(), 2)
     declared = StudyFile(FIRTH, tuple(ROWS)).terms
-    declared.check_algorithm(Firth())
+    declared.check_algorithm(Firth(), 2)
     assert declared.most_iterations(Firth()) * 2 <= MOST_FIRTH_POINTS

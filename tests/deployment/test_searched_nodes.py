@@ -60,12 +60,12 @@ def tables(folder):
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.loss)
 def test_a_search_over_approved_nodes_is_a_fit_here_bit_for_bit(folder, study):
-    file = StudyFile(study, tuple(ROWS))
+    file = StudyFile(study, tuple(ROWS), algorithm="newton")
     for site in ROWS:
         approve_study(folder / site / "site.toml", file.terms.digest.hex(), file.terms.in_words())
     nodes = {site: Node.at(folder / site / "site.toml") for site in ROWS}
     model, report = conduct_study(file, InProcess(nodes))
-    here = fit(tables(folder), study)
+    here = fit(tables(folder), study, algorithm="newton")
     assert model.converged, model.run.reason
     assert model.inference.coefficients == here.inference.coefficients
     assert model.inference.nuisance == here.inference.nuisance
@@ -77,7 +77,7 @@ def test_a_search_over_approved_nodes_is_a_fit_here_bit_for_bit(folder, study):
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.loss)
 def test_the_decision_of_a_site_shows_the_search_and_how_many_points_it_may_take(folder, study):
-    found = decision(folder / "a" / "site.toml", StudyFile(study, tuple(ROWS)))
+    found = decision(folder / "a" / "site.toml", StudyFile(study, tuple(ROWS), algorithm="newton"))
     said = " ".join(leaving(found.items))
     assert "for each value of the parameter that is tried: " in said
     assert "the slope of the likelihood in the parameter (1)" in said

@@ -40,7 +40,7 @@ def folder(tmp_path):
 
 
 def conducted(folder, study):
-    file = StudyFile(study, tuple(SIZES))
+    file = StudyFile(study, tuple(SIZES), algorithm="newton")
     for site in SIZES:
         approve_study(folder / site / "site.toml", file.terms.digest.hex(), file.terms.in_words())
     made = {site: Node.at(folder / site / "site.toml") for site in SIZES}
@@ -49,7 +49,7 @@ def conducted(folder, study):
 
 def test_an_approved_study_ends_as_a_meta_analysis_and_a_fit_here(folder):
     tables = {site: read_table(folder / site / "table.csv") for site in SIZES}
-    model, here = conducted(folder, MODEL), fedshed.fit(tables, MODEL)
+    model, here = conducted(folder, MODEL), fedshed.fit(tables, MODEL, algorithm="newton")
     assert np.array_equal(model.inference.coefficients, here.inference.coefficients)
     assert model.plan.fills == here.plan.fills
     assert {site: count.filled for site, count in model.rows.items()} == {

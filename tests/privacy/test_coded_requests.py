@@ -105,7 +105,7 @@ def test_a_site_takes_part_in_no_fit_by_an_algorithm_for_comparisons(name):
         max_iterations=10,
     )  # fmt: skip
     with pytest.raises(ConfigError, match="for comparisons"):
-        terms.check_algorithm(build(name))
+        terms.check_algorithm(build(name), 5)
     with pytest.raises(ConfigError, match="for comparisons"):
         terms.check_study()
-    replace(terms, algorithm="qn-shed").check_algorithm(build("qn-shed"))
+    replace(terms, algorithm="qn-shed").check_algorithm(build("qn-shed"), 5)

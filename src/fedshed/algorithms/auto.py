@@ -91,6 +91,18 @@ def choose_composite(n: int, channel: Channel | None = None) -> tuple[AnyAlgorit
     return Newton(line_search=Fused()), f"newton: {why}"
 
 
+def choose_approved(n: int, composite: bool) -> tuple[AnyAlgorithm, str]:
+    """An algorithm for a study that sites approve, and one line that is the same at each of them.
+
+    It asks for gradients, which every default policy has room for; how many rows a site has, what its link
+    carries and how much of its budget is left do not change it.
+    """
+    if composite:
+        return Newton(line_search=Fused()), "newton: an absolute penalty (l1) needs a model of the curvature"
+    algorithm = Lbfgs(line_search=Fused()) if n <= LARGE else Lbfgs(memory=MANY_SECANTS, line_search=Fused())
+    return algorithm, "lbfgs: a study that names no algorithm asks its sites for gradients only"
+
+
 def choose_summable(n: int) -> tuple[AnyAlgorithm, str]:
     """An algorithm for protected mode and groups, where answers are added, and one line with the reason."""
     why = f"answers have to add up over sites, and with n = {n}"

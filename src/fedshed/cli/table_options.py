@@ -197,6 +197,14 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
         str, option("The treatment of events at the same time: efron or breslow.", panel=SURVIVAL)
     ] = "efron"
 
+    ph_transform: Annotated[
+        str,
+        option(
+            "The scale of time in the test of proportional hazards: identity, log, rank or km.",
+            panel=SURVIVAL,
+        ),
+    ] = "identity"
+
     def asked(self, context: typer.Context, l2: float, intercept: bool, l1: float = 0.0) -> Study:
         """The study that the options or their file describe."""
         from fedshed.preparation import read_study, study_of
@@ -213,6 +221,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
             "positive": [_number(text) for text in words(self.positive) or []], "offset": self.offset,
             "exposure": self.exposure, "l2": l2, "time": self.time, "event": self.event,
             "entry": self.entry, "strata": words(self.strata) or [], "ties": self.ties,
+            "ph_transform": self.ph_transform,
             "standardize": self.standardize, "intercept": intercept, "missing": self.missing,
             "firth": self.firth, "random_intercept": self.random_intercept,
             "classes": [_number(text) for text in words(self.classes) or []],

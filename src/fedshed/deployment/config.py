@@ -17,6 +17,7 @@ from fedshed.fitting.protected_study import check_sites
 from fedshed.fitting.stages import PROTOCOL
 from fedshed.fitting.terms import Terms, check_points
 from fedshed.inference.result import Robust, RowRobust
+from fedshed.objectives.time_scale import POOLED
 from fedshed.preparation.approved import check_protected
 from fedshed.preparation.study import Study, study_of
 from fedshed.privacy.fixed_point import FEWEST_SITES
@@ -148,6 +149,11 @@ class StudyFile(Struct, frozen=True, forbid_unknown_fields=True):
                 "deadline and max_iterations must be positive, and tolerance must not be negative"
             )
         check_points(self.points)
+        if self.study.ph_transform in POOLED and not self.study.grid:
+            raise ConfigError(
+                f"ph_transform = {self.study.ph_transform!r} needs counts of the rows at times, which sites "
+                "give on a grid only; give grid = [...], or use ph_transform = 'identity' or 'log'"
+            )
         self.terms.check_study()
         _goal(self)
         if self.study.protected:

@@ -12,12 +12,13 @@ from msgspec import Struct
 from fedshed._utils.files import file_hash
 from fedshed.deployment.config import SiteFile, StudyFile, read_site
 from fedshed.deployment.review import Item, Review, ledger_of, review
-from fedshed.fitting.conduct import MANY_HESSIANS
 from fedshed.fitting.search import MOST_VALUES
 from fedshed.preparation import Study
 from fedshed.privacy.exposure import Exposure, exposure
 from fedshed.privacy.gate import DIFFERENT, columns_used
 from fedshed.privacy.ledger import TableRecord
+
+MANY_HESSIANS = 12  # as many as Newton and the inspection may take
 
 
 class Use(Struct, frozen=True):

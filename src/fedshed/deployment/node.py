@@ -123,9 +123,7 @@ class Node(Host):
         approval, terms = self._approval(run), stage.terms
         points = None
         if terms is not None and isinstance(stage, Play):
-            algorithm = algorithm_of(stage, 1)
-            terms.check_algorithm(algorithm)
-            points = terms.most_points(algorithm)
+            points = terms.most_points(algorithm_of(stage, 1))
         scope = Scope(
             self._study(run),
             table=self._hash(run),

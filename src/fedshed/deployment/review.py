@@ -22,12 +22,13 @@ from fedshed.deployment.node import Node
 from fedshed.exchange import InProcess
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic, Wire
-from fedshed.fitting.conduct import problem_of, within_budget
+from fedshed.fitting.conduct import problem_of
 from fedshed.fitting.host import design_facts
 from fedshed.fitting.sites import HostedTables
 from fedshed.inference.result import RowRobust
 from fedshed.objectives import family_of
 from fedshed.objectives.build import held_objective, local_objective, origin
+from fedshed.objectives.time_scale import POOLED
 from fedshed.preparation import DesignPlan, Preparer, Study, filling, tallies
 from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
@@ -37,8 +38,8 @@ from fedshed.preparation.holdout import fitted_rows, held_out
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
 from fedshed.privacy.audit import Audit, set_aside
-from fedshed.privacy.gate import DesignFacts, columns_used
-from fedshed.privacy.ledger import Ledger, TableRecord
+from fedshed.privacy.gate import DesignFacts
+from fedshed.privacy.ledger import Ledger
 from fedshed.privacy.tables import held_objections, objections
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Ask, Flow, Problem
@@ -107,18 +108,11 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     )  # these rules are for what a single site sends, which nobody sees here
     problem = problem_of(plan, {site.name: ready}, stateless=False)
     link = site.uplink.channel() if site.uplink else None
-    alike = dict.fromkeys(file.sites, problem.sizes[site.name])  # nothing is known here about the other sites
-    everywhere = replace(problem, weights=dict.fromkeys(file.sites, 1.0), sizes=alike)
-    algorithm, why = checks.choose_algorithm(
-        file.algorithm, link, None, 0, everywhere, firth=file.study.firth, protected=protected
-    )
+    algorithm, why = file.terms.choose(problem.n)
+    if file.algorithm != "auto" and not file.study.firth:
+        algorithm = checks.checked_algorithm(algorithm, link, None, 0, problem)
     known = tables.table_hash(site, path.resolve().parent, frame)
     facts = design_facts(plan, *plan.build(fitted_rows(file.study, Frame(frame), site.name)))
-    if file.algorithm == "auto" and not protected and not file.study.firth:
-        record = ledger_of(path, site).tables.get(known, TableRecord())
-        cells = ready.rows * columns_used(record, facts.columns, facts.parameters)
-        left = site.disclosure.max_curvature * cells - record.curvature
-        algorithm, why = within_budget(algorithm, why, left, problem.n)
     algorithm = with_one_exchange(algorithm)
     items = [_of_schema(schema), *_of_ready(ready)]
     items += [item for answer in told for item in _items("before", answer) if item.numbers]
@@ -165,7 +159,7 @@ def _rehearsed(
         sites = hosted.play(plan, problem, algorithm)
         searched = _searched(sites, problem) if plan.study.searched else []
         asked = [*_counts(sites, problem, plan), *_played(sites, problem, algorithm), *searched]
-        asked += [*_squares(sites, problem, errors), *_survival(sites, problem)]
+        asked += [*_squares(sites, problem, errors), *_survival(sites, problem, plan)]
         return asked + (_evaluated(sites, problem) if plan.study.holdout is not None else [])
 
 
@@ -295,11 +289,15 @@ def _counts(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
     return _items("before", _answered(sites, CURVES, problem, flow))
 
 
-def _survival(sites: Sites, problem: Problem) -> list[Item]:
+def _survival(sites: Sites, problem: Problem, plan: DesignPlan) -> list[Item]:
     """What a survival model asks for after its fit."""
     if not family_of(problem.loss).survival:
         return []
-    asked = SurvivalCheck().flow(problem, CheckSurvival(np.zeros(problem.n)))
+    study = plan.study
+    steps = np.asarray(study.grid, dtype=np.float64) if study.ph_transform in POOLED else None
+    values = None if steps is None else np.zeros(len(steps) + 1)
+    check = CheckSurvival(np.zeros(problem.n), study.ph_transform, steps, values)
+    asked = SurvivalCheck().flow(problem, check)
     return _items("at the end", _answered(sites, SURVIVAL, problem, asked))
 
 

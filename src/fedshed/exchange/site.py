@@ -16,6 +16,7 @@ from fedshed.exchange.watched import WatchedModel
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.objectives import Objective, Point
 from fedshed.objectives.folds import WithoutRows
+from fedshed.objectives.time_scale import TimeScale
 from fedshed.privacy.points import ForbiddenPointError
 from fedshed.protocol.codec import Codec, Decoder, codec_of, encode
 from fedshed.protocol.conversation import Agent, AgentId, Conversation
@@ -233,9 +234,9 @@ class _HessianCounter:
         anchor = self._anchor
         self.hessians += anchor is None or not (theta is anchor or np.array_equal(theta, anchor))
 
-    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+    def proportionality(self, theta: Vector, scale: TimeScale) -> tuple[Vector, Matrix, Matrix]:
         self.count(theta)
-        return self._objective.proportionality(theta, transform)
+        return self._objective.proportionality(theta, scale)
 
     def without(self, theta: Vector, left_out: NDArray[np.bool_] | None) -> WithoutRows:
         self.count(theta)

@@ -20,6 +20,7 @@ from fedshed.objectives.life_table import LifeTable, small_count
 from fedshed.objectives.objective import Sensitivity
 from fedshed.objectives.scored import Scored
 from fedshed.objectives.scores import leverages
+from fedshed.objectives.time_scale import TimeScale
 from fedshed.privacy.leverage import curvature_vectors, slope_vectors
 from fedshed.privacy.points import ForbiddenPointError, PointRules
 from fedshed.privacy.policy import Objection
@@ -201,11 +202,31 @@ class WatchedModel:
         self.at(theta)
         return self._model.pair_counts(theta)
 
-    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
-        """The sums of a test of proportional hazards, where a gradient and a curvature may leave."""
+    def proportionality(self, theta: Vector, scale: TimeScale) -> tuple[Vector, Matrix, Matrix]:
+        """The sums of a test of proportional hazards, where a gradient and a curvature may leave.
+
+        They are weighted by time, so they must not be those of a few events either: neither of events far
+        from all others in time, nor of one cell of a grid.
+        """
         self.gradient_at(theta, self.at(theta).slopes)
         self.curvature_at(theta, self._model.at(theta))
-        return self._model.proportionality(theta, transform)
+        event = self._model.y["event"]
+        times, weights = self._model.y["time"][event], np.zeros(len(event))
+        least = self._rules.least_count
+        if scale.times is not None:
+            counts = np.bincount(scale.cells(times))
+            if ((counts > 0) & (counts < least)).any():
+                self._refuse(
+                    f"at least {least} events, or none, in each interval of the grid (min_rows_per_level, "
+                    'min_rows_per_class); use a wider grid, or ph_transform = "identity" or "log"',
+                    "the test of proportional hazards is on the scale of a grid with fewer",
+                )
+        g = scale.of(times)
+        weights[event] = g - g.mean()
+        if objection := self._rules.of_times(self.at(theta).value, weights):
+            self.withheld += 1
+            raise ForbiddenPointError(theta, objection, fits=True)
+        return self._model.proportionality(theta, scale)
 
     def _squared(self, theta: Vector) -> None:
         """Refuse squared scores that a few rows make up: their weights are the squares of the slopes."""

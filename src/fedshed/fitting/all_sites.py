@@ -119,8 +119,8 @@ class AllTables:
     def budget(self) -> None:
         """A site's link carries the same messages as every other's."""
 
-    def curvature(self, cells: Mapping[str, int]) -> None:
-        """Sums over all sites count against the rows of all of them (`fedshed.fitting.protected_host`)."""
+    def approved_algorithm(self, n: int) -> None:
+        """None: every site computes itself what a protected study runs."""
 
     def most_iterations(self, algorithm: AnyAlgorithm) -> int | None:
         """Iterations that the approved study allows."""

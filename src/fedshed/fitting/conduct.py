@@ -40,6 +40,7 @@ from fedshed.fitting.searched import fit_searched, with_linear_intercepts
 from fedshed.fitting.sites import TableSites
 from fedshed.inference import Inference, per_class
 from fedshed.inference.result import RowRobust, WeightType
+from fedshed.inference.survival import HazardsTest
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
@@ -55,8 +56,6 @@ from fedshed.solve.checkpoint import Checkpoint, Settings
 from fedshed.solve.engine import Progress, settled
 from fedshed.solve.goal import Goal
 from fedshed.solve.run import Result, Watch
-
-MANY_HESSIANS = 12  # as many as Newton and the inspection may take
 
 
 def conduct(
@@ -96,13 +95,11 @@ def conduct(
             return conduct_private(plan, problem, tables, counts, agreed)
         links = tables.budget() if budget is None else budget
         between = HERE if network is None and tables.one_process else network
-        chosen, why = checks.choose_algorithm(
+        approved = tables.approved_algorithm(problem.n) if algorithm == "auto" else None
+        chosen, why = approved or checks.choose_algorithm(
             algorithm, links, None, seed, problem, stateless, between, firth=study.firth,
             protected=study.protected or bool(tables.groups),
         )  # fmt: skip
-        if algorithm == "auto" and problem.l1 is None and not study.firth:
-            cells = {site: each.rows * len(plan.coefficients) for site, each in ready.items()}
-            chosen, why = within_budget(chosen, why, tables.curvature(cells), problem.n)
         chosen = with_one_exchange(chosen) if fused else chosen
         most = min(goal.max_iterations, tables.most_iterations(chosen) or goal.max_iterations)
         goal = replace(goal, max_iterations=most)
@@ -121,7 +118,10 @@ def conduct(
             sites = tables.play(plan, problem, chosen)
             curves, counted_up = study_curves(plan, problem, sites, ready, goal.patience, tables.sites)
             saver, progress = _checkpoint(checkpoint, study, problem, chosen, goal)
-            fitted = fit_problem(problem, chosen, sites, goal, progress=progress, saver=saver, **settings)
+            hazards = HazardsTest(study.ph_transform, None if curves is None else curves.table)
+            fitted = fit_problem(
+                problem, chosen, sites, goal, progress=progress, saver=saver, hazards=hazards, **settings
+            )
             if study.random_intercept:
                 fitted = with_linear_intercepts(fitted, problem, sites, goal)
         found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
@@ -131,15 +131,6 @@ def conduct(
     model.certificate, model.contacts = fitted.result.certificate, fitted.result.sites
     model.deviations = standard_deviations(plan, ready)
     return Conducted(model, fitted.result, curves)
-
-
-def within_budget(chosen: AnyAlgorithm, why: str, left: float | None, n: int) -> tuple[AnyAlgorithm, str]:
-    """An algorithm of gradients only, if the sites allow fewer entries of Hessians than a fit may need."""
-    entries = n * (n + 1) // 2
-    if left is None or left >= MANY_HESSIANS * entries:
-        return chosen, why
-    most = f"the budget of a site allows {max(0, int(left)):,} more entries of Hessians"
-    return Lbfgs(), f"lbfgs: {most}, and {MANY_HESSIANS} Hessians have {MANY_HESSIANS * entries:,}"
 
 
 def _possible_errors(study: Study, errors: RowRobust | None) -> None:
@@ -258,7 +249,8 @@ def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
     """The estimates in the units of the table, for each class."""
     A, names = plan.to_original()
     if plan.classes is None or family_of(plan.study.loss).classes in ("two", "ordered"):
-        return inference.transformed(A, names)
+        # neither units nor centres change the level of a column
+        return replace(inference.transformed(A, names), level_freedom=inference.level_freedom)
     several = per_class(inference, plan.classes, names)
     return several.transformed(
         np.asarray(np.kron(np.eye(len(plan.classes)), A), dtype=np.float64), several.names

@@ -15,7 +15,7 @@ from fedshed.inference import Inference, gather, infer_from, robust_by_rows
 from fedshed.inference.infer import Evidence, compared
 from fedshed.inference.influence import one_step
 from fedshed.inference.result import RowRobust, WeightType
-from fedshed.inference.survival import check_survival
+from fedshed.inference.survival import BY_TIME, HazardsTest, check_survival
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.solve import off_centre
 from fedshed.linalg.threads import one_thread
@@ -52,7 +52,7 @@ def fit_problem(
     problem: Problem, algorithm: AnyAlgorithm, sites: Sites, goal: Goal, *, why: str, intercept: bool,
     weight_type: WeightType = "auto", inference: bool = True, errors: RowRobust | None = None,
     count: int = 0, progress: Progress | None = None, saver: Checkpoint | None = None,
-    watch: Watch | None = None,
+    watch: Watch | None = None, hazards: HazardsTest = BY_TIME,
 ) -> Fitted:  # fmt: skip
     """The run, from the model without columns or from `progress`, the inference, and checks of its end."""
     with one_thread():
@@ -87,7 +87,7 @@ def fit_problem(
                 evidence = replace(evidence, traffic=traffic)
             if evidence and found and found.model_covariance and family_of(problem.loss).survival:
                 found, traffic = check_survival(
-                    sites, problem, result.theta, evidence, found, patience=goal.patience
+                    sites, problem, result.theta, evidence, found, hazards, goal.patience
                 )
                 evidence = replace(evidence, traffic=traffic)
             if firth:

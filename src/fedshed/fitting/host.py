@@ -14,7 +14,7 @@ from fedshed._utils.files import user_secret
 from fedshed.algorithms.channels import ByteRate
 from fedshed.exchange.guarded import Guarded
 from fedshed.exchange.site import Site
-from fedshed.fitting.parts import part_of
+from fedshed.fitting.parts import algorithm_of, part_of
 from fedshed.fitting.protected_host import MaskedRecord, ProtectedSite
 from fedshed.fitting.protected_site import SiteSteps, TableRows
 from fedshed.fitting.protected_study import study_of
@@ -93,7 +93,7 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name = name
         self._stages: dict[bytes, Stage] = {}
-        self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None, Gate | None]] = {}
+        self._answering: dict[tuple[bytes, int], tuple[Answering, Site | None]] = {}
         self._built: dict[bytes, Built] = {}
 
     def frame(self, run: bytes, text: tuple[str, ...] = ()) -> Any:
@@ -148,20 +148,20 @@ class Host:
         which = envelope.key, envelope.part
         if which not in self._answering:
             self._answering[which] = self._opened(envelope, stage)
-        answering, site, gate = self._answering[which]
+        answering, site = self._answering[which]
         payload = answering.handle(envelope.payload)
         if site is not None:
             self.keep(envelope.run, f"{envelope.stage.hex()}.{envelope.part}", site.save())
             self._keep_leverage(envelope)
-        return Answer(payload, self._greeting(gate) if envelope.opening else None)
+        return Answer(payload, self._greeting() if envelope.opening else None)
 
     def _keep_leverage(self, envelope: Envelope) -> None:
         if self.lasting:
             ledger = self._built[envelope.key].ledger
             self.keep(envelope.run, f"{envelope.stage.hex()}.leverage", ledger.save())
 
-    def _greeting(self, gate: Gate | None) -> Greeting:
-        return Greeting(self.name, self.uplink(), PROTOCOL, None if gate is None else gate.left())
+    def _greeting(self) -> Greeting:
+        return Greeting(self.name, self.uplink(), PROTOCOL)
 
     def _stage(self, envelope: Envelope) -> Stage | None:
         """The stage of an envelope: known, or told now, or kept by an earlier process of this site.
@@ -193,26 +193,26 @@ class Host:
             if isinstance(answering, ProtectedSite):
                 answering.close()
 
-    def _opened(self, envelope: Envelope, stage: Stage) -> tuple[Answering, Site | None, Gate | None]:
-        """What answers a part of a stage, the site whose cache is to be kept, and the gate before it."""
+    def _opened(self, envelope: Envelope, stage: Stage) -> tuple[Answering, Site | None]:
+        """What answers a part of a stage, and the site whose cache is to be kept."""
         if isinstance(stage, Protect):
-            return self._protected(envelope, stage), None, None
+            return self._protected(envelope, stage), None
         if isinstance(stage, Prepare):
             same_protocol("the Master", stage.protocol)
             text = text_columns(asked_study(envelope.payload))
             study = None if stage.terms is None else stage.terms.study
             preparer = Preparer(self.name, self.frame(envelope.run, text), study, key=self.key())
             gate = self.gate(envelope.run, stage, preparer.frame.rows)
-            return (preparer if gate is None else GuardedPreparer(preparer, gate)), None, gate
+            return (preparer if gate is None else GuardedPreparer(preparer, gate)), None
         if envelope.key not in self._built:
             self._built[envelope.key] = self._build(envelope, stage)
         built = self._built[envelope.key]
         site = self._site(envelope, stage, built)
         if built.gate is None:
-            return site, site, None
+            return site, site
         alike = site.objective is built.objective  # not the model without columns, nor rows held out
         ledger = built.ledger if alike else None
-        return Guarded(site, built.gate, built.facts, built.found, ledger), site, built.gate
+        return Guarded(site, built.gate, built.facts, built.found, ledger), site
 
     def _protected(self, envelope: Envelope, stage: Protect) -> ProtectedSite:
         """The site in a protected study, in which it computes itself what must be asked."""
@@ -246,6 +246,8 @@ class Host:
         frame = fitted_rows(plan.study, whole, self.name)
         table, design = plan.build(frame)
         objective = local_objective(self.name, table, plan.loss, plan.classes, plan.intercept)
+        if stage.terms is not None:
+            stage.terms.check_algorithm(algorithm_of(stage, objective.dim), objective.dim)
         gate = self.gate(envelope.run, stage, len(table.y))
         found = design_objections(gate.policy, plan, frame, design) if gate else []
         held = self._held(plan, whole, gate.policy if gate else None)

@@ -26,6 +26,7 @@ from fedshed.solve.stages import (
     SURVIVAL,
     fit_stage,
 )
+from fedshed.solve.survival_checks import SurvivalCheck
 
 
 def algorithm_of(stage: Play, n: int) -> AnyAlgorithm:
@@ -46,6 +47,9 @@ def part_of(number: int, stage: Play, n: int, names: tuple[str, ...] = ()) -> Pa
     if number == CURVES.number and stage.terms is not None:
         groups = group_columns(replace(stage.plan, names=names), stage.terms.study.by)
         return replace(CURVES, conversation=SurvivalCounts(grid=stage.terms.study.grid, groups=groups))
+    if number == SURVIVAL.number and stage.terms is not None:
+        study = stage.terms.study
+        return replace(SURVIVAL, conversation=SurvivalCheck(transform=study.ph_transform, grid=study.grid))
     if number not in BESIDE_THE_FIT:
         raise ProtocolError(
             f"no part of a study has the number {number}; run the same version of fedshed at both ends"

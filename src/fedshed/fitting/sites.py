@@ -65,8 +65,8 @@ class TableSites(Protocol):
         """What the sites' links carry, as far as they have said so in the preparation."""
         ...
 
-    def curvature(self, cells: Mapping[str, int]) -> float | None:
-        """Entries of Hessians that every site still lets out, by its rows times columns, if one says."""
+    def approved_algorithm(self, n: int) -> tuple[AnyAlgorithm, str] | None:
+        """What a study that the sites have approved runs with n coefficients, and why; None without one."""
         ...
 
     def most_iterations(self, algorithm: AnyAlgorithm) -> int | None:
@@ -129,8 +129,8 @@ class LocalTables:
     def budget(self) -> None:
         """None: links within a process have no limit."""
 
-    def curvature(self, cells: Mapping[str, int]) -> None:
-        """None: requests to tables in this process have no limit."""
+    def approved_algorithm(self, n: int) -> None:
+        """None: nobody approves a study of tables in this process."""
 
     def most_iterations(self, algorithm: AnyAlgorithm) -> None:
         """None: the number of iterations has no limit."""
@@ -181,11 +181,9 @@ class HostedTables:
         links = {site: said.uplink for site, said in greetings if said.uplink is not None}
         return PerAgent(dict(links), Constant(UNLIMITED)) if links else None
 
-    def curvature(self, cells: Mapping[str, int]) -> float | None:
-        """Entries of Hessians that every site still lets out, by its rows times columns, if one says."""
-        said = {site: one.curvature for site, one in self._greetings().items() if site in cells}
-        left = [each[0] * cells[site] - each[1] for site, each in said.items() if each is not None]
-        return min(left, default=None)
+    def approved_algorithm(self, n: int) -> tuple[AnyAlgorithm, str] | None:
+        """What the terms say, at the Master as at every site."""
+        return None if self._terms is None else self._terms.choose(n)
 
     def most_iterations(self, algorithm: AnyAlgorithm) -> int | None:
         """Iterations that the points of the approved study allow, and what comes before and after them."""

@@ -19,7 +19,7 @@ from fedshed.preparation import DesignPlan
 from fedshed.protocol.codec import encode
 from fedshed.protocol.messages import Declined
 
-PROTOCOL = 3  # of these messages; fedshed 0.1 had none, which counts as 0
+PROTOCOL = 4  # of these messages; fedshed 0.1 had none, which counts as 0
 STUDY, RUN, STAGE = 32, 8, 8  # bytes that name a study, a run of it, and a stage of that
 
 
@@ -81,7 +81,6 @@ class Greeting(Struct, frozen=True, array_like=True):
     name: str
     uplink: ByteRate | None
     protocol: int = 0
-    curvature: tuple[float, int] | None = None  # entries of Hessians per row and column, and those gone
 
 
 class Answer(Struct, frozen=True, array_like=True, tag=0):

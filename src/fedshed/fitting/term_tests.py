@@ -85,7 +85,8 @@ def _wald(it: Inference, term: str, places: Sequence[int], robust: Robust) -> Te
     if not enough or np.isnan(V).any() or np.isnan(errors).any():
         return Test(term, np.nan, len(places), np.nan, np.nan)
     b = it.coef[list(places)]
-    return judged(term, float(b @ np.linalg.solve(V, b)), len(places), it.freedom(robust))
+    freedom = float(it.freedoms(robust)[list(places)].min())
+    return judged(term, float(b @ np.linalg.solve(V, b)), len(places), freedom)
 
 
 def judged(name: str, chi2: float, df: float, freedom: float) -> Test:

@@ -9,17 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, ProtocolError
-from fedshed.algorithms.auto import MANY_SECANTS
+from fedshed.algorithms.auto import choose_approved, choose_summable
 from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.algorithms.channels import Constant
-from fedshed.algorithms.firth import Firth
-from fedshed.algorithms.lbfgs import Lbfgs
+from fedshed.algorithms.firth import Firth, choose_firth
 from fedshed.algorithms.newton import Newton
 from fedshed.algorithms.newton_seldom import NewtonSeldom
-from fedshed.algorithms.pen import Pen
-from fedshed.algorithms.qn_shed import QnShed
 from fedshed.algorithms.registry import build, check_for_studies, with_one_exchange
-from fedshed.algorithms.shed import Shed
 from fedshed.inference.result import RowRobust
 from fedshed.preparation import Study
 from fedshed.solve.evaluating import POINTS as EVALUATION_POINTS
@@ -31,8 +27,6 @@ MOST_SELDOM_POINTS = 120  # of one that asks for a Hessian at a third of twice a
 SEARCHES = 3  # times as many where a parameter is searched for: a dozen fits from near their optima
 MOST_FIRTH_POINTS = 150  # of Firth's penalty: a Hessian, and the inverse of the sum of all, at each iteration
 SPARE_POINTS = 15  # for the null model, the inspection and the test for separated data
-# what "auto" may choose
-AUTO = (Newton(), NewtonSeldom(), Lbfgs(), Lbfgs(memory=MANY_SECANTS), QnShed(), Pen(), Shed())
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,23 +94,26 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _evaluation_points(self) -> int:
         return 0 if self.study.holdout is None else EVALUATION_POINTS
 
-    def check_algorithm(self, algorithm: AnyAlgorithm) -> None:
+    def choose(self, n: int) -> tuple[AnyAlgorithm, str]:
+        """What a fit of n coefficients runs by these terms alone, and one line that says so at every site."""
+        if self.study.firth:
+            return choose_firth()
+        if self.algorithm != "auto":
+            return build(self.algorithm), self.algorithm
+        if self.study.protected and not self.study.selects:
+            return choose_summable(n)
+        return choose_approved(n, self.study.selects)
+
+    def check_algorithm(self, algorithm: AnyAlgorithm, n: int) -> None:
         """Refuse a fit by another algorithm, or with other settings of it; any that is for comparisons."""
         check_for_studies(algorithm)
-        if _plain(algorithm) not in self._algorithms():
+        if _plain(algorithm) != _plain(self.choose(n)[0]):
             raise ProtocolError("the fit uses another algorithm than the one that was approved")
 
     def check_study(self) -> None:
         """Refuse an algorithm that is unknown or for comparisons only."""
         if self.algorithm != "auto":
             check_for_studies(build(self.algorithm))
-
-    def _algorithms(self) -> list[AnyAlgorithm]:
-        """The algorithms that these terms allow, whatever the links carry."""
-        if self.study.firth:
-            return [Firth()]
-        named = AUTO if self.algorithm == "auto" else (build(self.algorithm),)
-        return [_plain(algorithm) for algorithm in named]
 
 
 def _points_of(algorithm: AnyAlgorithm) -> int:

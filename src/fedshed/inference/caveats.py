@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedshed.inference.records import SurvivalFacts
+from fedshed.inference.records import Numbers, SurvivalFacts
 from fedshed.inference.result import ENOUGH_CLUSTERS, FEW_SITES, Inference, Robust, by_site, few_sites
 from fedshed.inference.wording import plain
 from fedshed.objectives import family_of
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 OVERDISPERSED = 1.5
 ENOUGH = 5
+STRATIFIED = (
+    "The model is stratified by site: each site has its own baseline hazard, and rows are compared within "
+    "their site only, as in R's coxph(... + strata(site)). A model with one baseline hazard for the rows of "
+    "all sites has other estimates and, above all with many small sites, smaller errors."
+)
 DOUBTFUL = 0.05  # P of a test of proportional hazards
 
 
@@ -67,7 +72,9 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             yield f"No robust error is given for {_listed(names)}: too few clusters inform it."
     if family_of(it.loss).dispersed and it.dispersion is not None:
         yield "The dispersion is Pearson chi2 / Df residuals."
-    if not by_site(robust) and robust != "cluster" and it.freedom() < inf:
+    if it.level_freedom is not None and not robust:
+        yield _freedom_by_level(it.names, it.level_freedom)
+    elif not by_site(robust) and robust != "cluster" and it.freedom() < inf:
         yield (
             f"Tests and intervals use Student's t with {plain(it.df_resid)} degrees of freedom, because the "
             "dispersion is estimated."
@@ -76,6 +83,8 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         yield "Weights are precisions: a weight divides the variance of its row, which is one observation."
     if it.weight_type == "frequency":
         yield "Weights are frequencies: a weight is how often its row counts (else set weight_type)."
+    if family_of(it.loss).survival and it.site_count > 1:
+        yield STRATIFIED
     if it.survival is not None:
         yield from _doubtful_hazards(it.names, it.survival)
     if _overdispersed(it):
@@ -89,6 +98,18 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
         yield f"The score test is asymptotic: {few} sites have under {ENOUGH} rows per degree of freedom."
 
 
+def _freedom_by_level(names: tuple[str, ...], freedom: Numbers) -> str:
+    """Which coefficients are tested by differences between sites."""
+    said = "Tests and intervals use Student's t with degrees of freedom by level, as R's nlme does"
+    within = freedom[-1]  # of the intercept, by the same convention
+    between = [name for name, df in zip(names, freedom, strict=True) if df != within]
+    if not between:
+        return f"{said}: {plain(within)}, because all columns vary within sites."
+    sites = max(0.0, min(freedom))
+    what = f"{plain(sites)} for {_listed(between)}, constant within sites, and {plain(within)} for the others"
+    return f"{said}: {what}." + ("" if sites else " There are too few sites to test the former.")
+
+
 def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[str]:
     """The coefficients whose hazard ratio seems to change with time."""
     found = [
@@ -99,7 +120,8 @@ def _doubtful_hazards(names: tuple[str, ...], facts: SurvivalFacts) -> Iterable[
     if found:
         yield (
             f"The hazard ratio of {_listed(found)} seems to change with time (score test of proportional "
-            "hazards). The estimate is an average over time; consider strata, or an interaction with time."
+            f"hazards on the {facts.transform} scale of time). The estimate is an average over time; "
+            "consider strata, or an interaction with time."
         )
 
 

@@ -34,6 +34,7 @@ from fedshed.objectives.random_intercept import TAU
 from fedshed.solve.inspection import Inspected
 
 STEP = 1e-3  # of logarithms, for second derivatives
+CONSTANT = 1e-12  # of a column's sum of squares at a site: a smaller one about its mean is rounding
 FARTHEST = 60.0  # of log lambda^2
 NOTE = (
     "The estimates and the log-likelihood are those of restricted maximum likelihood (REML); compare only "
@@ -52,6 +53,21 @@ class SiteSums:
         self.A = np.array([site.weight * unpack(site.information, n) for site in each])
         self.g = np.array([site.weight * site.gradient for site in each])  # -X'wr
         self.squares = sum(2 * site.weight * site.loss for site in each)
+
+    def freedom_by_level(self) -> Vector:
+        """Degrees of freedom of the t test of each coefficient (Pinheiro and Bates 2000, section 2.4.2).
+
+        With M sites and p columns that vary within some site, these have N - M - p, as has the intercept in
+        R's nlme.  The q columns that are constant at each site have M - 1 - q.
+        """
+        squares = np.diagonal(self.A, axis1=1, axis2=2)
+        about_mean = squares - np.square(self.A[:, :, -1]) / self.W[:, None]
+        varying = (about_mean > CONSTANT * squares).any(axis=0)
+        between = np.count_nonzero(~varying[:-1])
+        within = self.freedom + len(varying) - len(self.W) - np.count_nonzero(varying)
+        freedom = np.where(varying, within, len(self.W) - 1.0 - between)
+        freedom[-1] = within
+        return freedom
 
     def best(self, v: float) -> tuple[Vector, float, Matrix]:
         """The best theta for v, Q there, and M."""
@@ -116,7 +132,8 @@ def with_random_intercept(
         model_covariance=packed(variance * (inverse + inverse.T) / 2),
         dispersion=variance, deviance=Q, null_deviance=None, pearson=Q,
         log_likelihood=sums.likelihood(log(tau), log(sigma)) if tau else _without(sums, variance),
-        nuisance=_nuisance(sums, tau, sigma, inference.site_count), notes=(*inference.notes, NOTE),
+        nuisance=_nuisance(sums, tau, sigma, inference.site_count),
+        level_freedom=numbers(sums.freedom_by_level()), notes=(*inference.notes, NOTE),
     )  # fmt: skip
     return best, changed
 

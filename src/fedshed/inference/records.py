@@ -51,7 +51,8 @@ class PhTest(Struct, frozen=True):
 class SurvivalFacts(Struct, frozen=True):
     """Facts about a survival model: its events, Harrell's C, and tests of proportional hazards.
 
-    C is computed from pairs of rows of the same site and stratum; `proportional` has a test per coefficient.
+    C is computed from pairs of rows of the same site and stratum; `proportional` has a test per coefficient,
+    on the scale of time that `transform` names: "identity", "log", "rank" or "km".
     """
 
     events: float

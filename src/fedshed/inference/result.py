@@ -108,6 +108,8 @@ class Inference(Struct, frozen=True):
         What each site contributes to the estimates, by one Newton step.
     survival : SurvivalFacts or None
         Events, concordance and tests of proportional hazards of a survival model.
+    level_freedom : tuple of float or None
+        In a linear model with a random intercept, the degrees of freedom of each coefficient by its level.
 
     Examples
     --------
@@ -153,6 +155,7 @@ class Inference(Struct, frozen=True):
     firth: bool = False
     influence: dict[str, Numbers] = {}
     survival: SurvivalFacts | None = None
+    level_freedom: Numbers | None = None
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -245,7 +248,8 @@ class Inference(Struct, frozen=True):
         """Degrees of freedom of Student's t, infinite for the normal distribution.
 
         They are N - k if the dispersion is estimated, and M - 1 for errors that are clustered by M sites
-        (Cameron and Miller 2015, VI.D).
+        (Cameron and Miller 2015, VI.D). If they differ by coefficient (`freedoms`), this is the smallest of
+        them.
 
         Parameters
         ----------
@@ -268,7 +272,33 @@ class Inference(Struct, frozen=True):
             return self.site_count - 1.0
         if robust == "cluster":
             return self.row_clusters - 1.0
+        if self.level_freedom is not None:
+            return min(self.level_freedom)
         return self.df_resid if family_of(self.loss).dispersed else inf
+
+    def freedoms(self, robust: Robust = False, distribution: Distribution = "auto") -> Vector:
+        """Degrees of freedom of the test of each coefficient; they differ if there is a random intercept.
+
+        In a linear model with a random intercept per site, a column that does not vary within sites has those
+        of the sites, and all others those of the rows (Pinheiro and Bates 2000, section 2.4.2).
+
+        Parameters
+        ----------
+        robust : bool or str, default False
+            False for the errors of the model, True or "site" for errors clustered by site, or the kind of row
+            errors with which the model was fitted ("HC0" to "HC3" or "cluster").
+        distribution : "auto" or "normal", default "auto"
+            "auto" uses Student's t where `freedom` is finite; "normal" always uses the normal distribution.
+
+        Returns
+        -------
+        ndarray
+            One number per coefficient.
+        """
+        freedom = self.freedom(robust, distribution)
+        if self.level_freedom is None or robust or distribution == "normal":
+            return np.full(len(self.names), freedom)
+        return np.array(self.level_freedom)
 
     def z(self, robust: Robust = False) -> Vector:
         """Each coefficient divided by its standard error.
@@ -357,7 +387,7 @@ class Inference(Struct, frozen=True):
         coef, error = self.coef, self.std_err(robust)
         with np.errstate(divide="ignore", invalid="ignore"):
             z = coef / error
-        tail, quantile = student(self.freedom(robust, distribution), (1 - level) / 2, z)
+        tail, quantile = student(self.freedoms(robust, distribution), (1 - level) / 2, z)
         return np.column_stack([coef, error, z, 2 * tail, coef - quantile * error, coef + quantile * error])
 
     @property
@@ -473,6 +503,7 @@ class Inference(Struct, frozen=True):
             row_covariance=_moved(A, self.row_covariance),
             clusters=None if self.clusters is None else _fewest(A, self.clusters),
             row_groups=None if self.row_groups is None else _fewest(A, self.row_groups),
+            level_freedom=None if self.level_freedom is None else _fewest(A, self.level_freedom),
             influence={
                 i: numbers(A @ np.array(moved)) if moved else () for i, moved in self.influence.items()
             },
@@ -501,13 +532,15 @@ def by_site(robust: Robust) -> bool:
     return robust is True or robust == "site"
 
 
-def student(freedom: float, tail: float, z: Vector) -> tuple[Vector, float]:
-    """P(T > |z|) and the quantile of 1 - tail, for Student's t or, with infinite freedom, the normal."""
-    if freedom == inf:
-        return np.asarray(ndtr(-np.abs(z))), float(-ndtri(tail))
-    if freedom <= 0:
-        return np.full_like(z, np.nan), float("nan")
-    return np.asarray(stdtr(freedom, -np.abs(z))), float(-stdtrit(freedom, tail))
+def student(freedom: float | Vector, tail: float, z: Vector) -> tuple[Vector, Vector]:
+    """P(T > |z|) and the quantile of 1 - tail, for Student's t or, with infinite freedom, the normal.
+
+    Both are NaN without degrees of freedom.
+    """
+    df = np.broadcast_to(np.asarray(freedom, dtype=np.float64), np.shape(z))
+    normal, known = df == inf, np.where((df > 0) & (df < inf), df, np.nan)
+    below = np.where(normal, ndtr(-np.abs(z)), stdtr(known, -np.abs(z)))
+    return below, np.where(normal, -ndtri(tail), -stdtrit(known, tail))
 
 
 def few_sites(count: int) -> str:
@@ -519,7 +552,7 @@ def few_sites(count: int) -> str:
 
 
 def _fewest(A: Matrix, clusters: Numbers) -> Numbers:
-    """The smallest effective number of sites among the coefficients of each combination."""
+    """The smallest of the coefficients' numbers in each combination."""
     return tuple(min((clusters[k] for k in np.flatnonzero(row)), default=0.0) for row in A)
 
 

@@ -182,6 +182,8 @@ class Summary(Struct, frozen=True):
             yield own.name, f"{own.value:.6g} ({'found' if own.found else 'given'})"
 
     def _events(self) -> Iterable[tuple[str, Any]]:
+        if self.inference.site_count > 1:
+            yield "Baseline hazards", "one per site"
         if self.inference.survival is not None:
             yield "No. events", plain(self.inference.survival.events)
 
@@ -199,6 +201,7 @@ class Summary(Struct, frozen=True):
             if test.p_value is not None:
                 yield f"Proportional chi2({test.df})", plain(test.statistic)
                 yield "P (proportional)", f"{test.p_value:.3g}"
+                yield "Its scale of time", facts.transform
         yield "Covariance", _covariance(self.robust)
 
     def _weights(self) -> Iterable[tuple[str, Any]]:

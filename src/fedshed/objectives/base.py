@@ -20,6 +20,7 @@ from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable, table_of, times_of, told_by
 from fedshed.objectives.objective import Fit, Sensitivity
 from fedshed.objectives.scored import Scored
+from fedshed.objectives.time_scale import TimeScale
 
 if TYPE_CHECKING:
     from fedshed.objectives.stack import StackSlot
@@ -234,7 +235,7 @@ class LinearModel:
         """The weight of concordant, discordant and tied pairs of rows."""
         raise ValueError("only a survival model has pairs of rows in time")
 
-    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+    def proportionality(self, theta: Vector, scale: TimeScale) -> tuple[Vector, Matrix, Matrix]:
         """The sums of a test of proportional hazards."""
         raise ValueError("only a survival model has hazards")
 

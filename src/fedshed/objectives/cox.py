@@ -25,6 +25,7 @@ from fedshed.objectives import concordance, far_risks, survival_scores
 from fedshed.objectives.base import LinearModel, LinearPoint
 from fedshed.objectives.family import Family
 from fedshed.objectives.risk_sets import RiskSets
+from fedshed.objectives.time_scale import TimeScale
 
 FAR = 600.0  # beyond it exp(-z) and the sums that it is in are no numbers
 LOST = 1e-6  # of a sum before late rows are taken away: below it, too few digits are left
@@ -191,9 +192,9 @@ class Cox(LinearModel):
         """The weight of concordant, discordant and tied pairs of rows (`concordance`)."""
         return concordance.pair_counts(self.risk, self.margins(theta)[self.risk.order])
 
-    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+    def proportionality(self, theta: Vector, scale: TimeScale) -> tuple[Vector, Matrix, Matrix]:
         """Sums of g (x - m), g V and g^2 V over events (`survival_scores.proportionality`)."""
-        return survival_scores.proportionality(self, theta, transform)
+        return survival_scores.proportionality(self, theta, scale)
 
     @property
     def varied(self) -> Rows:

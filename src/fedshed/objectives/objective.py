@@ -15,6 +15,7 @@ from fedshed.linalg.spectrum import Leading
 from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable
 from fedshed.objectives.scored import Scored
+from fedshed.objectives.time_scale import TimeScale
 
 if TYPE_CHECKING:
     pass
@@ -167,7 +168,7 @@ class Objective(Protocol):
         """For a survival model, the weight of concordant, discordant and tied pairs of rows."""
         ...
 
-    def proportionality(self, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+    def proportionality(self, theta: Vector, scale: TimeScale) -> tuple[Vector, Matrix, Matrix]:
         """For a survival model, sums over events of g (x - m), g V and g^2 V with a function g of time."""
         ...
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import far_risks
 from fedshed.objectives.risk_sets import RiskSets
+from fedshed.objectives.time_scale import TimeScale
 
 if TYPE_CHECKING:
     from fedshed.objectives.cox import Cox
@@ -81,29 +82,13 @@ def _summed(codes: NDArray[np.intp], values: Matrix) -> Matrix:
     return np.asarray(sums)
 
 
-def of_times(risk: RiskSets, transform: str) -> Vector:
-    """g of each group: 1 - S(t-) of the Kaplan-Meier curve of its stratum, the time, or its logarithm."""
-    if transform == "identity":
-        return np.asarray(risk.times)
-    if transform == "log":
-        if not (risk.times > 0).all():
-            raise ValueError("an event at time 0 has no logarithm; use another function of time")
-        return np.asarray(np.log(risk.times))
-    at_risk = risk.over_risk_sets(risk.weights)[0]
-    left = np.maximum(1.0 - risk.over_events(risk.weights) / at_risk, 0.0)
-    found = np.zeros(len(left))
-    for start, end in risk.strata():
-        found[start + 1 : end] = 1.0 - np.cumprod(left[start : end - 1])
-    return found
-
-
-def proportionality(model: Cox, theta: Vector, transform: str) -> tuple[Vector, Matrix, Matrix]:
+def proportionality(model: Cox, theta: Vector, scale: TimeScale) -> tuple[Vector, Matrix, Matrix]:
     """Sums over events of g (x - m), g V and g^2 V, with m and V of their risk sets and g of their times."""
     risk, n = model.risk, model.dim
     if not len(risk.deaths):
         return np.zeros(n), np.zeros((n, n)), np.zeros((n, n))
     found, X = model.denominators(model.margins(theta)[risk.order]), model.centred
-    means, g = model.means(found), of_times(risk, transform)[risk.group]
+    means, g = model.means(found), scale.of(risk.times)[risk.group]
     weights = risk.mean_weight[risk.group]
     score = X[risk.deaths].T @ (g * risk.weights[risk.deaths]) - means.T @ (g * weights)
 

@@ -13,6 +13,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import at_sites, family_of, known_families, loss_named, parts_of
+from fedshed.objectives.time_scale import Transform
 from fedshed.preparation.study_checks import MOST_COLUMNS as MOST_COLUMNS
 from fedshed.preparation.study_checks import MOST_LEVELS as MOST_LEVELS
 from fedshed.preparation.study_checks import check_study, left_side
@@ -95,6 +96,10 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         Columns whose combinations of values have separate baseline hazards.
     ties : "efron" or "breslow", default "efron"
         The treatment of events at the same time.
+    ph_transform : "identity", "log", "rank" or "km", default "identity"
+        The function of time in the test of proportional hazards, the same at all sites: the time, its
+        logarithm, its rank among the times of all rows, or 1 minus the Kaplan-Meier curve of all rows. The
+        last two need counts of all sites (docs/survival.md).
     grid : tuple of float, default ()
         The times at which sites count for the survival curves of a deployed study.
     by : str, optional
@@ -164,6 +169,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     random_intercept: bool = False
     firth: bool = False
     site_estimates: bool = False
+    ph_transform: Transform = "identity"
     grid: tuple[float, ...] = ()
     by: str | None = None
 
@@ -304,7 +310,7 @@ def study_of(fields: Any) -> Study:
         raise ConfigError(f"the study is not valid: {error}") from error
 
 
-_CHOICES = (("missing", Missing), ("weight_type", WeightType), ("ties", Ties))
+_CHOICES = (("missing", Missing), ("weight_type", WeightType), ("ties", Ties), ("ph_transform", Transform))
 _WORDS = ("family", *(name for name, _ in _CHOICES))
 
 

@@ -9,11 +9,13 @@ from msgspec.structs import force_setattr
 
 from fedshed._utils.errors import ConfigError
 from fedshed.objectives.families import family_of
+from fedshed.objectives.time_scale import POOLED
 
 if TYPE_CHECKING:
     from fedshed.preparation.study import Study
 
 FIELDS = ("time", "event", "entry", "strata", "grid", "by")
+DEFAULTS = {"ties": "efron", "ph_transform": "identity"}
 MOST_TIMES = 10_000  # of a grid in a study
 MOST_STRATA = 5  # columns
 
@@ -34,8 +36,9 @@ def check_times(study: Study) -> None:
     family = family_of(study.loss)
     if not family.survival:
         said = [name for name in FIELDS if getattr(study, name)]
-        if said or study.ties != "efron":
-            name = said[0] if said else "ties"
+        said += [name for name, default in DEFAULTS.items() if getattr(study, name) != default]
+        if said:
+            name = said[0]
             raise ConfigError(
                 f"{name} is for survival models (family cox), not for {study.family}; leave {name} out"
             )
@@ -54,6 +57,19 @@ def check_times(study: Study) -> None:
     if study.privacy is not None:
         raise ConfigError("a private study cannot have the cox family; leave privacy out")
     _check_grid(study)
+    _check_transform(study)
+
+
+def _check_transform(study: Study) -> None:
+    """Refuse a scale of time that needs counts where there can be none."""
+    if study.ph_transform not in POOLED:
+        return
+    needs = f"ph_transform = {study.ph_transform!r} needs counts of the rows at times, which"
+    remedy = "use ph_transform = 'identity' or 'log'"
+    if study.weight is not None:
+        raise ConfigError(f"{needs} a study with weights does not have; {remedy}")
+    if study.protected and not study.grid:
+        raise ConfigError(f"{needs} a protected study has on a grid only; give grid = [...], or {remedy}")
 
 
 def _check_grid(study: Study) -> None:

@@ -156,12 +156,6 @@ class Gate:
             return f"the study has ended here after {MOST_ANSWERS} answers, and has to be approved again"
         return ENDED + study.refused_for if study.refusals >= self.policy.max_refusals else ""
 
-    def left(self) -> tuple[float, int]:
-        """Entries of Hessians that may leave per row and column of a design, and those that have left."""
-        with self._audit.alone():
-            gone = self._audit.ledger.table(self.scope.table).curvature
-        return self.policy.max_curvature * self.scope.budget, gone
-
     def _refusal(self, asked: Asked) -> dict[str, Any]:
         """What an entry says of a request that was refused."""
         return {"kind": asked.kind, "request": asked.request, "plan": asked.plan, "table": self.scope.table}

@@ -175,6 +175,10 @@ class PointRules:
         """What the policy has against a sum of squared scores."""
         return self._few(value, squares, "squared scores")
 
+    def of_times(self, value: float, weights: NDArray[np.float64]) -> Objection | None:
+        """What the policy has against a sum over events that is weighted by time."""
+        return self._few(value, weights, "time of events")
+
     def of_line(self, losses: Vector, errors: Vector, spreads: Vector) -> Objection | None:
         """What the policy has against the sums of a recalibration: its line is a point as theta is."""
         value = float(self._model.mean(losses))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fedshed.linalg.arrays import Packed, Vector, pack, unpack
+from fedshed._utils.errors import DataError, ProtocolError
+from fedshed.linalg.arrays import Packed, Scalars, Vector, pack, unpack
+from fedshed.objectives.time_scale import POOLED, TimeScale, Transform
 from fedshed.protocol.conversation import (
     Agent,
     AgentId,
@@ -22,17 +24,34 @@ from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, Added, Rule
 from fedshed.solve.scatter import SCATTER
 
-Transform: TypeAlias = Literal["km", "identity", "log"]
-
 
 class CheckSurvival(Message, frozen=True):
     """Asks for pairs of rows, and for the sums of a score test of proportional hazards, at theta.
 
-    The function g of time is 1 - S(t-), S being the site's own Kaplan-Meier curve, or the time or its log.
+    The function g of time is the same at all sites (`fedshed.objectives.time_scale`): the time or its
+    logarithm, or a function that increases in steps, with a value for each cell of a grid and one after it.
     """
 
     theta: Vector
-    transform: Transform = "km"
+    transform: Transform = "identity"
+    times: Scalars | None = None
+    values: Scalars | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.times is None, self.values is None) != ((self.transform not in POOLED,) * 2):
+            raise ValueError(f"a scale has times and values if it is one of {', '.join(POOLED)}")
+        if self.times is None or self.values is None:
+            return
+        if not len(self.times) or len(self.values) != len(self.times) + 1:
+            raise ValueError("a scale has a value for each cell of its grid, and one for later times")
+        if (np.diff(self.times) <= 0).any() or (np.diff(self.values) < 0).any():
+            raise ValueError("the times of a scale increase, and its values do not decrease")
+
+    @property
+    def scale(self) -> TimeScale:
+        """The function g."""
+        return TimeScale(self.transform, self.times, self.values)
 
 
 class SurvivalChecked(Message, frozen=True):
@@ -74,6 +93,8 @@ def _impossible(problem: Problem, site: AgentId, answer: SurvivalChecked) -> str
 class SurvivalCheck(Conversation, frozen=True, tag=True):
     """One exchange at the estimate."""
 
+    transform: Transform | None = None  # at a site that approved a study: the only scale of time
+    grid: tuple[float, ...] = ()  # and the only times at which its steps may be
     messages: ClassVar[tuple[type[Message], ...]] = (CheckSurvival, SurvivalChecked)
     requests = ((CheckSurvival, None),)
 
@@ -87,7 +108,14 @@ class SurvivalCheck(Conversation, frozen=True, tag=True):
         self, agent: Agent, cache: None, part: CheckSurvival, own_part: Any
     ) -> tuple[None, SurvivalChecked]:
         """The sums over this site's pairs and events."""
-        model = agent.objective
-        score, cross, square = model.proportionality(part.theta, part.transform)
+        model, scale = agent.objective, part.scale
+        if self.transform is not None and part.transform != self.transform:
+            raise ProtocolError("the study that was approved tests hazards on another scale of time")
+        if self.transform is not None and scale.times is not None and tuple(scale.times) != self.grid:
+            raise ProtocolError("the study that was approved has another grid of times")
+        try:
+            score, cross, square = model.proportionality(part.theta, scale)
+        except DataError as error:
+            raise DataError(f"site {agent.name!r}: {error}") from None
         concordant, discordant, tied = (max(0.0, each) for each in model.pair_counts(part.theta))
         return None, SurvivalChecked(concordant, discordant, tied, score, pack(cross), pack(square))
