@@ -1,7 +1,6 @@
 """The SHED family: SHED-LS (Algorithms 1, 3), SHED (Algorithm 4), GN-SHED and Mont-Dec.
 
-Its members differ in four parts: when Hessians are renewed, how many eigenpairs a link carries, how rho is
-chosen, and how the step size is found.
+Members differ in `renewal`, `channel`, `rho` and `line_search`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
     In iteration t the Master holds q eigenpairs of each agent's Hessian and one number rho that stands for
     all other eigenvalues: H_hat = sum_j (lambda_j - rho) v_j v_j' + rho I. It averages these approximations
     over the agents, adds the ridge, and takes the step theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t
-    (Algorithm 4 of the paper; Algorithms 1 and 3 with other parts).
+    (Algorithm 4 of the paper). The Master decides when t is in I_i and says what it holds, so that an agent's
+    eigenpairs are only a cache. GN-SHED and Mont-Dec have other parts: `renewal` and `channel`.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
 
     @property
     def losses(self) -> tuple[str, ...] | None:
-        """Only least squares is sure to converge with eta = 1 or rho < lambda_{q+1} (Theorem 3, Remark 6)."""
+        """Least squares only, with eta = 1 or rho < lambda_{q+1} (Theorem 3, Remark 6); else any (None)."""
         quadratic = isinstance(self.line_search, FullStep) or isinstance(self.rho, Midpoint)
         return tuple(loss for loss, one in FAMILIES.items() if one.quadratic) if quadratic else None
 
@@ -85,11 +85,11 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
         return Ask((self.update(state),), {i: self.share(problem, state, i) for i in problem.agents})
 
     def share(self, problem: Problem, state: ShedState, i: AgentId) -> Share:
-        """The request to agent i: a new Hessian if t is in I_i, else the pairs after the q held, if any."""
+        """The request to agent i: a new Hessian if t is in I_i, else pairs after the q held, if any."""
         held = state.known[i].curvature if i in state.known else None
         if held is None or (held.k < state.t and (held.renewal_missed or self.due(problem, state, i, held))):
             return Share(k=state.t, have=0, more=True, anchor=None)
-        more = held.t < state.t and not held.complete
+        more = held.t < state.t and not held.complete  # held.t = t: the pairs of this iteration are in
         return Share(held.k, held.q, more, self.anchor_to_send(problem, held) if more else None)
 
     def due(self, problem: Problem, state: ShedState, i: AgentId, held: SharedCurvature) -> bool:
@@ -97,15 +97,15 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
         return self.renewal(History(state.t, problem.n, state.norms, held.k), i)
 
     def absorb(self, problem: Problem, state: ShedState, replies: Replies[Local]) -> ShedState:
-        """f_i and g_i move to theta^t; the new pairs of agent i extend or replace those held."""
+        """Store f_i and g_i at theta^t; the new pairs of agent i extend or replace those held."""
         known = dict(state.known)
         for i in (i for i in problem.agents if i in replies):
             (local,) = replies[i]
-            held = known[i].curvature if i in known else None
-            asked, pairs = self.share(problem, state, i), self.pairs_of(local)
-            held = self.update_held_curvature(held, asked, pairs, state)
-            known[i] = SiteModel(state.theta, local.loss, local.gradient, held)
-        return self.note_missed_renewals(problem, replace(state, known=known), state, replies)
+            old = known[i].curvature if i in known else None
+            asked, pairs = self.share(problem, state, i), self.pairs_of(local)  # what `ask` asked for
+            new = self.update_held_curvature(old, asked, pairs, state)
+            known[i] = SiteModel(state.theta, local.loss, local.gradient, new)
+        return self.note_missed_renewals(problem, replace(state, known=known), before=state, replies=replies)
 
     def update_held_curvature(
         self, held: SharedCurvature | None, share: Share, pairs: Eigenpairs | None, state: State[Any]
@@ -120,8 +120,8 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
     def step(self, problem: Problem, state: ShedState) -> Flow[tuple[ShedState, Info]]:
         """theta^{t+1} = theta^t - eta_t H_hat_t^-1 g_t."""
         g = gradient(problem, state)
-        d = direction(problem, state.theta, g, self.approximate_hessian(problem, state))
-        step = yield from self.line_search(self, problem, state, g, d)
+        p = direction(problem, state.theta, g, self.approximate_hessian(problem, state))  # -H_hat_t^-1 g_t
+        step = yield from self.line_search(self, problem, state, g, p)
         held = [known.curvature for known in state.known.values()]
         renewed, q_max = sum(h.k == state.t for h in held), max(h.q for h in held)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, renewed, q_max, step.stopped)
@@ -137,7 +137,7 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
     ) -> tuple[Spectrum | None, Local]:
         """U_t: f_i, g_i, as many of the next eigenpairs as the link carries, and rho."""
         assert part.theta is not None
-        point, pairs = agent.objective.at(part.theta), None
+        point, pairs = agent.objective.at(part.theta), None  # f_i and g_i; U_t without pairs
         if own_part.more:
             q = own_part.have + self.pairs_per_round(agent, part.t)
             theta_k = part.theta if own_part.k == part.t else own_part.anchor
@@ -146,5 +146,5 @@ class Shed(RepairsLostState, Algorithm[ShedState, Update, Share, Local, Spectrum
         return cache, Local(point.value, point.gradient, pairs)
 
     def pairs_per_round(self, agent: Agent, t: int) -> int:
-        """d_t^(i)."""
+        """d_t^(i): how many eigenpairs the link carries in iteration t."""
         return self.channel.eigenpairs(t, agent.name, pair_bytes=8 * (agent.objective.dim + 1))

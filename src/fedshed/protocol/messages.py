@@ -91,7 +91,7 @@ class Search(Message, frozen=True):
 
 
 class Update(Message, frozen=True):
-    """The update U_t at theta^t; theta is left out where it is the full step of the Search before it."""
+    """Asks for U_t at theta^t; theta is left out where it is the full step of the Search before it."""
 
     t: Count
     theta: Vector | None
@@ -121,9 +121,9 @@ def with_trial_points(parts: Sequence[Any]) -> list[Any]:
 
 
 class Share(Message, frozen=True):
-    """What the Master holds of an agent's Hessian of iteration k: its first `have` eigenpairs.
+    """Asks one agent for the eigenpairs of its Hessian of iteration k that follow the first `have`.
 
-    `anchor` is theta^k for an agent that lost it; `more` is false when this iteration's pairs came already.
+    `anchor` is theta^k for an agent that lost it; `more` is false if the Master needs none in this iteration.
     """
 
     k: Count
