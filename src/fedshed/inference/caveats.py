@@ -75,7 +75,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     if it.weight_type == "precision":
         yield "Weights are precisions: a weight divides the variance of its row, which is one observation."
     if it.weight_type == "frequency":
-        yield "Weights are frequencies: a weight is how often its row counts (else set weight_type)."
+        yield "Weights are frequencies: a weight is how often its row counts."
     if it.survival is not None:
         yield from _doubtful_hazards(it.names, it.survival)
     if _overdispersed(it):

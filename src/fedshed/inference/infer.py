@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import SingularError
+from fedshed._utils.errors import ConfigError, SingularError
 from fedshed.algorithms.composite import steepest
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
@@ -19,6 +19,7 @@ from fedshed.inference.heterogeneity import excess, score_test, site_tests
 from fedshed.inference.nuisance import Nuisance
 from fedshed.inference.records import Numbers, Score, SiteReport, numbers, packed
 from fedshed.inference.result import ENOUGH_CLUSTERS, Inference, RowRobust, WeightType
+from fedshed.inference.wording import which_weights
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import family_of
@@ -64,7 +65,7 @@ def infer(sites: Sites, problem: Problem, theta: Vector, weight_type: WeightType
     theta : ndarray
         The estimate, at which the fit has converged.
     weight_type : "auto", "frequency" or "precision", default "auto"
-        What weights mean. "auto" reads whole numbers as frequencies, and others as precisions.
+        What weights mean. "auto" takes weights that are not whole numbers for precisions, and refuses others.
 
     Returns
     -------
@@ -181,7 +182,7 @@ def infer_from(
     evidence : Evidence
         The answers of the sites at theta.
     weight_type : "auto", "frequency" or "precision", default "auto"
-        What weights mean. "auto" reads whole numbers as frequencies, and others as precisions.
+        What weights mean. "auto" takes weights that are not whole numbers for precisions, and refuses others.
 
     Returns
     -------
@@ -292,11 +293,13 @@ def _no_freedom(observations: float, k: float) -> str | None:
 
 
 def totals(sites: Mapping[str, Inspected], weight_type: WeightType = "auto") -> Totals:
-    """Sums over the sites, in sorted order; weights that are not all whole numbers are no frequencies."""
+    """Sums over the sites, in sorted order; of whole-number weights the type is asked for."""
     each = tuple(sites.values())
     rows, weight = sum(site.rows for site in each), sum(site.weight for site in each)
     if weight_type == "auto":
         precise = any(site.weighing == "fractions" for site in each)
+        if not precise and any(site.weighing for site in each):
+            raise ConfigError(which_weights("whole numbers above 1", rows, weight))
     else:
         precise = weight_type == "precision"
     return Totals(

@@ -15,7 +15,16 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.nuisance import Nuisance
-from fedshed.inference.records import Numbers, Promise, Score, SiteReport, SurvivalFacts, numbers, packed
+from fedshed.inference.records import (
+    ClassCoding,
+    Numbers,
+    Promise,
+    Score,
+    SiteReport,
+    SurvivalFacts,
+    numbers,
+    packed,
+)
 from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.objectives import family_of
 from fedshed.objectives.families import is_known
@@ -108,6 +117,8 @@ class Inference(Struct, frozen=True):
         What each site contributes to the estimates, by one Newton step.
     survival : SurvivalFacts or None
         Events, concordance and tests of proportional hazards of a survival model.
+    coding : ClassCoding or None
+        The classes of a multinomial model, and the class with which its coefficients compare the others.
 
     Examples
     --------
@@ -153,6 +164,7 @@ class Inference(Struct, frozen=True):
     firth: bool = False
     influence: dict[str, Numbers] = {}
     survival: SurvivalFacts | None = None
+    coding: ClassCoding | None = None
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -473,6 +485,7 @@ class Inference(Struct, frozen=True):
             row_covariance=_moved(A, self.row_covariance),
             clusters=None if self.clusters is None else _fewest(A, self.clusters),
             row_groups=None if self.row_groups is None else _fewest(A, self.row_groups),
+            coding=None,
             influence={
                 i: numbers(A @ np.array(moved)) if moved else () for i, moved in self.influence.items()
             },
