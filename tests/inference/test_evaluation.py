@@ -242,7 +242,13 @@ def test_the_model_of_a_file_is_evaluated_with_its_offset_weights_and_scale() ->
     columns = {"x": 100 * x, "years": years, "claims": claims, "w": weight}
     tables = {"a": {k: v[:25] for k, v in columns.items()}, "b": {k: v[25:] for k, v in columns.items()}}
     study = fedshed.Study(
-        family="poisson", target="claims", exposure="years", weight="w", standardize=True, columns=("x",)
+        family="poisson",
+        target="claims",
+        exposure="years",
+        weight="w",
+        weight_type="frequency",
+        standardize=True,
+        columns=("x",),
     )
     model = fedshed.fit(tables, study)
     predicted = model.predict(columns)

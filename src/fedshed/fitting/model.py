@@ -297,7 +297,8 @@ class Model:
         dict
             The family, the modelled class, reference levels, notes, rows per site and measures of fit.
         """
-        it, modelled = self.inference, self.plan.modelled or (None, None)
+        it = self.inference
+        modelled: tuple[str | None, str | None] = self.plan.modelled or (None, None)
         shown = summary or self.summary()
         if (coding := shown.inference.coding) is not None:
             modelled = None, None if coding.reference is None else str(coding.classes[coding.reference])
