@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from against_r import R, rows_of, tables_of
 
 import fedshed
+from against_r import R, rows_of, tables_of
 from fedshed import Study
 
 TABLES = {

@@ -77,7 +77,8 @@ def fit(
     errors: Annotated[
         str,
         option(
-            "The standard errors: model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3.",
+            "The standard errors: model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3; "
+            "with R's sandwich for links that are not canonical: HC0-expected to HC3-expected.",
             panel=INFERENCE,
         ),
     ] = "model",

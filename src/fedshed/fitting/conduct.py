@@ -158,7 +158,7 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
         )
     if errors == "cluster" and study.cluster is None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster, or --cluster)")
-    if errors in ("HC2", "HC3") and family_of(study.loss).survival:
+    if errors is not None and errors.startswith(("HC2", "HC3")) and family_of(study.loss).survival:
         raise ConfigError(
             f"errors = {errors} needs leverages, which rows of a Cox model do not have; use HC0 or HC1"
         )

@@ -18,7 +18,7 @@ from fedshed.inference.covariance import Curvatures, cluster_covariance, effecti
 from fedshed.inference.heterogeneity import excess, score_test, site_tests
 from fedshed.inference.nuisance import Nuisance
 from fedshed.inference.records import Numbers, Score, SiteReport, numbers, packed
-from fedshed.inference.result import ENOUGH_CLUSTERS, Inference, RowRobust, WeightType
+from fedshed.inference.result import ENOUGH_CLUSTERS, EXPECTED, Inference, RowRobust, WeightType
 from fedshed.inference.wording import which_weights
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.solve import inverse_root
@@ -117,7 +117,8 @@ def robust_by_rows(
 ) -> tuple[Inference, Traffic]:  # fmt: skip
     """Add errors that are robust by rows to an inference, with one more exchange.
 
-    HC2, HC3 and "cluster" send the inverse of the Hessian to the sites.
+    HC2, HC3 and "cluster" send the inverse of the information to the sites. Kinds that end with "-expected"
+    have the expected information on both sides of the sandwich, and the others the Hessian.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ def robust_by_rows(
         The answers of the sites at theta.
     found : Inference
         The inference that the errors are added to.
-    kind : "HC0", "HC1", "HC2", "HC3" or "cluster"
+    kind : "HC0" to "HC3", "HC0-expected" to "HC3-expected", or "cluster"
         The kind of errors.
     patience : int, default 20
         How many times in a row a site may fail to answer.
@@ -144,12 +145,14 @@ def robust_by_rows(
     if found.model_covariance is None:
         return found, evidence.traffic
     curvatures = Curvatures(problem, evidence.sites)
-    inverse = pack(curvatures.bread(curvatures.information)) if kind in {*POWERS, "cluster"} else None
-    asked = Scatter(theta, inverse, POWERS.get(kind, 0), found.weight_type != "precision", kind == "cluster")
+    plain, half = kind.removesuffix(EXPECTED), curvatures.bread(curvatures.information)
+    inverse = pack(half) if plain in {*POWERS, "cluster"} else None
+    asked = Scatter(theta, inverse, POWERS.get(plain, 0), found.weight_type != "precision", kind == "cluster")
     answers, traffic = scatter(sites, problem, asked, evidence.traffic, patience)
     groups = sum(answer.clusters for answer in answers.values())
-    plain = family_of(problem.loss).survival
-    covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations, plain)
+    half = half if kind.endswith(EXPECTED) else curvatures.bread(curvatures.hessian)
+    unscaled = family_of(problem.loss).survival
+    covariance = row_covariance(answers, half, plain, found.parameters, found.observations, unscaled)
     return replace(
         found,
         row_covariance=packed(covariance),

@@ -36,8 +36,11 @@ ENOUGH_CLUSTERS = 5.0  # effective sites below which a robust error is not relia
 FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, from estimate to optimum
 ROUNDED = 1e-20  # of the null deviance; a smaller share is rounding error
 Distribution: TypeAlias = Literal["auto", "normal"]
-RowRobust: TypeAlias = Literal["HC0", "HC1", "HC2", "HC3", "cluster"]
-Robust: TypeAlias = bool | Literal["site", "HC0", "HC1", "HC2", "HC3", "cluster"]  # True is "site"
+RowRobust: TypeAlias = Literal[
+    "HC0", "HC1", "HC2", "HC3", "cluster", "HC0-expected", "HC1-expected", "HC2-expected", "HC3-expected"
+]  # with the Hessian, as in statsmodels, or with the expected information, as in R's sandwich
+Robust: TypeAlias = bool | Literal["site"] | RowRobust  # True is "site"
+EXPECTED = "-expected"
 
 
 class FewSitesWarning(UserWarning):
@@ -96,7 +99,7 @@ class Inference(Struct, frozen=True):
     row_covariance : tuple of float or None
         The covariance that is robust by rows, if it was asked for.
     row_kind : str or None
-        The kind of errors by rows, such as "HC3".
+        The kind of errors by rows, such as "HC3", or "HC3-expected" with the expected information.
     row_clusters : int
         The number of clusters within the sites, if errors are by cluster.
     row_groups : tuple of float or None
