@@ -26,6 +26,23 @@ def _overdispersed(it: Inference) -> bool:
     return looked_at and it.df_resid > 0 and (it.pearson or 0.0) > OVERDISPERSED * it.df_resid
 
 
+def _aic_constant(it: Inference) -> Iterable[str]:
+    """How the AIC of a linear or inverse Gaussian model differs from R's."""
+    family = family_of(it.loss)
+    if it.aic is None or it.nuisance is not None:
+        return
+    if family.quadratic:
+        yield (
+            "AIC and BIC do not count the dispersion as a parameter, as in statsmodels; R's AIC, which does, "
+            "is larger by 2."
+        )
+    elif family.name == "inverse-gaussian":
+        yield (
+            "AIC and BIC do not count the dispersion as a parameter, and the log-likelihood is at this "
+            "dispersion, as in statsmodels; R's AIC counts it and is at the deviance / No. rows."
+        )
+
+
 def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     """The notes that these figures need."""
     if it.protected is not None:
@@ -67,6 +84,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             yield f"No robust error is given for {_listed(names)}: too few clusters inform it."
     if family_of(it.loss).dispersed and it.dispersion is not None:
         yield "The dispersion is Pearson chi2 / Df residuals."
+        yield from _aic_constant(it)
     if not by_site(robust) and robust != "cluster" and it.freedom() < inf:
         yield (
             f"Tests and intervals use Student's t with {plain(it.df_resid)} degrees of freedom, because the "

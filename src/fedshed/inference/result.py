@@ -384,7 +384,11 @@ class Inference(Struct, frozen=True):
 
     @property
     def aic(self) -> float | None:
-        """-2 log L + 2 k; k counts an estimated parameter of the family, but not the dispersion."""
+        """-2 log L + 2 k; k counts an estimated parameter of the family, but not the dispersion.
+
+        R counts the dispersion, so that its AIC of a linear model is larger by 2. Of an inverse Gaussian
+        model R's log L is also another: at phi = D / N, and here at phi = chi2 / (N - k).
+        """
         return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self._counted
 
     @property
