@@ -51,10 +51,10 @@ class Nuisance(Struct, frozen=True):
         ends = self.interval
         if ends is not None:
             error = "" if self.error is None else f"standard error {self.error:.3g}, "
-            how = "from its logarithm" if self.profile is None else "by profile likelihood"
+            how = "(from its logarithm)" if self.profile is None else "from the same"
             yield (
                 f"{self.name} = {self.value:.6g} was found by profile likelihood: {error}95 % interval "
-                f"{ends[0]:.4g} to {ends[1]:.4g} ({how})."
+                f"{ends[0]:.4g} to {ends[1]:.4g} {how}."
             )
         if self.note:
             yield self.note
