@@ -217,7 +217,9 @@ def _tables() -> dict[str, dict[str, Any]]:
 STUDIES = (
     Study(family="linear", target="y", columns=("x", "ward"), standardize=True),
     Study(family="logistic", target="ill", columns=("x", "z"), positive=("yes",)),
-    Study(family="poisson", target="count", columns=("z",), weight="w", missing="drop"),
+    Study(
+        family="poisson", target="count", columns=("z",), weight="w", weight_type="frequency", missing="drop"
+    ),
     Study(family="multinomial", target="group", columns=("x",), l2=0.1),
     Study(family="linear", formula="y ~ bs(x, df=4) + poly(z, 2) + C(ward):x"),
     Study(family="linear", target="y", columns=("x", "gaps", "ward"), missing="impute"),

@@ -29,7 +29,7 @@ def fitted(federation, loss, l2=0.0, connect=InProcess):
         federation, loss=loss, l2=l2, intercept=True, algorithm="newton", tol=1e-11, max_iterations=60
     )
     objectives, problem = build_problem(federation, loss, l2, intercept=True)
-    return result.theta, problem, infer(LocalSites(objectives, connect), problem, result.theta)
+    return result.theta, problem, infer(LocalSites(objectives, connect), problem, result.theta, "frequency")
 
 
 def made(loss, seed=0, rows=300):

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import fedshed
+from against_r import FOLDER
 from calls import call, strict_json
 from fedshed.inference import plot
 
@@ -399,3 +400,22 @@ def test_a_report_that_is_a_folder_is_found_out_before_the_work(files, tmp_path,
         f"error: {tmp_path}: it is a folder, not a file; name a file\n",
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_the_reference_class_of_a_multinomial_model_and_the_sum_to_zero_form(tmp_path):
+    given = [FOLDER / "womenlf.csv", "--site", "region", "--columns", "hincome,children", "--no-report"]
+    model = ["--family", "multinomial", "--target", "partic", "--exp"]
+    named = call("fit", *given, *model, "--reference", "partic=not.work", "--out", tmp_path / "named")
+    assert named.exit_code == 0, named.output
+    assert "Reference class: not.work" in named.stdout
+    assert "odds ratio" in named.stdout
+    assert "[not.work]" not in (tmp_path / "named" / "coefficients.csv").read_text()
+    sums = call("fit", *given, *model, "--sum-to-zero", "--out", tmp_path / "sums")
+    assert sums.exit_code == 0, sums.output
+    assert "sum to 0 over the classes" in " ".join(sums.stdout.split())
+    assert "odds ratio" not in sums.stdout
+    assert "hincome [not.work]" in (tmp_path / "sums" / "coefficients.csv").read_text()
+    linear = ["--family", "linear", "--target", "hincome", "--columns", "children", "--sum-to-zero"]
+    refused = call("fit", *given[:3], *linear)
+    assert refused.exit_code != 0
+    assert "--sum-to-zero needs a model of several classes" in " ".join(refused.output.split())

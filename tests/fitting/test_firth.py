@@ -97,7 +97,7 @@ def test_a_single_proportion_is_half_an_event_and_half_a_non_event_more(events, 
 def test_weights_are_repeated_rows_and_trials_are_their_rows():
     X, y = cancer()
     weights = np.random.default_rng(0).integers(1, 4, 100)
-    study = Study(family="logistic", target="y", weight="n", firth=True)
+    study = Study(family="logistic", target="y", weight="n", weight_type="frequency", firth=True)
     weighted = fedshed.fit(tables(X, y, n=weights), study, tol=1e-11)
     np.testing.assert_allclose(weighted.inference.coef, by_hand(X, y, weights), rtol=1e-7)
     repeated = oracle(np.repeat(X, weights, axis=0), np.repeat(y, weights))

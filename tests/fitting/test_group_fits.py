@@ -38,7 +38,10 @@ CASES = {
     "linear": (Study(family="linear", target="number", columns=COLUMNS), "HC3"),
     "standardised": (Study(family="linear", target="number", columns=COLUMNS, standardize=True), "HC2"),
     "weights and clusters": (
-        Study(family="logistic", target="class", columns=COLUMNS, weight="w", cluster="person"), "cluster",
+        Study(
+            family="logistic", target="class", columns=COLUMNS, weight="w", weight_type="frequency",
+            cluster="person",
+        ), "cluster",
     ),
     "counts, searched": (Study(family="negative-binomial", target="count", columns=COLUMNS), "HC0"),
     "ordered classes": (Study(family="ordinal", target="grade", columns=COLUMNS), None),

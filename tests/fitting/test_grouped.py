@@ -108,12 +108,17 @@ CASES = {
         tables("logistic"), "cluster",
     ),
     "binomial with trials": (study("binomial", target="hits", trials="n"), tables("binomial"), "HC1"),
-    "quasi-binomial": (study("quasi-binomial", target="share", weight="w"), tables("binomial"), "HC3"),
+    "quasi-binomial": (
+        study("quasi-binomial", target="share", weight="w", weight_type="precision"), tables("binomial"),
+        "HC3",
+    ),
     "poisson with exposure": (study("poisson", exposure="days"), tables("poisson"), "HC3"),
     "quasi-poisson, standardised": (
         study("quasi-poisson", standardize=True, weight="part"), tables("poisson"), None,
     ),
-    "gamma with weights that count": (study("gamma", weight="w"), tables("gamma", 1e5), "HC0"),
+    "gamma with weights that count": (
+        study("gamma", weight="w", weight_type="frequency"), tables("gamma", 1e5), "HC0"
+    ),
     "multinomial": (
         study("multinomial", classes=("low", "mid", "high"), l2={"a": 0.1}), tables("multinomial"), None,
     ),

@@ -87,7 +87,9 @@ def test_whole_weights_are_rows_repeated():
     repeated = {
         site: t.loc[t.index.repeat(t["w"].astype(int))].drop(columns="w") for site, t in tables.items()
     }
-    one = fedshed.fit(tables, Study(family="linear", target="y", weight="w", random_intercept=True))
+    one = fedshed.fit(
+        tables, Study(family="linear", target="y", weight="w", weight_type="frequency", random_intercept=True)
+    )
     two = fedshed.fit(repeated, STUDY)
     np.testing.assert_allclose(one.inference.coef, two.inference.coef, atol=1e-9)
     assert one.inference.nuisance.value == pytest.approx(two.inference.nuisance.value, rel=1e-9)

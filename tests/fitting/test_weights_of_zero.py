@@ -34,7 +34,9 @@ WITHOUT = {site: table[table.w > 0].reset_index(drop=True) for site, table in TA
 def study(**more):
     """A model with a spline, whose knots come from all rows, and with standardised columns."""
     formula = {} if "columns" in more else {"formula": "y ~ bs(a, df=4) + b + kind"}
-    return Study(family="linear", target="y", weight="w", standardize=True, **formula, **more)
+    return Study(
+        family="linear", target="y", weight="w", weight_type="frequency", standardize=True, **formula, **more
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from sklearn import metrics
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
 import fedshed
+from against_r import R, rows_of
 from fedshed.exchange.sites import LocalSites, Stage
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.evaluation import Evaluation, evaluation_of
@@ -22,6 +23,7 @@ from fedshed.protocol.conversation import Problem
 from fedshed.solve.evaluating import Evaluating
 from fedshed.solve.run import play
 from fedshed.solve.stages import evaluate
+from fedshed.tables import split
 from fedshed.tables.stored import Table
 
 COLUMNS = ["x0", "x1", "x2", "x3"]
@@ -127,6 +129,49 @@ def test_recalibration_is_the_logistic_regression_of_the_outcome_on_the_log_odds
         for name, k in (("calibration_intercept", 0), ("calibration_slope", 1)):
             assert measures[name].value == pytest.approx(fit.params[k], abs=1e-7)
             assert measures[name].std_err == pytest.approx(fit.bse[k], rel=1e-6)
+
+
+OTHER_ROWS = {
+    "birthwt": ("calibration_birthwt", "low", ("age", "lwt", "smoke"), lambda rows: rows["race"] == "white"),
+    "womenlf": (
+        "calibration_womenlf", "work", ("hincome", "children"),
+        lambda rows: rows["region"].isin(["Ontario", "Quebec"]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_calibration_in_the_large_has_slope_1_and_the_joint_intercept_has_its_slope(name) -> None:
+    """R's glm(y ~ offset(s)) and glm(y ~ s), for a model that was fitted to other rows."""
+    values, target, columns, fitted = OTHER_ROWS[name]
+    rows = rows_of(name)
+    site = "race" if name == "birthwt" else "region"
+    if target == "work":
+        rows = rows.assign(work=(rows["partic"] != "not.work").astype(int))
+    mine = fitted(rows)
+    study = fedshed.Study(family="logistic", target=target, columns=columns)
+    model = fedshed.fit(split(rows[mine], site), study, tol=1e-11)
+    found, theirs = fedshed.evaluate(model, split(rows[~mine], site)), R[values]
+    large = found.pooled["calibration_in_the_large"]
+    np.testing.assert_allclose(
+        [large.value, large.std_err], [theirs["large"], theirs["large_error"]], rtol=1e-6
+    )
+    joint = [found.pooled[name] for name in ("calibration_intercept", "calibration_slope")]
+    np.testing.assert_allclose([one.value for one in joint], theirs["joint"], rtol=1e-6)
+    np.testing.assert_allclose([one.std_err for one in joint], theirs["joint_error"], rtol=1e-6)
+    text = str(found)
+    assert "Calibration in the large" in text
+    assert "Joint intercept (a + b s)" in text
+
+
+def test_one_class_has_no_calibration_in_the_large(cancer) -> None:
+    model, tables = cancer
+    target = model.plan.study.target
+    one = {
+        site: {name: values[table[target] == 1] for name, values in table.items()}
+        for site, table in tables.items()
+    }
+    assert fedshed.evaluate(model, one).pooled["calibration_in_the_large"].value is None
 
 
 def test_numbers_are_measured_as_scikit_learn_does_on_pooled_rows() -> None:
@@ -242,7 +287,13 @@ def test_the_model_of_a_file_is_evaluated_with_its_offset_weights_and_scale() ->
     columns = {"x": 100 * x, "years": years, "claims": claims, "w": weight}
     tables = {"a": {k: v[:25] for k, v in columns.items()}, "b": {k: v[25:] for k, v in columns.items()}}
     study = fedshed.Study(
-        family="poisson", target="claims", exposure="years", weight="w", standardize=True, columns=("x",)
+        family="poisson",
+        target="claims",
+        exposure="years",
+        weight="w",
+        weight_type="frequency",
+        standardize=True,
+        columns=("x",),
     )
     model = fedshed.fit(tables, study)
     predicted = model.predict(columns)

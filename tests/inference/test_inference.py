@@ -236,7 +236,7 @@ def test_splitting_sites_changes_nothing_but_robust_errors_and_the_reports(loss)
     theta, problem, few = fitted(one, loss)
     objectives = local_objectives(many, loss, intercept=True)
     problem = replace(problem, weights={i: o.weight for i, o in objectives.items()})
-    split = infer(LocalSites(objectives), problem, theta)
+    split = infer(LocalSites(objectives), problem, theta, "frequency")
     np.testing.assert_allclose(figures(split), figures(few), rtol=1e-9, atol=1e-14)
     with pytest.warns(FewSitesWarning):
         coarse = clustered(few)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from against_r import R
 from fedshed.inference.random_effects import (
     cochran,
     combine,
@@ -58,7 +59,7 @@ def test_statsmodels_combines_alike(seed, method, theirs):
         )
     np.testing.assert_allclose(ours.q, them.q, rtol=1e-10)
     np.testing.assert_allclose(ours.p_heterogeneity, them.test_homogeneity().pvalue, rtol=1e-8)
-    np.testing.assert_allclose(ours.i2, max(0.0, them.i2), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(fixed.i2, max(0.0, them.i2), rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -96,6 +97,15 @@ def test_the_bcg_trials_as_published():
     assert f"{found.low:.4f} {found.high:.4f}" == "-1.0669 -0.3622"
     assert f"{found.q:.4f}" == "152.2330"
     assert f"{dersimonian_laird(y, v):.4f}" == "0.3088"
+
+
+@pytest.mark.parametrize("name", ["meta_bcg", "meta_normand"])
+@pytest.mark.parametrize("method", ["REML", "DL", "PM"])
+def test_i2_belongs_to_the_tau2_beside_it_as_in_metafor(name, method):
+    theirs = R[name]
+    found = combine(np.array(theirs["yi"]), np.array(theirs["vi"]), method.lower())
+    np.testing.assert_allclose(found.tau2, theirs[method]["tau2"], rtol=1e-4)  # metafor stops at 1e-5
+    np.testing.assert_allclose(found.i2, theirs[method]["i2"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))

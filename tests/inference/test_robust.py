@@ -7,6 +7,7 @@ import pytest
 import statsmodels.api as sm
 
 import fedshed
+from against_r import R, rows_of, tables_of
 from fedshed import Study
 from fedshed.inference import FewSitesWarning
 
@@ -93,6 +94,39 @@ def test_errors_by_rows_are_those_of_ordinary_least_squares(kind):
     np.testing.assert_allclose(model.inference.std_err(robust=kind), theirs.bse, rtol=1e-7)
     np.testing.assert_allclose(model.inference.p_values(robust=kind), theirs.pvalues, rtol=1e-5, atol=1e-200)
     assert f"robust, by rows ({kind})" in str(model.summary(robust=kind))
+
+
+EXPECTED = {
+    "hc_gamma": ("prestige", "type", Study(family="gamma", formula="income ~ education + women")),
+    "hc_probit": ("birthwt", "race", Study(family="probit", formula="low ~ lwt + smoke + age")),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3"])
+def test_errors_with_the_expected_information_are_those_of_rs_sandwich(name, kind):
+    table, site, study = EXPECTED[name]
+    every, theirs = tables_of(table, site), R[name]
+    model = fedshed.fit(every, study, tol=1e-11, errors=f"{kind}-expected")
+    ours = model.inference.std_err(robust=f"{kind}-expected")
+    place = [model.inference.names.index(n) for n in ["intercept", *theirs["names"][1:]]]
+    np.testing.assert_allclose(ours[place], theirs[kind], rtol=1e-6)
+    assert f"robust, by rows ({kind}-expected)" in str(model.summary(robust=f"{kind}-expected"))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_errors_with_the_observed_information_are_those_of_statsmodels(name):
+    table, site, study = EXPECTED[name]
+    rows = rows_of(table)
+    model = fedshed.fit(tables_of(table, site), study, tol=1e-11, errors="HC0")
+    family = sm.families.Gamma(sm.families.links.Log())
+    if study.family == "probit":
+        family = sm.families.Binomial(sm.families.links.Probit())
+    names = R[name]["names"][1:]
+    X = np.column_stack([rows[names], np.ones(len(rows))])
+    theirs = sm.GLM(rows[study.target], X, family).fit(cov_type="HC0", tol=1e-14, maxiter=200).bse.to_numpy()
+    np.testing.assert_allclose(model.inference.std_err(robust="HC0"), theirs, rtol=1e-6)
+    assert np.abs(theirs[-1] / R[name]["HC0"][0] - 1) > 1e-3  # the two kinds are not the same
 
 
 @pytest.mark.parametrize("family", ["poisson", "gamma", "logistic"])

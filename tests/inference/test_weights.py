@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from msgspec.structs import replace
 
 import fedshed
+from against_r import R, rows_of, tables_of
 from fedshed import ConfigError, DataError, Study
+from fedshed.exchange.sites import LocalSites
+from fedshed.inference import infer
+from fedshed.solve.optimize import build_problem
 
 RNG = np.random.default_rng(7)
 N = 400
@@ -68,8 +73,55 @@ def test_weights_that_are_no_whole_numbers_are_precisions_unless_said_otherwise(
     y, _ = RESPONSES["gamma"]
     study = Study(family="gamma", target="y", weight="w")
     assert fit(study, y=y, w=WEIGHTS).inference.weight_type == "precision"
-    assert fit(study, y=y, w=np.ceil(WEIGHTS)).inference.weight_type == "frequency"
     assert fit(study, y=y, w=np.ones(N)).inference.weight_type == "none"
+    with pytest.raises(ConfigError, match="look like whole numbers"):
+        fit(study, y=y, w=np.ceil(WEIGHTS))
+
+
+WHOLE = {
+    "birthwt": ("birthwt", "race", "bwt", ("age", "lwt"), lambda rows: 100 + 50 * rows["ftv"]),
+    "mtcars": ("mtcars", "cyl", "mpg", ("wt", "hp"), lambda rows: rows["carb"]),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_type_of_whole_number_weights_is_asked_for_with_both_meanings(name):
+    """R's lm(weights =) of the rows, and lm of rows that are repeated."""
+    table, site, target, columns, weights = WHOLE[name]
+    tables, theirs = tables_of(table, site, w=weights), R[f"weights_{name}"]
+    study = Study(family="linear", target=target, columns=columns, weight="w")
+    with pytest.raises(ConfigError) as error:
+        fedshed.fit(tables, study)
+    observations = f"{theirs['df_frequency'] + 3:,}", f"{theirs['df_precision'] + 3:,}"
+    assert all(f"({count} observations)" in str(error.value) for count in observations)
+    for kind in ("precision", "frequency"):
+        ours = fedshed.fit(tables, replace(study, weight_type=kind), tol=1e-11).inference
+        np.testing.assert_allclose(ours.coef[[2, 0, 1]], theirs["coef"], rtol=1e-8)
+        np.testing.assert_allclose(ours.std_err()[[2, 0, 1]], theirs[kind], rtol=1e-8)
+        assert ours.df_resid == theirs[f"df_{kind}"]
+
+
+def test_an_estimator_with_whole_number_weights_has_no_summary_until_their_type_is_given():
+    rows = rows_of("mtcars")
+    X, y, w = rows[["wt", "hp"]].to_numpy(float), rows["mpg"], rows["carb"]
+    given = fedshed.FederatedLinearRegression(l2=0.0, weight_type="frequency").fit(X, y, sample_weight=w)
+    unclear = fedshed.FederatedLinearRegression(l2=0.0).fit(X, y, sample_weight=w)
+    np.testing.assert_allclose(unclear.coef_, given.coef_, rtol=1e-6)
+    with pytest.raises(ConfigError, match=r"sample_weight.*'frequency'.*'precision'"):
+        unclear.summary()
+    with pytest.raises(ConfigError, match="weight_type"):
+        fedshed.FederatedLinearRegression(inference=True).fit(X, y, sample_weight=w)
+    assert "Weights are frequencies" in str(given.summary())
+    assert unclear.fit(X, y).summary() is not None
+
+
+def test_the_statistics_of_whole_number_weights_are_refused_without_their_type():
+    federation = fedshed.Federation.from_arrays(
+        X, RESPONSES["linear"][0], SITES, sample_weight=np.ceil(WEIGHTS)
+    )
+    objectives, problem = build_problem(federation, "least-squares", 0.0, intercept=True)
+    with pytest.raises(ConfigError, match="weight_type"):
+        infer(LocalSites(objectives), problem, np.zeros(3))
 
 
 def test_rates_weighted_by_exposure_are_counts_with_an_offset():
@@ -104,7 +156,7 @@ def test_successes_among_trials_are_statsmodels_binomial():
                         ("df_resid", theirs.df_resid)):  # fmt: skip
         np.testing.assert_allclose(getattr(ours, name), value, rtol=1e-8, err_msg=name)
     rows = np.repeat(np.arange(N), 2)
-    long = fedshed.FederatedLogisticRegression(l2=0.0, tol=1e-11).fit(
+    long = fedshed.FederatedLogisticRegression(l2=0.0, tol=1e-11, weight_type="frequency").fit(
         X[rows], np.tile([1, 0], N), SITES[rows], np.column_stack([successes, trials - successes]).ravel()
     )
     np.testing.assert_allclose(ours.coef, np.append(long.coef_, long.intercept_), rtol=1e-7, atol=1e-10)
@@ -158,12 +210,20 @@ def test_longley_has_the_p_values_of_ordinary_least_squares():
 def test_whole_exposures_of_rates_and_trials_of_shares_are_precisions_too():
     exposure = RNG.integers(1, 9, N).astype(float)
     counts = RNG.poisson(exposure * np.exp(X @ [0.3, -0.2])).astype(float)
-    rates = fit(Study(family="quasi-poisson", target="y", weight="t"), y=counts / exposure, t=exposure)
+    rates = fit(
+        Study(family="quasi-poisson", target="y", weight="t", weight_type="precision"),
+        y=counts / exposure,
+        t=exposure,
+    )
     offset = fit(Study(family="quasi-poisson", target="y", exposure="t"), y=counts, t=exposure)
     assert rates.inference.weight_type == "precision"
     np.testing.assert_allclose(rates.inference.std_err(), offset.inference.std_err(), rtol=1e-7)
     successes = RNG.binomial(exposure.astype(int), 0.4).astype(float)
-    shares = fit(Study(family="quasi-binomial", target="y", weight="n"), y=successes / exposure, n=exposure)
+    shares = fit(
+        Study(family="quasi-binomial", target="y", weight="n", weight_type="precision"),
+        y=successes / exposure,
+        n=exposure,
+    )
     trials = fit(Study(family="quasi-binomial", target="y", trials="n"), y=successes, n=exposure)
     np.testing.assert_allclose(shares.inference.std_err(), trials.inference.std_err(), rtol=1e-7)
 

@@ -81,6 +81,7 @@ ALL = ("x", "age", "region", "flag", "code")
 STUDIES = {
     "drop": Study(
         family="logistic", target="y", columns=ALL, categories=("code",), missing="drop", weight="w",
+        weight_type="frequency",
         standardize=True, positive=("yes",),
     ),
     "indicator": Study(family="logistic", target="y", columns=ALL, missing="indicator", standardize=True),

@@ -16,7 +16,8 @@ from fedshed.solve.stages import FIT
 
 MODEL = Study(
     family="logistic", formula="y ~ u + center(v) + C(w)", classes=(0, 1), l2=1e-2, protected=True,
-    levels={"w": ("high", "low", "none")}, missing="drop", standardize=True, weight="k", cluster="g",
+    levels={"w": ("high", "low", "none")}, missing="drop", standardize=True, weight="k",
+    weight_type="frequency", cluster="g",
 )  # fmt: skip
 ROWS = {"a": 20, "b": 30, "c": 40}
 

@@ -77,13 +77,23 @@ def fit(
     errors: Annotated[
         str,
         option(
-            "The standard errors: model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3.",
+            "The standard errors: model, site (as --robust), cluster (see --cluster), HC0, HC1, HC2 or HC3; "
+            "with R's sandwich for links that are not canonical: HC0-expected to HC3-expected.",
             panel=INFERENCE,
         ),
     ] = "model",
     level: Annotated[float, option("The level of the confidence intervals.", panel=INFERENCE)] = 0.95,
     exp: Annotated[
         bool, flag("--exp", "Show exp(coef): odds ratios, rate ratios or hazard ratios.", INFERENCE)
+    ] = False,
+    sum_to_zero: Annotated[
+        bool,
+        flag(
+            "--sum-to-zero",
+            "Show coefficients of a multinomial model that sum to 0 over the classes, in place of those "
+            "against a reference class (--reference TARGET=CLASS).",
+            INFERENCE,
+        ),
     ] = False,
     holdout: Annotated[
         str | None,
@@ -130,6 +140,10 @@ def fit(
     from fedshed.report import Recorder, Rerun, versions
 
     study = _with_holdout(given.asked(context, l2, intercept, l1), holdout, holdout_seed)
+    if sum_to_zero and study.loss != "multinomial":
+        raise ConfigError(
+            "--sum-to-zero needs a model of several classes (--family multinomial); leave it out"
+        )
     check_folder(out)
     place = report or out / "report.html"
     check_file(place)
@@ -153,7 +167,7 @@ def fit(
     again = Rerun(command_line(context), 0, hashes, versions())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewSitesWarning)  # the summary has a note about it
-        summary = model.summary(robust=shown, level=level, exp=exp)
+        summary = model.summary(robust=shown, level=level, exp=exp, sum_to_zero=sum_to_zero)
         page = None if no_report else (place, again)
         if as_json:
             facts = {"coefficients": summary.to_rows(), "run": model.run, **model.facts(summary)}
@@ -353,13 +367,16 @@ def _files(
 
     yield model.save(out / "model.json")
     yield write_atomically(out / "summary.txt", f"{summary}\n".encode())
-    yield write_atomically(out / "coefficients.csv", model.to_csv(summary.level, summary.robust).encode())
+    coding = summary.inference.coding
+    sums = coding is not None and coding.reference is None
+    table = model.to_csv(summary.level, summary.robust, sum_to_zero=sums)
+    yield write_atomically(out / "coefficients.csv", table.encode())
     if model.trace is not None:
         yield write_atomically(out / "trace.csv", model.trace.to_csv().encode())
     if model.inference.model_covariance is not None:
         study = model.plan.study
         title = f"{study.target}: {study.family}, {model.inference.site_count} sites"
-        yield from save(draw(model.inference, title, summary.level, summary.robust), out, "coefficients")
+        yield from save(draw(summary.inference, title, summary.level, summary.robust), out, "coefficients")
     if model.evaluation is not None:
         from fedshed.cli.evaluate import evaluation_files
 

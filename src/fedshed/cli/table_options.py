@@ -127,7 +127,8 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
     reference: Annotated[
         list[str] | None,
         option(
-            "COLUMN=LEVEL: the level that the others are compared with; can be repeated.",
+            "COLUMN=LEVEL: the level that the others are compared with, or TARGET=CLASS: the reference class "
+            "of a multinomial target; can be repeated.",
             "first level",
             panel=COLUMNS,
         ),
@@ -156,7 +157,7 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
         str,
         option(
             "frequency: a row counts that many times; precision: the variance of a row is divided by its "
-            "weight; auto: frequency if all weights are whole numbers, otherwise precision.",
+            "weight; auto: precision, but of whole numbers above 1 the type must be given.",
             panel=COLUMNS,
         ),
     ] = "auto"

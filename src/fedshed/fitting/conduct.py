@@ -38,9 +38,10 @@ from fedshed.fitting.private import conduct_private
 from fedshed.fitting.search import At
 from fedshed.fitting.searched import fit_searched, with_linear_intercepts
 from fedshed.fitting.sites import TableSites
-from fedshed.inference import Inference, per_class
+from fedshed.inference import Inference, reference_class
 from fedshed.inference.result import RowRobust, WeightType
 from fedshed.inference.survival import HazardsTest
+from fedshed.inference.wording import which_weights
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
@@ -81,6 +82,7 @@ def conduct(
             stateless = transport.stateless
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
+        _known_weights(study, ready)
         problem = group_problem(problem_of(plan, ready, stateless), tables.groups)
         if not problem.n:
             raise ConfigError(
@@ -147,7 +149,7 @@ def _possible_errors(study: Study, errors: RowRobust | None) -> None:
         )
     if errors == "cluster" and study.cluster is None:
         raise ConfigError("errors by cluster need a column of clusters; name it (cluster, or --cluster)")
-    if errors in ("HC2", "HC3") and family_of(study.loss).survival:
+    if errors is not None and errors.startswith(("HC2", "HC3")) and family_of(study.loss).survival:
         raise ConfigError(
             f"errors = {errors} needs leverages, which rows of a Cox model do not have; use HC0 or HC1"
         )
@@ -205,6 +207,14 @@ def _known_columns(plan: DesignPlan, ready: dict[str, Ready]) -> None:
             raise ProtocolError(f"site {site!r} counts missing values of columns that the study does not use")
 
 
+def _known_weights(study: Study, ready: dict[str, Ready]) -> None:
+    """Ask for the type of weights whose sums are whole numbers above the rows: they may count rows."""
+    rows, weight = (float(sum(getattr(each, name) for each in ready.values())) for name in ("rows", "weight"))
+    whole = all(float(each.weight).is_integer() for each in ready.values())
+    if study.weight is not None and weight_type_of(study) == "auto" and whole and weight > rows:
+        raise ConfigError(which_weights(f"column {study.weight!r}", rows, weight))
+
+
 def problem_of(plan: DesignPlan, ready: dict[str, Ready], stateless: bool) -> Problem:
     """The problem as the Master sees it."""
     contrasts = family_of(plan.study.loss).contrasts(len(plan.classes or ()))
@@ -246,15 +256,14 @@ def assemble_model(plan: DesignPlan, fitted: Fitted, counts: dict[str, RowCount]
 
 
 def original_scale(plan: DesignPlan, inference: Inference) -> Inference:
-    """The estimates in the units of the table, for each class."""
+    """The estimates in the units of the table; those of several classes against the reference class."""
     A, names = plan.to_original()
     if plan.classes is None or family_of(plan.study.loss).classes in ("two", "ordered"):
         # neither units nor centres change the level of a column
         return replace(inference.transformed(A, names), level_freedom=inference.level_freedom)
-    several = per_class(inference, plan.classes, names)
-    return several.transformed(
-        np.asarray(np.kron(np.eye(len(plan.classes)), A), dtype=np.float64), several.names
-    )
+    several = reference_class(inference, plan.classes, names, plan.reference_class)
+    B = np.asarray(np.kron(np.eye(len(plan.classes) - 1), A), dtype=np.float64)
+    return replace(several.transformed(B, several.names), coding=several.coding)
 
 
 def _account(result: Result, *others: Traffic) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,9 +24,12 @@ from fedshed.fitting.fit_problem import Fitted, fit_problem
 from fedshed.fitting.protected_study import fit_problem_protected
 from fedshed.fitting.searched import fit_searched, with_linear_intercepts
 from fedshed.inference import Inference, Summary
+from fedshed.inference.classes import coded_as
 from fedshed.inference.result import Distribution, WeightType
+from fedshed.inference.wording import which_weights
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.tall import Tall
+from fedshed.objectives.base import LinearModel
 from fedshed.objectives.families import at_sites, family_of, with_value
 from fedshed.preparation.combinations import check_spread
 from fedshed.preparation.study import Study
@@ -46,6 +50,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
     """The base of the estimators: the parameters, the fit and the linear predictor."""
 
     firth: bool = False  # for an estimator without this parameter
+    _unclear_weights: str = ""  # the question for the type of the weights, if there is one
     random_intercept: bool = False
 
     def __init__(
@@ -128,7 +133,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
     def summary(
         self, *, robust: bool = False, level: float = 0.95, exp: bool = False,
-        distribution: Distribution = "auto",
+        distribution: Distribution = "auto", reference_class: Any = None, sum_to_zero: bool = False,
     ) -> Summary:  # fmt: skip
         """The coefficients with their standard errors, the measures of fit, and the table of sites.
 
@@ -143,6 +148,11 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         distribution : "auto" or "normal", default "auto"
             The reference distribution: "auto" is Student's t if the dispersion is estimated, otherwise the
             normal distribution; "normal" is always the normal distribution.
+        reference_class : class, optional
+            The class of a multinomial model with which the coefficients compare the others. Default: the
+            first class.
+        sum_to_zero : bool, default False
+            Whether the coefficients of a multinomial model sum to 0 over the classes, as `coef_` does.
 
         Returns
         -------
@@ -157,12 +167,15 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self.inference_ is None:
             raise ConfigError(
-                f"this {type(self).__name__} was fitted without inference; set inference=True and fit again"
+                self._unclear_weights
+                or f"this {type(self).__name__} was fitted without inference; set inference=True and fit "
+                "again"
             )
         notes = () if self.converged_ else (f"NOT CONVERGED: {self.reason_}",)
         return Summary(
-            self.inference_, title=type(self).__name__, robust=robust, level=level, exp=exp,
-            distribution=distribution, converged=self.converged_, notes=notes, about=self._about(),
+            coded_as(self.inference_, reference_class, sum_to_zero), title=type(self).__name__, robust=robust,
+            level=level, exp=exp, distribution=distribution, converged=self.converged_, notes=notes,
+            about=self._about(),
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
@@ -196,6 +209,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
+        asked = asked and not self._asks_for_weight_type(objectives)
         settings: dict[str, Any] = {
             "why": why, "intercept": self.fit_intercept, "weight_type": self.weight_type, "inference": asked,
         }  # fmt: skip
@@ -213,6 +227,18 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
             return there, LocalSites(own)
 
         return fit_searched(at, loss, chosen, goal, **settings)
+
+    def _asks_for_weight_type(self, objectives: Mapping[str, LinearModel]) -> bool:
+        """Whether statistics wait for the type of whole-number weights; an error if the fit needs it."""
+        kinds = {objective.weighing for objective in objectives.values()}
+        self._unclear_weights = ""
+        if self.weight_type == "auto" and "counts" in kinds and "fractions" not in kinds:
+            rows = sum(len(objective.y) for objective in objectives.values())
+            weight = sum(objective.weight for objective in objectives.values())
+            self._unclear_weights = which_weights("sample_weight", rows, weight)
+            if self.inference is True or self.random_intercept:
+                raise ConfigError(self._unclear_weights)
+        return bool(self._unclear_weights)
 
     def _searched(self, loss: str, ridge: float | Vector) -> bool:
         """Whether the family has a parameter to be estimated; ConfigError if that is not possible."""

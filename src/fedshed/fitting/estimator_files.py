@@ -36,6 +36,8 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     offset: bool = False  # whether it was fitted with one
 
     def __post_init__(self) -> None:
+        if self.inference and self.inference.loss == "multinomial" and self.inference.coding is None:
+            raise ValueError("its coefficients have no reference class; fit it again")
         if self.parameters.get("family") == "ordinal" and self.classes is not None:
             if np.shape(self.coef) != (1, self.features) or np.shape(self.intercept) != (
                 len(self.classes) - 1,

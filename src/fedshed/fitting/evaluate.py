@@ -14,6 +14,7 @@ from fedshed.exchange.sites import LocalSites
 from fedshed.fitting.fit import fit
 from fedshed.fitting.held_out import EXACT, KINDS, cut_of
 from fedshed.fitting.model import Model
+from fedshed.inference.classes import class_coefficients
 from fedshed.inference.evaluation import Evaluation, evaluation_of
 from fedshed.linalg.arrays import Vector
 from fedshed.linalg.threads import one_thread
@@ -90,10 +91,10 @@ def on_original_scale(plan: DesignPlan) -> DesignPlan:
 
 def theta_of(model: Model) -> Vector:
     """The parameters of an objective on the original scale: for several classes, contrasts."""
-    coef, classes = model.inference.coef, len(model.plan.classes or ())
     if family_of(model.plan.study.loss).classes != "many":
-        return coef
-    return np.ascontiguousarray((contrasts(classes).T @ coef.reshape(classes, -1)).ravel())
+        return model.inference.coef
+    coef = class_coefficients(model.inference)
+    return np.ascontiguousarray((contrasts(len(coef)).T @ coef).ravel())
 
 
 def _check(plan: DesignPlan, tables: Mapping[str, Any], threshold: float, bins: int, least: int) -> None:

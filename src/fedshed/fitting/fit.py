@@ -64,10 +64,12 @@ def fit(
         The largest number of iterations.
     seed : int, default 0
         The seed of an algorithm that draws random numbers.
-    errors : "HC0", "HC1", "HC2", "HC3" or "cluster", optional
+    errors : "HC0" to "HC3", "HC0-expected" to "HC3-expected" or "cluster", optional
         Robust standard errors by rows, or by the study's column `cluster` within the sites. They take one
         more exchange, and `summary(robust="HC3")` shows them. HC2 and HC3 send the inverse information to the
-        sites, which need it for the leverages. Errors clustered by site are always computed.
+        sites, which need it for the leverages. "HC3" uses the Hessian, as statsmodels does, and
+        "HC3-expected" the expected information, as R's sandwich does; they differ for links that are not
+        canonical. Errors clustered by site are always computed.
     groups : sequence of Group, optional
         Groups of sites. The Master treats each group as one agent and sees only its sums (docs/scale.md); in
         the preparation it asks every site. `model.run.hops` has the bytes within groups.

@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from fedshed._utils.errors import ConfigError
 from fedshed.fitting.estimator_base import FederatedModel
-from fedshed.inference import Inference, per_class
+from fedshed.inference import Inference, reference_class
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.objectives import contrasts, family_of
 
@@ -23,7 +23,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
     """Logistic regression of two classes, or multinomial regression of more, as a scikit-learn estimator.
 
     It is equivalent to scikit-learn's LogisticRegression(C = 1 / (l2 W)), where W is the sum of the sample
-    weights. For more than two classes, the coefficients sum to 0 over the classes, and so do the intercepts.
+    weights. For more than two classes, `coef_` and `intercept_` sum to 0 over the classes, as in
+    scikit-learn; the summary compares each class with a reference class.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
         The meaning of sample weights. A frequency is the number of times that a row counts. A precision
         divides the variance of its row, which remains one observation, as in R's `glm(weights=)` and
         statsmodels' `var_weights`. The estimates are the same; degrees of freedom, dispersion and standard
-        errors differ. "auto" means precisions if some weights are not whole numbers, otherwise frequencies.
+        errors differ. "auto" means precisions if some weights are not whole numbers; with whole numbers above
+        1 there are no standard errors until the type is given.
     protected : bool, default False
         Whether to simulate a protected study in this process, with masked sums that every site verifies
         (docs/protected.md). It gives the same model, needs at least three sites, and an algorithm that only
@@ -117,7 +119,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):  # type: ign
             return inference
         width = len(inference.names) // (len(self.classes_) - 1)
         columns = [name.partition(" [contrast")[0] for name in inference.names[:width]]
-        return per_class(inference, self.classes_.tolist(), columns)
+        return reference_class(inference, self.classes_.tolist(), columns)
 
     def _shift(self, offset: Any, rows: int) -> Vector | None:
         if offset is not None and len(self.classes_) > 2:

@@ -22,6 +22,7 @@ from fedshed.fitting.model_file import Run as Run
 from fedshed.fitting.predictions import Prediction, intervals, means, probabilities
 from fedshed.fitting.term_tests import Tests, wald
 from fedshed.inference import Inference, Summary
+from fedshed.inference.classes import coded_as
 from fedshed.inference.combinations import Estimate, contrast
 from fedshed.inference.evaluation import Evaluation
 from fedshed.inference.influence import Influence, influence_of
@@ -111,7 +112,8 @@ class Model:
 
     def summary(
         self, *, robust: Robust = False, level: float = 0.95, exp: bool = False,
-        distribution: Distribution = "auto", influence: bool = False,
+        distribution: Distribution = "auto", influence: bool = False, reference_class: Any = None,
+        sum_to_zero: bool = False,
     ) -> Summary:  # fmt: skip
         """The coefficients with their standard errors, the measures of fit, and the table of sites.
 
@@ -129,6 +131,11 @@ class Model:
             normal distribution; "normal" is always the normal distribution.
         influence : bool, default False
             Whether to add a note on the site that changes the estimate most.
+        reference_class : class, optional
+            The class of a multinomial model with which the coefficients compare the others. Default: that of
+            the fit, which is the first class unless the study's `references` name another.
+        sum_to_zero : bool, default False
+            Whether the coefficients of a multinomial model sum to 0 over the classes.
 
         Returns
         -------
@@ -137,8 +144,9 @@ class Model:
         """
         ended = () if self.converged else (f"NOT CONVERGED: {self.run.reason}",)
         return Summary(
-            self.inference, title=f"Federated regression of {self.plan.study.target}", robust=robust,
-            level=level, exp=exp, distribution=distribution, converged=self.converged,
+            coded_as(self.inference, reference_class, sum_to_zero),
+            title=f"Federated regression of {self.plan.study.target}", robust=robust, level=level, exp=exp,
+            distribution=distribution, converged=self.converged,
             exchanges=self.run.exchanges, uplink_bytes=self.run.uplink_bytes,
             downlink_bytes=self.run.downlink_bytes, about=self.plan.about(),
             notes=(*ended, *self.plan.notes, *self._filled()), counts=self.rows, influence=influence,
@@ -235,7 +243,10 @@ class Model:
             )
         return MetaAnalysis(self.plan.study.target, self.inference, self.estimates)
 
-    def to_csv(self, level: float = 0.95, robust: Robust = False) -> str:
+    def to_csv(
+        self, level: float = 0.95, robust: Robust = False, *, reference_class: Any = None,
+        sum_to_zero: bool = False,
+    ) -> str:  # fmt: skip
         """The coefficients as CSV; values that were not computed are empty fields.
 
         Parameters
@@ -245,26 +256,29 @@ class Model:
         robust : bool or str, default False
             Which standard errors: False for those of the model, True or "site" for those clustered by site,
             "HC0" to "HC3" or "cluster" if the fit computed them.
+        reference_class, sum_to_zero
+            The same as in `summary`.
 
         Returns
         -------
         str
             One line for each coefficient, below a line of column names.
         """
-        table = self.inference.table(level, robust)
+        it = coded_as(self.inference, reference_class, sum_to_zero)
+        table = it.table(level, robust)
         with np.errstate(over="ignore"):
             numbers = np.hstack([table, np.exp(table[:, [0, 4, 5]])]).tolist()
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for name, row in zip(self.inference.names, numbers, strict=True):
+        for name, row in zip(it.names, numbers, strict=True):
             writer.writerow([name, *self._term(name), *("" if isnan(x) else repr(x) for x in row)])
         return file.getvalue()
 
     def _term(self, name: str) -> tuple[str, str, str]:
         """The term of a coefficient, its level if it is a category, and its class if there are several."""
         label = ""
-        if len(self.inference.names) > len(self.plan.coefficients):
+        if self.inference.coding is not None:
             name, _, label = name.rpartition(" [")
         term = dict(zip(self.plan.names, self.plan.terms, strict=True)).get(name, name)
         level = name[len(term) + 1 : -1] if name.startswith(f"{term}[") else ""
@@ -283,10 +297,14 @@ class Model:
         dict
             The family, the modelled class, reference levels, notes, rows per site and measures of fit.
         """
-        it, modelled = self.inference, self.plan.modelled or (None, None)
+        it = self.inference
+        modelled: tuple[str | None, str | None] = self.plan.modelled or (None, None)
+        shown = summary or self.summary()
+        if (coding := shown.inference.coding) is not None:
+            modelled = None, None if coding.reference is None else str(coding.classes[coding.reference])
         return {
             "family": self.plan.study.family, "modelled": modelled[0], "reference": modelled[1],
-            "references": self.plan.references, "notes": (summary or self.summary()).all_notes(),
+            "references": self.plan.references, "notes": shown.all_notes(),
             "rows": {site: count.plain() for site, count in self.rows.items()},
             "fit": {name: getattr(it, name) for name in MEASURES},
         }  # fmt: skip

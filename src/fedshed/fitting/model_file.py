@@ -48,9 +48,10 @@ class ModelFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         classes = 0 if self.plan.classes is None else len(self.plan.classes)
-        width = len(self.plan.coefficients) * (
-            classes if family_of(self.plan.study.loss).classes == "many" else 1
-        )
+        many = family_of(self.plan.study.loss).classes == "many"
+        if many and self.inference.coding is None:
+            raise ValueError("its coefficients have no reference class, as in fedshed 0.2; fit it again")
+        width = len(self.plan.coefficients) * (classes - 1 if many else 1)
         if self.plan.loss != self.inference.loss or len(self.inference.names) != width:
             raise ValueError(f"the plan has {width} coefficients, but the inference does not match them")
         if (classes > 1) != self.plan.study.classified:

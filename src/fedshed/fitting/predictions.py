@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 from fedshed._utils.errors import ConfigError
 from fedshed.inference import Inference
+from fedshed.inference.classes import class_coefficients
 from fedshed.inference.result import Robust, student
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.linalg.tall import Tall, in_blocks
@@ -71,7 +72,8 @@ def intervals(plan: DesignPlan, inference: Inference, frame: Any, level: float, 
 def _linear(plan: DesignPlan, inference: Inference, frame: Any) -> Matrix:
     """x'coef (+ offset), one column, or one for each of several classes."""
     X, offset = _rows(plan, frame)
-    z: Matrix = np.asarray(X @ inference.coef.reshape(-1, X.shape[1]).T)
+    lines = inference.coef[None, :] if inference.coding is None else class_coefficients(inference)
+    z: Matrix = np.asarray(X @ lines.T)
     return z if offset is None else z + offset[:, None]
 
 

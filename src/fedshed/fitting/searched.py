@@ -11,7 +11,7 @@ from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
 from fedshed.fitting.fit_problem import Fitted, fit_problem, start_and_run
-from fedshed.fitting.search import At, Found, find
+from fedshed.fitting.search import At, Fit, Found, find, profile_interval
 from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites, joint_covariance, log_error
 from fedshed.inference.random_linear import with_random_intercept
 from fedshed.inference.records import packed
@@ -53,7 +53,11 @@ def fit_searched(
             result = replace(fitted.result, converged=False, reason=found.trouble)
             fitted = replace(fitted, result=result)
         fitted = replace(fitted, parameter=found.value)
-        return _with_parameter(parameter, found, fitted, problem, sites, goal)
+        fitted = _with_parameter(parameter, found, fitted, problem, sites, goal)
+        ended = settled(fitted.result.converged, fitted.result.reason) and fitted.inference is not None
+        if not parameter.squared or not ended:
+            return fitted
+        return _with_interval(parameter, at, fit, found, fitted, goal)
 
 
 def _with_parameter(
@@ -76,6 +80,21 @@ def _with_parameter(
     if few:
         nuisance = replace(nuisance, note=f"{nuisance.note} {few_sites(inference.site_count)}".strip())
     return replace(fitted, inference=replace(inference, nuisance=nuisance, traffic=spent), spent=spent)
+
+
+def _with_interval(
+    parameter: Parameter, at: At, fit: Fit, found: Found, fitted: Fitted, goal: Goal
+) -> Fitted:
+    """The fit with the interval of its parameter from the profile likelihood, by a few more fits."""
+    inference = fitted.inference
+    assert inference is not None
+    assert inference.nuisance is not None
+    own = inference.nuisance
+    ends, spent = profile_interval(
+        parameter, at, fit, found, fitted.result, own.log_error, fitted.spent, goal.patience
+    )
+    inference = replace(inference, nuisance=replace(own, profile=ends), traffic=spent)
+    return replace(fitted, inference=inference, spent=spent)
 
 
 def with_linear_intercepts(fitted: Fitted, problem: Problem, sites: Sites, goal: Goal) -> Fitted:

@@ -71,11 +71,10 @@ def wald(plan: DesignPlan, it: Inference, robust: Robust = False) -> Tests:
 
 
 def _places(plan: DesignPlan, it: Inference, term: str) -> list[int]:
-    """The coefficients of a term, for all classes except the last, which follows from the others."""
+    """The coefficients of a term; those of several classes are against the reference class."""
     width = len(plan.coefficients)
-    several = len(it.names) // width
     columns = [j for j, t in enumerate(plan.terms) if t == term]
-    return [k * width + j for k in range(max(several - 1, 1)) for j in columns]
+    return [k * width + j for k in range(len(it.names) // width) for j in columns]
 
 
 def _wald(it: Inference, term: str, places: Sequence[int], robust: Robust) -> Test:

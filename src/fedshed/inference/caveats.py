@@ -31,6 +31,23 @@ def _overdispersed(it: Inference) -> bool:
     return looked_at and it.df_resid > 0 and (it.pearson or 0.0) > OVERDISPERSED * it.df_resid
 
 
+def _aic_constant(it: Inference) -> Iterable[str]:
+    """How the AIC of a linear or inverse Gaussian model differs from R's."""
+    family = family_of(it.loss)
+    if it.aic is None or it.nuisance is not None:
+        return
+    if family.quadratic:
+        yield (
+            "AIC and BIC do not count the dispersion as a parameter, as in statsmodels; R's AIC, which does, "
+            "is larger by 2."
+        )
+    elif family.name == "inverse-gaussian":
+        yield (
+            "AIC and BIC do not count the dispersion as a parameter, and the log-likelihood is at this "
+            "dispersion, as in statsmodels; R's AIC counts it and is at the deviance / No. rows."
+        )
+
+
 def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     """The notes that these figures need."""
     if it.protected is not None:
@@ -72,6 +89,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             yield f"No robust error is given for {_listed(names)}: too few clusters inform it."
     if family_of(it.loss).dispersed and it.dispersion is not None:
         yield "The dispersion is Pearson chi2 / Df residuals."
+        yield from _aic_constant(it)
     if it.level_freedom is not None and not robust:
         yield _freedom_by_level(it.names, it.level_freedom)
     elif not by_site(robust) and robust != "cluster" and it.freedom() < inf:
@@ -82,7 +100,7 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
     if it.weight_type == "precision":
         yield "Weights are precisions: a weight divides the variance of its row, which is one observation."
     if it.weight_type == "frequency":
-        yield "Weights are frequencies: a weight is how often its row counts (else set weight_type)."
+        yield "Weights are frequencies: a weight is how often its row counts."
     if family_of(it.loss).survival and it.site_count > 1:
         yield STRATIFIED
     if it.survival is not None:

@@ -73,18 +73,18 @@ def cluster_covariance(
         return None
     if M < 2 or k >= N:
         return None
-    return _sandwich(curvatures, scores.squares) * (M / (M - 1) * (N - 1) / (N - k))
+    return _sandwich(curvatures.bread(curvatures.hessian), scores.squares) * (M / (M - 1) * (N - 1) / (N - k))
 
 
 def row_covariance(
     sites: Mapping[str, Scattered],
-    curvatures: Curvatures,
+    half: Matrix,
     kind: str,
     k: float,
     observations: float,
     plain: bool = False,
 ) -> Matrix:
-    """H^-1 (sum_j u_j u_j') H^-1 over rows j with the Hessian H: HC0, and HC1 times N / (N - k).
+    """H^-1 (sum_j u_j u_j') H^-1 over rows j, with `half` = H^-1: HC0, and HC1 times N / (N - k).
 
     HC2 and HC3 divide u_j u_j' by 1 - h_j and (1 - h_j)^2 (MacKinnon and White 1985, Journal of Econometrics
     29, 305); the sites have done so.  Over G clusters within the sites: times G/(G - 1) (N - 1)/(N - k),
@@ -95,12 +95,11 @@ def row_covariance(
     scale = N / (N - k) if kind == "HC1" and k < N else 1.0
     if kind == "cluster" and not plain:
         scale = G / (G - 1) * (N - 1) / (N - k) if G > 1 and k < N else np.nan
-    return _sandwich(curvatures, squares) * scale
+    return _sandwich(half, squares) * scale
 
 
-def _sandwich(curvatures: Curvatures, squares: Packed) -> Matrix:
+def _sandwich(half: Matrix, squares: Packed) -> Matrix:
     """H^-1 S H^-1 of a sum S of squared scores."""
-    half = curvatures.bread(curvatures.hessian)
     return symmetric(half @ unpack(squares, len(half)) @ half)
 
 

@@ -32,7 +32,8 @@ from fedshed.solve.evaluating import Evaluated, Told
 NAMES = {
     "log_loss": "Log loss", "brier": "Brier score", "auc": "AUC", "auc_within": "AUC within sites",
     "accuracy": "Accuracy", "sensitivity": "Sensitivity", "specificity": "Specificity",
-    "calibration_intercept": "Calibration intercept", "calibration_slope": "Calibration slope",
+    "calibration_in_the_large": "Calibration in the large",
+    "calibration_intercept": "Joint intercept (a + b s)", "calibration_slope": "Calibration slope (b)",
     "observed_minus_expected": "Observed less expected", "deviance": "Mean deviance", "d2": "D2 (deviance)",
     "r2": "R2", "rmse": "RMSE", "mae": "MAE", "bias": "Mean error",
 }  # fmt: skip
@@ -236,6 +237,14 @@ def _recalibration(line: Sequence[float] | None) -> Measures:
 def _pooled(told: Told, whole: Evaluated, kind: str) -> Measures:
     """The means over all rows, with measures relative to the model without columns."""
     measures = _means(whole, kind)
+    if kind == "two":
+        a, variance = told.level or (None, None)
+        del (
+            measures["calibration_intercept"],
+            measures["calibration_slope"],
+        )  # they come after that in the large
+        measures["calibration_in_the_large"] = Measure(a, None if variance is None else sqrt(variance))
+        measures |= _recalibration(told.line)
     loss = sum(told.tables[site].loss for site in sorted(told.tables))
     squares = sum(told.tables[site].squares for site in sorted(told.tables))
     if kind == "number":
@@ -243,8 +252,6 @@ def _pooled(told: Told, whole: Evaluated, kind: str) -> Measures:
         measures["r2"] = Measure(1 - lost / squares if squares > 0 else None)
     one_class = kind != "number" and (whole.moments[:2] == 0).any() if kind == "two" else False
     measures["d2"] = Measure(1 - float(whole.sums[0]) / loss if loss > 0 and not one_class else None)
-    if kind == "two":
-        measures |= _recalibration(told.line)
     return measures
 
 

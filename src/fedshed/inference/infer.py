@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
-from fedshed._utils.errors import SingularError
+from fedshed._utils.errors import ConfigError, SingularError
 from fedshed.algorithms.composite import steepest
 from fedshed.exchange.sites import Sites
 from fedshed.exchange.wire import Traffic
@@ -18,7 +18,8 @@ from fedshed.inference.covariance import Curvatures, cluster_covariance, effecti
 from fedshed.inference.heterogeneity import excess, score_test, site_tests
 from fedshed.inference.nuisance import Nuisance
 from fedshed.inference.records import Numbers, Score, SiteReport, numbers, packed
-from fedshed.inference.result import ENOUGH_CLUSTERS, Inference, RowRobust, WeightType
+from fedshed.inference.result import ENOUGH_CLUSTERS, EXPECTED, Inference, RowRobust, WeightType
+from fedshed.inference.wording import which_weights
 from fedshed.linalg.arrays import Matrix, Vector, pack
 from fedshed.linalg.solve import inverse_root
 from fedshed.objectives import family_of
@@ -64,7 +65,7 @@ def infer(sites: Sites, problem: Problem, theta: Vector, weight_type: WeightType
     theta : ndarray
         The estimate, at which the fit has converged.
     weight_type : "auto", "frequency" or "precision", default "auto"
-        What weights mean. "auto" reads whole numbers as frequencies, and others as precisions.
+        What weights mean. "auto" takes weights that are not whole numbers for precisions, and refuses others.
 
     Returns
     -------
@@ -116,7 +117,8 @@ def robust_by_rows(
 ) -> tuple[Inference, Traffic]:  # fmt: skip
     """Add errors that are robust by rows to an inference, with one more exchange.
 
-    HC2, HC3 and "cluster" send the inverse of the Hessian to the sites.
+    HC2, HC3 and "cluster" send the inverse of the information to the sites. Kinds that end with "-expected"
+    have the expected information on both sides of the sandwich, and the others the Hessian.
 
     Parameters
     ----------
@@ -130,7 +132,7 @@ def robust_by_rows(
         The answers of the sites at theta.
     found : Inference
         The inference that the errors are added to.
-    kind : "HC0", "HC1", "HC2", "HC3" or "cluster"
+    kind : "HC0" to "HC3", "HC0-expected" to "HC3-expected", or "cluster"
         The kind of errors.
     patience : int, default 20
         How many times in a row a site may fail to answer.
@@ -143,12 +145,14 @@ def robust_by_rows(
     if found.model_covariance is None:
         return found, evidence.traffic
     curvatures = Curvatures(problem, evidence.sites)
-    inverse = pack(curvatures.bread(curvatures.information)) if kind in {*POWERS, "cluster"} else None
-    asked = Scatter(theta, inverse, POWERS.get(kind, 0), found.weight_type != "precision", kind == "cluster")
+    plain, half = kind.removesuffix(EXPECTED), curvatures.bread(curvatures.information)
+    inverse = pack(half) if plain in {*POWERS, "cluster"} else None
+    asked = Scatter(theta, inverse, POWERS.get(plain, 0), found.weight_type != "precision", kind == "cluster")
     answers, traffic = scatter(sites, problem, asked, evidence.traffic, patience)
     groups = sum(answer.clusters for answer in answers.values())
-    plain = family_of(problem.loss).survival
-    covariance = row_covariance(answers, curvatures, kind, found.parameters, found.observations, plain)
+    half = half if kind.endswith(EXPECTED) else curvatures.bread(curvatures.hessian)
+    unscaled = family_of(problem.loss).survival
+    covariance = row_covariance(answers, half, plain, found.parameters, found.observations, unscaled)
     return replace(
         found,
         row_covariance=packed(covariance),
@@ -181,7 +185,7 @@ def infer_from(
     evidence : Evidence
         The answers of the sites at theta.
     weight_type : "auto", "frequency" or "precision", default "auto"
-        What weights mean. "auto" reads whole numbers as frequencies, and others as precisions.
+        What weights mean. "auto" takes weights that are not whole numbers for precisions, and refuses others.
 
     Returns
     -------
@@ -292,11 +296,13 @@ def _no_freedom(observations: float, k: float) -> str | None:
 
 
 def totals(sites: Mapping[str, Inspected], weight_type: WeightType = "auto") -> Totals:
-    """Sums over the sites, in sorted order; weights that are not all whole numbers are no frequencies."""
+    """Sums over the sites, in sorted order; of whole-number weights the type is asked for."""
     each = tuple(sites.values())
     rows, weight = sum(site.rows for site in each), sum(site.weight for site in each)
     if weight_type == "auto":
         precise = any(site.weighing == "fractions" for site in each)
+        if not precise and any(site.weighing for site in each):
+            raise ConfigError(which_weights("whole numbers above 1", rows, weight))
     else:
         precise = weight_type == "precision"
     return Totals(

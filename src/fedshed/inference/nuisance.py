@@ -11,14 +11,16 @@ from msgspec import Struct
 from fedshed.linalg.arrays import Matrix
 from fedshed.solve.profile import JointPoint
 
+NORMAL = 1.959963984540054  # the quantile of 0.975, and the root of that of chi2 with one degree of freedom
 FEW_SITES = 6  # below which the variance between sites is hardly known
 
 
 class Nuisance(Struct, frozen=True):
     """A parameter besides the coefficients: alpha, p or tau.
 
-    `log_error` is the standard error of its logarithm from the joint Hessian of all parameters, from which
-    the interval is computed; it is None if the value was given or is 0.
+    `log_error` is the standard error of its logarithm from the joint Hessian of all parameters; it is None if
+    the value was given or is 0. `profile` is the 95 % interval of tau from the profile likelihood. Other
+    parameters have the interval of 1.96 standard errors about their logarithm.
     """
 
     name: str
@@ -26,29 +28,33 @@ class Nuisance(Struct, frozen=True):
     found: bool  # or given
     log_error: float | None = None
     note: str = ""
+    profile: tuple[float, float] | None = None
 
     @property
     def error(self) -> float | None:
         """Its standard error, by the delta method."""
         return None if self.log_error is None else self.value * self.log_error
 
-    def interval(self, quantile: float) -> tuple[float, float] | None:
-        """The interval of `quantile` standard errors about its logarithm."""
-        if self.log_error is None:
-            return None
-        ends = (log(self.value) + side * quantile * self.log_error for side in (-1, 1))
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval, if there is one."""
+        if self.profile is not None or self.log_error is None:
+            return self.profile
+        ends = (log(self.value) + side * NORMAL * self.log_error for side in (-1, 1))
         low, high = (exp(end) if end < 700 else inf for end in ends)
         return low, high
 
-    def in_words(self, quantile: float = 1.959963984540054) -> Iterable[str]:
+    def in_words(self) -> Iterable[str]:
         """How it was found, in sentences."""
         if not self.found:
             return
-        ends = self.interval(quantile)
+        ends = self.interval
         if ends is not None:
+            error = "" if self.error is None else f"standard error {self.error:.3g}, "
+            how = "(from its logarithm)" if self.profile is None else "from the same"
             yield (
-                f"{self.name} = {self.value:.6g} was found by profile likelihood: standard error "
-                f"{self.error or 0.0:.3g}, 95 % interval {ends[0]:.4g} to {ends[1]:.4g} (from its logarithm)."
+                f"{self.name} = {self.value:.6g} was found by profile likelihood: {error}95 % interval "
+                f"{ends[0]:.4g} to {ends[1]:.4g} {how}."
             )
         if self.note:
             yield self.note

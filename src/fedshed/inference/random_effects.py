@@ -29,7 +29,9 @@ class Combined(Struct, frozen=True):
     """A combined estimate: its interval, the heterogeneity, and the prediction interval for one more site.
 
     `q` is Cochran's statistic with k - 1 degrees of freedom, and `i2` the share of the variation between
-    sites that chance does not explain. A number that k sites cannot give is NaN.
+    sites that chance does not explain: tau^2 / (tau^2 + s^2), where s^2 is the typical variance of an
+    estimate (`typical_variance`). With a fixed effect it is 1 - (k - 1) / Q, which is that of
+    DerSimonian and Laird's tau^2. A number that k sites cannot give is NaN.
     """
 
     method: Method
@@ -70,9 +72,22 @@ def combine(
     reach = float(-stdtrit(k - 2, tail)) * float(np.sqrt(tau2 + plain**2)) if k > 2 else nan
     return Combined(
         method, mu, error, mu - quantile * error, mu + quantile * error, tau2, q, k - 1,
-        float(chdtrc(k - 1, q)) if k > 1 else nan, max(0.0, 1 - (k - 1) / q) if q > 0 else 0.0,
+        float(chdtrc(k - 1, q)) if k > 1 else nan, _i2(v, q, tau2, method),
         mu - reach, mu + reach, tuple((w / w.sum()).tolist()),
     )  # fmt: skip
+
+
+def typical_variance(v: Values) -> float:
+    """(k - 1) sum w / ((sum w)^2 - sum w^2), w = 1 / v (Higgins and Thompson 2002)."""
+    w = 1 / v
+    return float((len(v) - 1) * w.sum() / (w.sum() ** 2 - w @ w))
+
+
+def _i2(v: Values, q: float, tau2: float, method: Method) -> float:
+    """I^2 that belongs to tau^2; with a fixed effect, to Q."""
+    if method == "fixed":
+        return max(0.0, 1 - (len(v) - 1) / q) if q > 0 else 0.0
+    return tau2 / (tau2 + typical_variance(v)) if tau2 > 0 else 0.0
 
 
 def cochran(y: Values, v: Values, tau2: float = 0.0) -> float:

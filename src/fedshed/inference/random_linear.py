@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from math import exp, log, pi, sqrt
+from math import exp, inf, log, pi, sqrt
 
 import numpy as np
 from msgspec.structs import replace
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from fedshed._utils.errors import ConfigError
-from fedshed.inference.nuisance import FEW_SITES, Nuisance, few_sites
+from fedshed.inference.nuisance import FEW_SITES, NORMAL, Nuisance, few_sites
 from fedshed.inference.records import numbers, packed
 from fedshed.inference.result import Inference
 from fedshed.linalg.arrays import Matrix, Vector, unpack
@@ -144,11 +144,44 @@ def _without(sums: SiteSums, variance: float) -> float:
     return -(sums.freedom * log(2 * pi * variance) + Q / variance + float(np.linalg.slogdet(M)[1])) / 2
 
 
+def profile_interval(sums: SiteSums, tau: float, sigma: float) -> tuple[float, float]:
+    """The values of tau for which -2 L, with sigma at its best, is at most 3.84 above its least.
+
+    3.84 is the quantile of 0.95 of chi2 with one degree of freedom, so that this is a 95 % interval.
+    """
+
+    def excess(log_tau: float) -> float:
+        spread = {
+            "bounds": (log(sigma) - 5, log(sigma) + 5),
+            "method": "bounded",
+            "options": {"xatol": 1e-10},
+        }
+        best = minimize_scalar(lambda at: -sums.likelihood(log_tau, float(at)), **spread)
+        return float(2 * (top + best.fun)) - NORMAL**2
+
+    variance = sums.best(0.0)[1] / sums.freedom
+    at_zero = _without(sums, variance)
+    top = sums.likelihood(log(tau), log(sigma)) if tau else at_zero
+    start = log(tau) if tau else log(sigma) - log(float(sums.W.sum())) / 2
+    while excess(start) > 0:
+        start -= 1.0
+    low = high = start
+    while excess(high) < 0 and high - start < FARTHEST:
+        high += 1.0
+    upper = exp(float(brentq(excess, high - 1.0, high, xtol=1e-10))) if high - start < FARTHEST else inf
+    if 2 * (top - at_zero) <= NORMAL**2:
+        return 0.0, upper
+    while excess(low) < 0:
+        low -= 1.0
+    return exp(float(brentq(excess, low, low + 1.0, xtol=1e-10))), upper
+
+
 def _nuisance(sums: SiteSums, tau: float, sigma: float, count: int) -> Nuisance:
     """tau with the error of its logarithm, from the Hessian of L by log tau and log sigma."""
     words = [few_sites(count)] if count < FEW_SITES else []
+    ends = profile_interval(sums, tau, sigma)
     if tau == 0.0:
-        return Nuisance(TAU.name, 0.0, found=True, note=" ".join([TAU.none, *words]))
+        return Nuisance(TAU.name, 0.0, found=True, note=" ".join([TAU.none, *words]), profile=ends)
     at, h = np.log([tau, sigma]), STEP * np.eye(2)
 
     def L(point: Vector) -> float:  # noqa: N802
@@ -157,4 +190,4 @@ def _nuisance(sums: SiteSums, tau: float, sigma: float, count: int) -> Nuisance:
     corners = [[L(at + u + w) + L(at - u - w) - L(at + u - w) - L(at - u + w) for u in h] for w in h]
     variances = np.linalg.inv(-np.array(corners) / (4 * STEP * STEP))
     error = sqrt(float(variances[0, 0])) if variances[0, 0] > 0 else None
-    return Nuisance(TAU.name, tau, found=True, log_error=error, note=" ".join(words))
+    return Nuisance(TAU.name, tau, found=True, log_error=error, note=" ".join(words), profile=ends)

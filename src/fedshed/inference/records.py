@@ -18,6 +18,23 @@ class Score(Struct, frozen=True):
     p_value: float | None  # the p-value; None if there is nothing to test
 
 
+class ClassCoding(Struct, frozen=True):
+    """How the coefficients of a multinomial model compare its classes."""
+
+    classes: tuple[bool | int | float | str, ...]  # all K classes
+    columns: tuple[str, ...]  # the names of the columns, with the intercept
+    reference: int | None  # the place of the reference class; None: coefficients sum to 0 over the classes
+
+    def in_words(self) -> str:
+        """What a coefficient means, in one sentence."""
+        if self.reference is None:
+            return (
+                "Coefficients sum to 0 over the classes: they compare each class with the geometric mean of "
+                "all classes, not with another class"
+            )
+        return f"Reference class: {self.classes[self.reference]} (the other classes are compared with it)"
+
+
 class SiteReport(Struct, frozen=True):
     """The fit of the common model at one site, and the test of this site against the others."""
 

@@ -15,7 +15,16 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.wire import Traffic
 from fedshed.inference.nuisance import Nuisance
-from fedshed.inference.records import Numbers, Promise, Score, SiteReport, SurvivalFacts, numbers, packed
+from fedshed.inference.records import (
+    ClassCoding,
+    Numbers,
+    Promise,
+    Score,
+    SiteReport,
+    SurvivalFacts,
+    numbers,
+    packed,
+)
 from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.objectives import family_of
 from fedshed.objectives.families import is_known
@@ -27,8 +36,11 @@ ENOUGH_CLUSTERS = 5.0  # effective sites below which a robust error is not relia
 FAR, MISSED = 1e-3, 1e-6  # standard errors, and share of the null deviance, from estimate to optimum
 ROUNDED = 1e-20  # of the null deviance; a smaller share is rounding error
 Distribution: TypeAlias = Literal["auto", "normal"]
-RowRobust: TypeAlias = Literal["HC0", "HC1", "HC2", "HC3", "cluster"]
-Robust: TypeAlias = bool | Literal["site", "HC0", "HC1", "HC2", "HC3", "cluster"]  # True is "site"
+RowRobust: TypeAlias = Literal[
+    "HC0", "HC1", "HC2", "HC3", "cluster", "HC0-expected", "HC1-expected", "HC2-expected", "HC3-expected"
+]  # with the Hessian, as in statsmodels, or with the expected information, as in R's sandwich
+Robust: TypeAlias = bool | Literal["site"] | RowRobust  # True is "site"
+EXPECTED = "-expected"
 
 
 class FewSitesWarning(UserWarning):
@@ -87,7 +99,7 @@ class Inference(Struct, frozen=True):
     row_covariance : tuple of float or None
         The covariance that is robust by rows, if it was asked for.
     row_kind : str or None
-        The kind of errors by rows, such as "HC3".
+        The kind of errors by rows, such as "HC3", or "HC3-expected" with the expected information.
     row_clusters : int
         The number of clusters within the sites, if errors are by cluster.
     row_groups : tuple of float or None
@@ -110,6 +122,8 @@ class Inference(Struct, frozen=True):
         Events, concordance and tests of proportional hazards of a survival model.
     level_freedom : tuple of float or None
         In a linear model with a random intercept, the degrees of freedom of each coefficient by its level.
+    coding : ClassCoding or None
+        The classes of a multinomial model, and the class with which its coefficients compare the others.
 
     Examples
     --------
@@ -156,6 +170,7 @@ class Inference(Struct, frozen=True):
     influence: dict[str, Numbers] = {}
     survival: SurvivalFacts | None = None
     level_freedom: Numbers | None = None
+    coding: ClassCoding | None = None
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -399,7 +414,11 @@ class Inference(Struct, frozen=True):
 
     @property
     def aic(self) -> float | None:
-        """-2 log L + 2 k; k counts an estimated parameter of the family, but not the dispersion."""
+        """-2 log L + 2 k; k counts an estimated parameter of the family, but not the dispersion.
+
+        R counts the dispersion, so that its AIC of a linear model is larger by 2. Of an inverse Gaussian
+        model R's log L is also another: at phi = D / N, and here at phi = chi2 / (N - k).
+        """
         return None if self.log_likelihood is None else -2 * self.log_likelihood + 2 * self._counted
 
     @property
@@ -504,6 +523,7 @@ class Inference(Struct, frozen=True):
             clusters=None if self.clusters is None else _fewest(A, self.clusters),
             row_groups=None if self.row_groups is None else _fewest(A, self.row_groups),
             level_freedom=None if self.level_freedom is None else _fewest(A, self.level_freedom),
+            coding=None,
             influence={
                 i: numbers(A @ np.array(moved)) if moved else () for i, moved in self.influence.items()
             },

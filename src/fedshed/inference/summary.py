@@ -69,7 +69,10 @@ class Summary(Struct, frozen=True):
         z = "z" if self.inference.freedom(self.robust, self.distribution) == inf else "t"
         ends = f"[{tail:.3g}", f"{1 - tail:.3g}]"
         if self.exp:
-            return family_of(self.inference.loss).ratio, z, f"P>|{z}|", *ends
+            coding = self.inference.coding
+            sums = coding is not None and coding.reference is None
+            ratio = "exp(coef)" if sums else family_of(self.inference.loss).ratio
+            return ratio, z, f"P>|{z}|", *ends
         return "coef", "std err", z, f"P>|{z}|", *ends
 
     @property
@@ -141,7 +144,9 @@ class Summary(Struct, frozen=True):
         return preformatted(repr(self))
 
     def _about(self, width: int) -> list[str]:
-        return [line for text in self.about for line in wrap(printable(text), width)]
+        coding = self.inference.coding
+        about = self.about if coding is None else (*self.about, coding.in_words())
+        return [line for text in about for line in wrap(printable(text), width)]
 
     def _header(self, width: int) -> list[str]:
         it = self.inference

@@ -53,6 +53,8 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     lost = {field.name for schema in schemas.values() for field in schema.fields if field.missing}
     levels = filling.agreed_levels(study, levels, lost)
     _known_references(study, categories)
+    classes = _classes(study, schemas)
+    _known_reference_class(study, classes or ())
     intercept = study.intercept if study.formula is None else formulas.formula_of(study).intercept
     intercept = intercept and study.has_intercept
     if intercept:
@@ -61,7 +63,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     if not columns and not intercept and not curves_only:
         raise ConfigError("no column is left for the model; name at least one, or let it have an intercept")
     marked = filling.agreed_indicators(study, columns, lost)
-    return DesignPlan(study, columns, levels, _classes(study, schemas), intercept, indicators=marked)
+    return DesignPlan(study, columns, levels, classes, intercept, indicators=marked)
 
 
 def with_names(plan: DesignPlan, ready: Mapping[str, Ready]) -> DesignPlan:
@@ -241,11 +243,22 @@ def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:
 def _known_references(study: Study, categories: list[str]) -> None:
     for name in ("references", "levels"):
         for column in getattr(study, name):
-            if column not in categories:
+            if column not in categories and (name, column) != ("references", study.target):
                 raise ConfigError(
                     f"{name} names {column!r}, which is no category of the model; list it under categories "
                     f"if it holds numbers{closest(column, categories)}"
                 )
+
+
+def _known_reference_class(study: Study, classes: tuple[Label, ...]) -> None:
+    """The reference class of a multinomial target is one of its classes."""
+    named = study.references.get(study.target)
+    known = [*map(level_text, classes)]
+    if named is not None and level_text(named) not in known:
+        raise ConfigError(
+            f"references names {level_text(named)!r}, which is no class of {study.target!r} at any site"
+            f"{closest(level_text(named), known)}"
+        )
 
 
 def _in_order(study: Study, schemas: Schemas) -> tuple[Label, ...]:
@@ -261,7 +274,7 @@ def _in_order(study: Study, schemas: Schemas) -> tuple[Label, ...]:
 def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
     if not study.classified:
         return None
-    if family_of(study.loss).classes == "ordered" and study.classes:
+    if family_of(study.loss).classes in ("ordered", "many") and study.classes:
         return _in_order(study, schemas)
     found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
     classes = common_classes(family_of(study.loss), found)

@@ -87,10 +87,9 @@ def _possible_classes(study: Study, plan: DesignPlan) -> bool:
         return plan.classes is None and not study.classified
     if study.classes and set(plan.classes) != set(study.classes):
         return False
-    kind = family_of(study.loss).classes
-    if kind == "ordered" and study.classes:
+    many = family_of(study.loss).classes in ("many", "ordered")
+    if many and study.classes:
         return plan.classes == study.classes
-    many = kind in ("many", "ordered")
     ordered = list(plan.classes) == sorted(plan.classes, key=lambda value: (isinstance(value, str), value))
     return ordered and len(set(plan.classes)) == len(plan.classes) and (many or len(plan.classes) == 2) and (
         len(plan.classes) <= MOST_CLASSES

@@ -283,6 +283,14 @@ class DesignPlan(Struct, frozen=True):
         return tuple(map(level_text, self.classes or ()))
 
     @property
+    def reference_class(self) -> Label | None:
+        """Of a multinomial model, the class that the others are compared with: the first, unless named."""
+        if self.classes is None or family_of(self.study.loss).classes != "many":
+            return None
+        named = level_text(self.study.references.get(self.study.target, self.classes[0]))
+        return next(label for label in self.classes if level_text(label) == named)
+
+    @property
     def references(self) -> dict[str, str]:
         """The level of each category that the others are compared with."""
         return {column: levels[0] for column, levels in self.levels.items()}

@@ -52,13 +52,15 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     categories : tuple of str, default ()
         Columns of numbers that are categories.
     references : dict, default {}
-        For each category, the level that the others are compared with. Default: the first level.
+        For each category, the level that the others are compared with; for a multinomial target, the
+        reference class. Default: the first level, and the first class.
     intercept : bool, default True
         Whether the model has an intercept.
     positive : tuple, default ()
         Values of a target of two classes, or of `event`, that count as yes; all others count as no.
     classes : tuple, default ()
-        The classes of the target, if no others may occur; those of an ordinal target in their order.
+        The classes of the target, if no others may occur; those of an ordinal target in their order. The
+        first class of a multinomial target is the reference class, unless `references` names another.
     levels : dict, default {}
         For each category, its levels, if no others may occur; the reference first.
     max_levels : int, default 1000
@@ -67,7 +69,8 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         The column with the weight of each row.
     weight_type : "auto", "frequency" or "precision", default "auto"
         Whether a weight is the number of times that its row counts, or a precision, which divides the
-        variance of its row (docs/statistics.md).
+        variance of its row (docs/statistics.md). "auto" means precisions, and asks for the type if weights
+        are whole numbers above 1.
     cluster : str, optional
         A column whose equal values mark rows that are not independent, such as those of one patient.
     trials : str, optional

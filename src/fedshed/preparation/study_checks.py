@@ -127,6 +127,7 @@ def _possible_lists(study: Study) -> None:
                 f"the reference {reference!r} is not among the levels listed for {column!r}; correct one of "
                 "them"
             )
+    _possible_reference_class(study)
     if not study.classes:
         return
     if not study.classified:
@@ -143,6 +144,23 @@ def _possible_lists(study: Study) -> None:
     if family_of(study.loss).classes == "two" and len(study.classes) > 2:
         raise ConfigError(
             f"the {study.family} family has two classes, not {len(study.classes)}; use multinomial or ordinal"
+        )
+
+
+def _possible_reference_class(study: Study) -> None:
+    """Only a target of several classes has a reference among them; two classes have `positive`."""
+    if study.target not in study.references:
+        return
+    kind = family_of(study.loss).classes
+    if kind == "two":
+        raise ConfigError(
+            f"references names the target {study.target!r}, which has two classes; name the class that is "
+            "modelled instead (positive = [...], --positive)"
+        )
+    if kind != "many":
+        raise ConfigError(
+            f"references names the target {study.target!r}, but the {study.family} family has no reference "
+            "class; leave it out"
         )
 
 

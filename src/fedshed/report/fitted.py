@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from fedshed.exchange.contacts import Contact
 from fedshed.fitting.model import Model
 from fedshed.inference import Summary
-from fedshed.objectives import family_of
 from fedshed.preparation import DesignPlan
 from fedshed.report.model import Agent, Coefficient, Fit, Gap, Kind, Problem, Report, Rerun, Run, SiteTraffic
 from fedshed.report.recorder import Recorder
@@ -33,7 +32,7 @@ def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -
     )  # fmt: skip
     fit = Fit(
         tuple(_coefficients(model, summary)), str(replace(summary, influence=True)), summary.level,
-        _ratio(inference.loss),
+        _ratio(summary),
     )  # fmt: skip
     problem = Problem(title, (run,) if rows else (), max(1, len(agents)), agents, gap=gap)
     return Report(title, (problem,), rerun, fit, evaluation=model.evaluation)
@@ -86,18 +85,18 @@ def _traffic(contacts: Mapping[str, Contact]) -> tuple[SiteTraffic, ...]:
     )
 
 
-def _ratio(loss: str) -> str:
+def _ratio(summary: Summary) -> str:
     """What the exponential of a coefficient is called; nothing where it is no ratio."""
-    name = family_of(loss).ratio
+    name = replace(summary, exp=True).columns[0]
     return "" if name == "exp(coef)" else name
 
 
 def _coefficients(model: Model, summary: Summary) -> Iterator[Coefficient]:
     """The coefficients with their intervals, and what is known of their columns."""
-    plan, names = model.plan, model.inference.names
-    table = model.inference.table(summary.level, summary.robust).tolist()
+    plan, it = model.plan, summary.inference
+    names, table = it.names, it.table(summary.level, summary.robust).tolist()
     for name, (estimate, error, _, p, low, high) in zip(names, table, strict=True):
-        column = name if len(names) == len(plan.coefficients) else name.rpartition(" [")[0]  # without a class
+        column = name if it.coding is None else name.rpartition(" [")[0]  # without a class
         kind = _kind(plan, column)
         deviation = model.deviations.get(column) if kind == "number" else None
         yield Coefficient(name, estimate, error, low, high, p, kind, deviation)

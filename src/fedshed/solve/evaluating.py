@@ -2,13 +2,14 @@
 
 First sums over rows (losses, errors, scores); from these a grid of scores follows, on which the rows of two
 classes are counted, and the model without columns; at last a few Newton steps for the line a + b s that
-recalibrates the log odds s over all sites.
+recalibrates the log odds s over all sites, and for a alone with b = 1.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -28,8 +29,8 @@ from fedshed.solve.evaluation_checks import impossible_line_sums, impossible_sum
 BINS = 1000  # of the scores
 GROUPS = 10  # of a calibration curve
 MOST_BINS = 4096
-MOST_STEPS = 8  # of the recalibration over all sites
-POINTS = 2 + MOST_STEPS  # that an evaluation may ask about, beside theta
+MOST_STEPS = 8  # of each recalibration over all sites
+POINTS = 1 + 2 * MOST_STEPS  # that an evaluation may ask about, beside theta
 ROWS_A_BIN = 10  # on average, where bins cannot be merged at the sites
 
 
@@ -127,6 +128,7 @@ class Told(Struct, frozen=True):
     grid: tuple[float, float, float] | None
     bins: int
     line: tuple[float, ...] | None  # a, b, Vaa, Vab and Vbb over all sites
+    level: tuple[float, float] | None = None  # a with b = 1, and its variance
 
 
 class Evaluating(Conversation, frozen=True, tag=True):
@@ -156,28 +158,29 @@ class Evaluating(Conversation, frozen=True, tag=True):
         for site, table in tables.items():
             _believe(site, other_rows(table, sums[site], two, alone))
         weights = {site: answer.weight for site, answer in sums.items()}
-        line = (yield from self._line(problem, theta, weights)) if two else None
+        line, level = (yield from self._recalibration(problem, theta, weights)) if two else (None, None)
         grid = None if asked.grid is None else (float(asked.grid[0]), float(asked.grid[1]), cut)
-        return Told(sums, tables, grid, bins, line)
+        return Told(sums, tables, grid, bins, line, level)
 
-    def _line(
+    def _recalibration(
         self, problem: Problem, theta: Vector, weights: Mapping[AgentId, float]
-    ) -> Flow[tuple[float, ...] | None]:
-        """The line that recalibrates the scores of all sites, by Newton's steps on sums."""
-        line = np.array([0.0, 1.0])
-        for _ in range(MOST_STEPS):
-            replies = yield from everyone([Recalibrate(theta, line)], problem)
-            answers = answers_of(replies, Recalibrated, Recalibrate)
-            for site, answer in answers.items():
-                _believe(site, impossible_line_sums(answer.sums, weights[site]))
-            sums = np.sum([answers[site].sums for site in sorted(answers)], axis=0)
-            step, covariance = newton(sums), covariance_of(sums)
-            if step is None or covariance is None or np.abs(line + step).max() > LARGEST:
-                return None
-            line = line + step
-            if np.abs(step).max() <= 1e-8 * max(1.0, float(np.abs(line).max())):
-                return *line.tolist(), *covariance.tolist()
-        return None
+    ) -> Flow[tuple[tuple[float, ...] | None, tuple[float, float] | None]]:
+        """a and b, then a alone with b = 1; both start at a = 0 and b = 1."""
+        ask = partial(self._line_sums, problem, theta, weights)
+        first = yield from ask(np.array([0.0, 1.0]))
+        line = yield from _line(ask, first)
+        level = yield from _level(ask, first)
+        return line, level
+
+    def _line_sums(
+        self, problem: Problem, theta: Vector, weights: Mapping[AgentId, float], line: Vector
+    ) -> Flow[Scalars]:
+        """Score and information of the recalibration at a line, over all sites."""
+        replies = yield from everyone([Recalibrate(theta, line)], problem)
+        answers = answers_of(replies, Recalibrated, Recalibrate)
+        for site, answer in answers.items():
+            _believe(site, impossible_line_sums(answer.sums, weights[site]))
+        return np.asarray(np.sum([answers[site].sums for site in sorted(answers)], axis=0))
 
     def respond(self, agent: Agent, cache: None, part: Any, own_part: Any) -> tuple[None, Message]:
         """This site's sums, counts, or score of the recalibration."""
@@ -195,6 +198,34 @@ class Evaluating(Conversation, frozen=True, tag=True):
         if not isinstance(answer, Tabulated) or not isinstance(part, Tabulate) or part.grid is None:
             return None
         return _impossible(part, part.grid, answer)
+
+
+def _line(ask: Callable[[Vector], Flow[Scalars]], sums: Scalars) -> Flow[tuple[float, ...] | None]:
+    """The line that recalibrates the scores of all sites, by Newton's steps on sums."""
+    line = np.array([0.0, 1.0])
+    for count in range(MOST_STEPS):
+        sums = (yield from ask(line)) if count else sums
+        step, covariance = newton(sums), covariance_of(sums)
+        if step is None or covariance is None or np.abs(line + step).max() > LARGEST:
+            return None
+        line = line + step
+        if np.abs(step).max() <= 1e-8 * max(1.0, float(np.abs(line).max())):
+            return *line.tolist(), *covariance.tolist()
+    return None
+
+
+def _level(ask: Callable[[Vector], Flow[Scalars]], sums: Scalars) -> Flow[tuple[float, float] | None]:
+    """The a of P(y = 1) = expit(a + s) with its variance, by Newton's steps on the same sums."""
+    a = 0.0
+    for count in range(MOST_STEPS):
+        sums = (yield from ask(np.array([a, 1.0]))) if count else sums
+        step = float(np.clip(sums[0] / sums[2], -2.0, 2.0)) if sums[2] > 0 else np.inf
+        if abs(a + step) > LARGEST:
+            return None
+        a += step
+        if abs(step) <= 1e-8 * max(1.0, abs(a)):
+            return a, float(1.0 / sums[2])
+    return None
 
 
 def _believe(site: AgentId, why: str | None) -> None:
