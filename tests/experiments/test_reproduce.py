@@ -289,11 +289,11 @@ def _runs_at(place):
 def test_parameters_of_a_run_may_be_parts():
     """GIANT with another beta, and a Fibonacci set from 0, as the files of experiments say it."""
     by_label = {run.name: run for run in load("giant-beta").panels[0].runs}
-    giant = runs.configured(by_label[r"giant, $\beta = 0.25$"], SMALL)
+    giant = runs.configured(by_label[r"giant, $\beta = 0.25$"], runs.data_of(SMALL), SMALL.l2, SMALL.seed)
     assert giant == replace(build("giant"), line_search=TwoExchange(beta=0.25))
     assert by_label[r"giant, $\beta = 0.5$"].options == ()  # the run of the paper's figures, made once
     (late,) = [run for run in load("fibonacci-start").panels[0].runs if run.options]
-    assert runs.configured(late, SMALL).renewal == Fibonacci(start=0)
+    assert runs.configured(late, runs.data_of(SMALL), SMALL.l2, SMALL.seed).renewal == Fibonacci(start=0)
 
 
 def test_three_renewals_are_marked_where_the_paper_marks_them(tmp_path):
