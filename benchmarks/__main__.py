@@ -15,7 +15,7 @@ from itertools import takewhile
 
 BENCHMARKS = (
     "speed", "scale", "storage", "pairs", "fashion_mnist", "claims", "chaos", "large", "engines", "rules",
-    "attacks", "honest", "seldom", "private", "masked", "rivals", "path", "auc",
+    "attacks", "honest", "seldom", "lbfgs", "private", "masked", "rivals", "path", "auc",
     "cox", "messages", "agents", "automatic",
 )  # fmt: skip
 NAMED_ONLY = ("fuzz", "workers", "figures")

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from benchmarks.figures import command, recorded, tables
 from benchmarks.figures.steps import STEPS
+from benchmarks.rivals import page
+from benchmarks.rivals.page import Medians
+from benchmarks.rivals.problems import HELD_OUT
+from benchmarks.rivals.runs import Cell, Outcome
 from msgspec.structs import replace
 
 from fedshed.experiments import runs
@@ -119,8 +123,29 @@ def test_a_table_is_written_between_its_marks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("page", "name"), [("beyond.md", "rivals"), ("choose.md", "rivals"), ("choose.md", "rounds")]
+    ("page", "name"),
+    [("beyond.md", "rivals"), ("beyond.md", "least"), ("choose.md", "rivals"), ("choose.md", "rounds")],
 )
 def test_pages_have_the_marks_of_their_tables(page, name):
     text = (ROOT / "docs" / page).read_text()
     assert text.index(f"<!-- {name} -->") < text.index(f"<!-- /{name} -->")
+
+
+def outcome(problem, name, exchanges, up, down=1.0):
+    return Outcome(Cell(problem, 0, name, ""), True, 1e-12, exchanges, up, down, 0.0)
+
+
+def test_where_a_rival_sends_less_than_pen_is_said_first_and_from_the_runs():
+    problems = list(HELD_OUT)
+    found = {(p, "pen"): Medians([outcome(p, "pen", 10, 20.0)]) for p in problems}
+    found |= {
+        (p, "lbfgs-coded"): Medians([outcome(p, "lbfgs-coded", 60, 5.0 if p == problems[0] else 30.0)])
+        for p in problems
+    }
+    sentence, _, *rows = page.least(found).splitlines()
+    assert sentence.startswith(
+        f"**Coded L-BFGS sends fewer bytes up than PEN on 1 of the {len(problems)} problems that were held "
+        f"out** ({problems[0]}: 5.0 KB in 60 exchanges, PEN 20.0 KB in 10), with 6.0 to 6.0 times"
+    )
+    assert rows[2] == f"| {problems[0]} | `pen`: 10 | `lbfgs-coded`: 5.0 KB | `lbfgs-coded`: 6.0 KB |"
+    assert rows[3] == f"| {problems[1]} | `pen`: 10 | `pen`: 20.0 KB | `pen`: 21.0 KB |"

@@ -30,6 +30,7 @@ def write() -> None:
     """All tables."""
     found = _medians()
     fill(DOCS / "beyond.md", "rivals", _rivals(found, COMPARED, dict(zip(HELD_OUT, HELD_OUT, strict=True))))
+    fill(DOCS / "beyond.md", "least", page.least(found))
     fill(DOCS / "choose.md", "rivals", _rivals(found, FEW, CHOSEN))
     fill(DOCS / "choose.md", "rounds", _rounds())
 

@@ -7,7 +7,7 @@ from math import inf, log
 from statistics import median
 
 from benchmarks.rivals.contenders import ALL, TUNED_ON, Contender
-from benchmarks.rivals.problems import DRAWN, SMALL, TASKS
+from benchmarks.rivals.problems import DRAWN, HELD_OUT, SMALL, TASKS
 from benchmarks.rivals.runs import Cell, Outcome
 from fedshed._utils.mathematics import tex
 
@@ -90,6 +90,52 @@ def table(found: Mapping[tuple[str, str], Medians], problems: Sequence[str]) -> 
         cells = (str(found.get((problem, one.name), "")) for problem in problems)
         lines.append(f"| `{one.name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+LEAST = {"exchanges": "fewest exchanges", "up": "fewest KB up", "both": "fewest KB both ways"}
+
+
+def least(found: Mapping[tuple[str, str], Medians]) -> str:
+    """What coded L-BFGS does better than PEN, first, and who needs the least on each held-out problem."""
+    costs = {
+        problem: {
+            one.name: cost
+            for one in ALL
+            if (cost := found.get((problem, one.name))) is not None and cost.reached
+        }
+        for problem in HELD_OUT
+    }
+    rows = [f"| | {' | '.join(LEAST.values())} |", "|---|---|---|---|"]
+    for problem, of in costs.items():
+        names = {count: min(of, key=lambda name: getattr(of[name], count)) for count in LEAST}
+        cells = (f"`{name}`: {_amount(of[name], count)}" for count, name in names.items())
+        rows.append(f"| {problem} | {' | '.join(cells)} |")
+    return "\n".join([_rival_first(costs), "", *rows])
+
+
+def _amount(cost: Medians, count: str) -> str:
+    return f"{cost.exchanges:.0f}" if count == "exchanges" else f"{_kb(getattr(cost, count))} KB"
+
+
+def _rival_first(costs: Mapping[str, Mapping[str, Medians]]) -> str:
+    """On which problems coded L-BFGS sends fewer bytes up than PEN, and at how many times its exchanges."""
+    both = {p: of for p, of in costs.items() if {"lbfgs-coded", "pen"} <= of.keys()}
+    pairs = {p: (of["lbfgs-coded"], of["pen"]) for p, of in both.items()}
+    fewer = {p: (rival, pen) for p, (rival, pen) in pairs.items() if rival.up < pen.up}
+    more = [p for p in pairs if p not in fewer]
+    if not fewer:
+        return f"PEN sends fewer bytes up than coded L-BFGS on all {len(pairs)} held-out problems."
+    times = [rival.exchanges / pen.exchanges for rival, pen in fewer.values()]
+    amounts = "; ".join(
+        f"{p}: {_kb(rival.up)} KB in {rival.exchanges:.0f} exchanges, "
+        f"PEN {_kb(pen.up)} KB in {pen.exchanges:.0f}"
+        for p, (rival, pen) in fewer.items()
+    )
+    text = (
+        f"**Coded L-BFGS sends fewer bytes up than PEN on {len(fewer)} of the {len(pairs)} problems that "
+        f"were held out** ({amounts}), with {min(times):.1f} to {max(times):.1f} times as many exchanges."
+    )
+    return text + (f" On the others ({', '.join(more)}) PEN sends fewer." if more else "")
 
 
 def settings_table(known: Known, settings: Mapping[str, str]) -> str:

@@ -118,6 +118,7 @@ def written(
             for label, task in tasks.items()
         )
         parts.append(f"## {title}\n\n{about}\n\n{page.table(found, list(tasks))}")
+    parts.append(f"## Who needs the least\n\n{page.least(found)}")
     parts.append(f"## What was tuned\n\n{page.settings_table(known, settings)}")
     parts.append(f"## What is claimed of our own algorithms\n\n{CLAIMS}\n\n{verdicts.table()}")
     parts.append(Ours(known, settings, dims).table())

@@ -76,7 +76,7 @@ def test_the_direct_product_is_the_inverse_of_the_two_loop_product(seed, count):
     v, d = rng.normal(size=6), np.diag(H)
     direct = bfgs_product(s, y, lambda x: d * x)
     np.testing.assert_allclose(
-        direct(two_loop(v, s, y, lambda x: x / d, scaled=False)), v, rtol=1e-6, atol=1e-7
+        direct(two_loop(v, s, y, lambda x: x / d)), v, rtol=1e-6, atol=1e-7
     )
 
 
@@ -86,7 +86,7 @@ def test_a_coded_direction_keeps_all_but_tau_of_the_descent(seed, tau, log_scale
     """e'He <= tau^2 |g'd| and d = -H^-1 g, so |g'e| <= tau |g'd|."""
     H, s, y, rng = secants_of(seed)
     g, scale = rng.normal(size=6) * 10**log_scale, np.diag(H)
-    d = -two_loop(g, s, y, lambda x: x / scale, scaled=False)
+    d = -two_loop(g, s, y, lambda x: x / scale)
     product = bfgs_product(s, y, lambda x: x * scale)
     algorithm = Lbfgs(precision=Differences(direction=tau))
     state = LbfgsState(1, np.zeros(6), {}, frame=links.encode_diagonal(scale))

@@ -126,7 +126,7 @@ class Firth(Algorithm[FirthState, Update | AskLeverages, None, LocalHessian, Non
         s, y = update_secants(state.s, state.y, state.last, state.theta, g, MEMORY)
         quick = state.last is not None and np.linalg.norm(g) < QUICK * np.linalg.norm(state.last[1])
         used = slice(0) if quick else slice(None)  # I alone does well where the gradient falls quickly
-        direction = -two_loop(g, s[used], y[used], lambda v: self.solved(problem, state, v), scaled=False)
+        direction = -two_loop(g, s[used], y[used], lambda v: self.solved(problem, state, v))
         state = replace(state, s=s, y=y, last=(state.theta, g))
         slope, eta = float(g @ direction), 1.0
         rounding = 4 * float(np.finfo(float).eps) * max(1.0, abs(f))

@@ -1,7 +1,7 @@
 """L-BFGS at the Master with federated gradients, the method of Spark and of most practitioners.
 
-Nocedal and Wright, Numerical Optimization (2nd ed.), Algorithm 7.4; the initial matrix is the diagonal of the
-Hessian at the start (one vector from each agent), scaled by the newest secant.
+Nocedal and Wright, Numerical Optimization (2nd ed.), Algorithm 7.4; the initial matrix comes from the
+diagonal of the Hessian at the start (one vector from each agent) and from the secants: `initial_diagonal`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedshed.algorithms.gradients import (
     mean_scale,
     with_diagonal,
 )
-from fedshed.algorithms.linesearch import LineSearch, TwoExchange
+from fedshed.algorithms.linesearch import Fused, LineSearch
 from fedshed.algorithms.linked import LINK_FIELDS, LINK_MESSAGES, Linked
 from fedshed.algorithms.linked_agents import LinkCache
 from fedshed.linalg.arrays import Matrix, Vector
@@ -34,6 +34,7 @@ from fedshed.protocol.links import AtCurrentPoint, FirstRequest
 from fedshed.protocol.messages import Local, Message, Update
 
 Initial: TypeAlias = Callable[[Vector], Vector]
+EXPONENTS = (1.0, 0.5, 0.0)  # of the diagonal at the start in the initial matrix
 
 
 class LbfgsState(State[Scale | None], frozen=True, rename=LINK_FIELDS):
@@ -55,9 +56,9 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     ----------
     precision : Exact, Bits, EntropyCoded or Differences, default Exact()
         How precisely arrays travel. With Differences() messages are coded in both directions.
-    memory : int, default 20
-        The number of secants, from 1 to 1000.
-    line_search : TwoExchange or Fused, default TwoExchange()
+    memory : int, default 150
+        The number of secants, from 1 to 1000. They stay at the Master: more of them cost no bytes.
+    line_search : TwoExchange or Fused, default Fused()
         How the step size eta_t is found.
 
     Examples
@@ -69,8 +70,8 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
     True
     """
 
-    memory: Annotated[int, Meta(ge=1, le=1000)] = 20  # secants that are kept
-    line_search: LineSearch = TwoExchange()  # how eta_t is found
+    memory: Annotated[int, Meta(ge=1, le=1000)] = 150  # secants that are kept
+    line_search: LineSearch = Fused()  # how eta_t is found
     messages: ClassVar[tuple[type[Message], ...]] = (*GradientAlgorithm.messages, *LINK_MESSAGES)
     state: ClassVar[type[LbfgsState]] = LbfgsState
     first: ClassVar[type[Message]] = LocalScale
@@ -85,16 +86,16 @@ class Lbfgs(Linked[LbfgsState], GradientAlgorithm[LbfgsState], frozen=True, tag=
         """Remember the newest secant, then go along -B g."""
         g = gradient(problem, state)
         s, y = update_secants(state.s, state.y, state.last, state.theta, g, self.memory)
-        scale = self._scale(problem, state)
-        direction = -two_loop(g, s, y, lambda v: v / scale)
+        H0 = initial_diagonal(s, y, self._diagonal(problem, state))
+        direction = -two_loop(g, s, y, lambda v: v / H0)
         state = replace(state, s=s, y=y, last=(state.theta, g))
         if self.linked:
-            hessian = bfgs_product(s, y, lambda v: v * scale / _gamma(s, y, scale))
+            hessian = bfgs_product(s, y, lambda v: v * H0)
             state, direction = self.round_direction(problem, state, g, direction, hessian)
         step = yield from self.search_step_size(self.line_search, problem, state, g, direction)
         return step.state, Info(step.eta, 1 + self.line_search.rounds, stopped=step.stopped)
 
-    def _scale(self, problem: Problem, state: LbfgsState) -> Vector:
+    def _diagonal(self, problem: Problem, state: LbfgsState) -> Vector:
         """The diagonal of the Hessian at the start; with coded links the rounded one that everyone holds."""
         if self.linked:
             return np.square(links.units_of(state.frame, problem.n))
@@ -146,23 +147,35 @@ def update_secants(
     return np.vstack([s, ds])[-memory:], np.vstack([y, dy])[-memory:]
 
 
-def two_loop(g: Vector, s: Matrix, y: Matrix, initial: Initial, scaled: bool = True) -> Vector:
-    """B g by the two-loop recursion; `initial` is the initial inverse Hessian, scaled by the last secant."""
+def initial_diagonal(s: Matrix, y: Matrix, diagonal: Vector) -> Vector:
+    """H_0 = M / gamma with M = D^p mean(D)^(1-p); the diagonal D itself while there are no secants.
+
+    p has the least sum of log(s'M s y'M^-1 y / (s'y)^2) over the secants: by Cauchy and Schwarz no term is
+    negative, and it is 0 only if y is a multiple of M s.  gamma is the largest s'y / y'M^-1 y: secants find
+    steep directions first, and H_0 stands for what they have not found, which is flatter.
+    """
+    if not len(s):
+        return diagonal
+    curvature, best = np.sum(s * y, axis=1), (np.inf, diagonal)
+    for p in EXPONENTS:
+        M = diagonal**p * np.mean(diagonal) ** (1 - p)
+        inverse = np.square(y) @ (1 / M)
+        misfit = float(np.sum(np.log(np.square(s) @ M / curvature) + np.log(inverse / curvature)))
+        best = min(best, (misfit, M / np.max(curvature / inverse)), key=lambda found: found[0])
+    return best[1]
+
+
+def two_loop(g: Vector, s: Matrix, y: Matrix, initial: Initial) -> Vector:
+    """B g by the two-loop recursion; `initial` is the initial inverse Hessian."""
     q, alphas = g.copy(), []
     curvature = np.sum(s * y, axis=1)
     for j in reversed(range(len(s))):
         alphas.append((s[j] @ q) / curvature[j])
         q = q - alphas[-1] * y[j]
-    gamma = curvature[-1] / (y[-1] @ initial(y[-1])) if len(s) and scaled else 1.0
-    r = gamma * initial(q)
+    r = initial(q)
     for j, alpha in zip(range(len(s)), reversed(alphas), strict=True):
         r = r + s[j] * (alpha - (y[j] @ r) / curvature[j])
     return r
-
-
-def _gamma(s: Matrix, y: Matrix, scale: Vector) -> float:
-    """The factor of the initial inverse 1/scale that the newest secant asks for; 1 without one."""
-    return float((s[-1] @ y[-1]) / (y[-1] @ (y[-1] / scale))) if len(s) else 1.0
 
 
 def bfgs_product(s: Matrix, y: Matrix, initial: Initial) -> Initial | None:

@@ -178,7 +178,7 @@ class NewtonSeldom(
             return solve(g)
         s, y = state.s[-1], state.y[-1]
         gamma = float(np.sqrt((s @ y) / (y @ solve(y))))
-        return two_loop(g, state.s, state.y, lambda v: gamma * solve(v), scaled=False)
+        return two_loop(g, state.s, state.y, lambda v: gamma * solve(v))
 
     def exact_curvature(self, problem: Problem, state: SeldomState) -> DensePlusRidge | None:
         """H_t, when every agent sent its Hessian at theta^t, exactly."""

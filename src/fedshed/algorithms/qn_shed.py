@@ -114,7 +114,7 @@ class QnShed(Linked[Any], Shed, frozen=True, tag=True):
         assert s is not None
         assert y is not None
         exact = self.exact_curvature(problem, state) is not None
-        direction = -H.solve(g) if exact else -two_loop(g, s, y, H.solve, scaled=False)
+        direction = -H.solve(g) if exact else -two_loop(g, s, y, H.solve)
         return self.round_direction(problem, state, g, direction, bfgs_product(s, y, H.product))
 
     def state_after_first_replies(self, state: QnState) -> QnState:

@@ -161,13 +161,11 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry("agd", Agd(), "Nesterov's accelerated gradient with gradient restart", "first order"),
     Entry("heavy-ball", HeavyBall(), "constant step and momentum 0.95, as in GIANT's code", "first order"),
-    Entry(
-        "lbfgs", Lbfgs(), "L-BFGS at the Master, memory 20, diagonal of the initial Hessian", "quasi-Newton"
-    ),
+    Entry("lbfgs", Lbfgs(), "L-BFGS at the Master, memory 150; one diagonal of a Hessian", "quasi-Newton"),
     Entry(
         "lbfgs-coded",
         # chosen on F5, F6, F8 and W5 of docs/beyond.md, partition seed 0
-        Lbfgs(memory=150, line_search=Fused(candidates=3), precision=Differences(gradient=0.15)),
+        Lbfgs(line_search=Fused(candidates=3), precision=Differences(gradient=0.15)),
         "L-BFGS coded in both directions: differences of gradients up, rounded directions down",
         "ours: docs/beyond.md",
     ),

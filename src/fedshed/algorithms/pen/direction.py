@@ -33,14 +33,14 @@ def direction(g: Vector, A: Matrix, before: tuple[Matrix, Vector] | None, s: Mat
     def solve(v: Vector) -> Vector:
         return np.asarray(np.linalg.solve(A, v), dtype=np.float64)
 
-    p = two_loop(g, s, y, solve, scaled=False)
+    p = two_loop(g, s, y, solve)
     if before is None:
         return p
     A_last, last = before
     size = float(last @ last) ** 2
     if size == 0:  # a step that was rounded to 0 shows no change of the Hessian
         return p
-    q = two_loop((A - A_last) @ last / size, s, y, solve, scaled=False)
+    q = two_loop((A - A_last) @ last / size, s, y, solve)
     bend, along = float(last @ q), float(last @ p)
     if bend == 0 or 1 - 2 * bend * along <= 0:
         return p
