@@ -16,7 +16,7 @@ from fedshed.preparation.filling import indicator
 from fedshed.preparation.transforms import completed
 from fedshed.tables.columns import Column
 from fedshed.tables.frames import Read
-from fedshed.tables.stored import not_finite
+from fedshed.tables.stored import LARGEST, unusable
 
 if TYPE_CHECKING:
     from fedshed.preparation.plan import DesignPlan
@@ -53,13 +53,17 @@ def of_rows(
 
 
 def check_finite(design: Design) -> None:
-    """Refuse a design with a number that is infinite or not defined."""
-    lost = not_finite(design.X)
-    if lost.any():
-        raise DataError(
-            f"{design.names[int(lost.argmax())]!r} is infinite or not defined in {lost.max()} of "
-            f"{design.X.shape[0]} rows; correct or drop those rows"
-        )
+    """Refuse a design with a number that is infinite, not defined or too large to compute with."""
+    lost, huge = unusable(design.X)
+    for rows, what, remedy in (
+        (lost, "is infinite or not defined", "correct or drop those rows"),
+        (huge, f"is beyond {LARGEST:g}", "correct those rows, or change its unit"),
+    ):
+        if rows.any():
+            raise DataError(
+                f"{design.names[int(rows.argmax())]!r} {what} in {rows.max()} of {design.X.shape[0]} rows; "
+                f"{remedy}"
+            )
 
 
 def _with_indicators(plan: DesignPlan, read: Read, design: Design) -> Design:

@@ -14,6 +14,7 @@ from fedshed.preparation.study import Study
 from fedshed.tables import survival
 from fedshed.tables.columns import Column, level_text
 from fedshed.tables.frames import Read, made
+from fedshed.tables.stored import LARGEST
 
 Numbers = NDArray[np.float64]
 
@@ -155,6 +156,9 @@ def _numbers(name: str, column: Column) -> Numbers:
     if lost := int(column.missing.sum()):
         raise DataError(f"column {name!r} is missing in {lost} rows; fill them in or drop them")
     _refuse(name, ~np.isfinite(column.values), "a number is finite", "is infinite")
+    _refuse(
+        name, np.abs(column.values) > LARGEST, "its squares must be numbers, too", f"is beyond {LARGEST:g}"
+    )
     return np.asarray(column.values, dtype=np.float64)
 
 

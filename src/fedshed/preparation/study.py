@@ -16,6 +16,7 @@ from fedshed.objectives.families import at_sites, family_of, known_families, los
 from fedshed.preparation.study_checks import MOST_COLUMNS as MOST_COLUMNS
 from fedshed.preparation.study_checks import MOST_LEVELS as MOST_LEVELS
 from fedshed.preparation.study_checks import check_study, left_side
+from fedshed.preparation.study_fields import plain_fields
 from fedshed.preparation.timing import complete_times
 from fedshed.privacy.private import Privacy
 from fedshed.tables.columns import level_text
@@ -168,6 +169,8 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     by: str | None = None
 
     def __post_init__(self) -> None:
+        for name, value in plain_fields(self).items():
+            force_setattr(self, name, value)
         if self.formula is not None and not self.target and (self.time is None or "~" in self.formula):
             force_setattr(self, "target", left_side(self.formula))
         _known_words({name: getattr(self, name) for name in _WORDS})
