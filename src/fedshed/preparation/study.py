@@ -13,6 +13,7 @@ from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import at_sites, family_of, known_families, loss_named, parts_of
+from fedshed.preparation.r_formulas import all_columns
 from fedshed.preparation.study_checks import MOST_COLUMNS as MOST_COLUMNS
 from fedshed.preparation.study_checks import MOST_LEVELS as MOST_LEVELS
 from fedshed.preparation.study_checks import check_study, left_side
@@ -173,6 +174,7 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             force_setattr(self, name, value)
         if self.formula is not None and not self.target and (self.time is None or "~" in self.formula):
             force_setattr(self, "target", left_side(self.formula))
+        _expand_dot(self)
         _known_words({name: getattr(self, name) for name in _WORDS})
         complete_times(self)
         check_study(self)
@@ -305,6 +307,17 @@ def study_of(fields: Any) -> Study:
         return msgspec.convert(fields, Study)
     except msgspec.ValidationError as error:
         raise ConfigError(f"the study is not valid: {error}") from error
+
+
+def _expand_dot(study: Study) -> None:
+    """Put all other columns, which are the default, in place of the formula `y ~ .`."""
+    if study.formula is None or study.columns is not None:
+        return
+    right = study.formula.partition("~")[2] if "~" in study.formula else study.formula
+    if (said := all_columns(right)) is not None:
+        force_setattr(study, "formula", None)
+        force_setattr(study, "exclude", tuple(dict.fromkeys((*study.exclude, *said.without))))
+        force_setattr(study, "intercept", study.intercept and said.intercept)
 
 
 _CHOICES = (("missing", Missing), ("weight_type", WeightType), ("ties", Ties))
