@@ -35,6 +35,7 @@ from fedshed.preparation.messages import (
     Values,
 )
 from fedshed.preparation.notices import of_levels
+from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
@@ -113,12 +114,17 @@ class Preparation(Conversation, frozen=True):
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""
         replies = yield from everyone([part], problem)
+        objections = Objections()
         for site, (answer,) in replies.items():
-            if isinstance(answer, Refused):
-                reason = printable(answer.reason[:LONGEST_REASON])
-                named = site == ALL and reason.startswith("site ")  # a group names the one that refuses
-                raise DataError(reason if named else f"site {site!r}: {reason}")
+            for reason in answer.reason.split("\n") if isinstance(answer, Refused) else ():
+                objections.check(_refuse, site, printable(reason[:LONGEST_REASON]))
+        objections.raise_all()
         return answers_of(replies, kind, type(part))
+
+
+def _refuse(site: str, reason: str) -> None:
+    named = site == ALL and reason.startswith("site ")  # a group names the one that refuses
+    raise DataError(reason if named else f"site {site!r}: {reason}")
 
 
 @dataclass(frozen=True, eq=False)

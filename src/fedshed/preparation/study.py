@@ -320,6 +320,12 @@ def _expand_dot(study: Study) -> None:
         force_setattr(study, "intercept", study.intercept and said.intercept)
 
 
+_ELSEWHERE = {  # names of families in other programs
+    "gaussian": "linear", "normal": "linear", "ols": "linear", "lm": "linear", "bernoulli": "logistic",
+    "logit": "logistic", "binary": "logistic", "coxph": "cox", "survival": "cox", "softmax": "multinomial",
+    "multinom": "multinomial", "polr": "ordinal", "clm": "ordinal", "negbin": "negative-binomial",
+    "nb": "negative-binomial", "quasi": "quasi-poisson", "count": "poisson",
+}  # fmt: skip
 _CHOICES = (("missing", Missing), ("weight_type", WeightType), ("ties", Ties))
 _WORDS = ("family", *(name for name, _ in _CHOICES))
 
@@ -330,6 +336,8 @@ def _known_words(fields: dict[str, Any]) -> None:
         raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
     for name, words in (("family", known_families()), *((name, get_args(of)) for name, of in _CHOICES)):
         if isinstance(said := fields.get(name, words[0]), str) and _plain(name, said) not in words:
+            if name == "family" and (here := _ELSEWHERE.get(_plain(name, said).casefold())):
+                raise ConfigError(f"family cannot be {said!r}; that family is called {here!r} here")
             raise ConfigError(f"{name} cannot be {said!r}{closest(_plain(name, said), words)}")
 
 
