@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedshed
 from fedshed import ConfigError, Study
+from fedshed._utils.errors import ProtocolError
+from fedshed.preparation import Preparer, prepare
 from fedshed.preparation.formulas import parse
 from fedshed.preparation.r_formulas import all_columns, from_r
 
@@ -42,6 +45,32 @@ def test_a_formula_of_r_has_the_fit_of_r(name):
         signs(with_r_order(found.coef, study)), signs(fit["coef"]), rtol=1e-7, atol=1e-7
     )
     np.testing.assert_allclose(with_r_order(found.std_err(), study), fit["std_err"], rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", [name for name, fit in FITS.items() if fit["aliased"]])
+def test_empty_cells_of_an_interaction_are_left_out_as_in_r(name):
+    """Of wool and tension, and of cylinders and gears."""
+    fit = FITS[name]
+    model = fedshed.fit(sites_of(fit["data"]), Study(family="linear", formula=fit["formula"]), tol=1e-10)
+    np.testing.assert_allclose(np.roll(model.inference.coef, 1), fit["coef"], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(np.roll(model.inference.std_err(), 1), fit["std_err"], rtol=1e-7)
+    (left_out,) = model.plan.aliased
+    assert len(fit["aliased"]) == 1
+    said = " ".join(str(model.summary()).split())
+    assert f"{left_out!r} is left out, because no row of any site has this combination" in said
+    frame = DATA[fit["data"]]
+    residuals = frame[model.plan.study.target] - model.predict(frame)
+    np.testing.assert_allclose(residuals @ residuals, fit["deviance"], rtol=1e-9)
+
+
+def test_a_site_refuses_a_plan_without_a_column_that_it_needs():
+    study = Study(family="linear", formula="mpg ~ cyl * gear")
+    frames = sites_of("gears")
+    plan = prepare(frames, study).plan
+    lying = msgspec.structs.replace(plan, aliased=("cyl[c6]:gear[g4]",), names=(), terms=())
+    with pytest.raises(ProtocolError, match="leaves out columns that are not those of empty cells"):
+        Preparer("s0", frames["s0"]).ready(lying)
+    assert fedshed.preparation.DesignPlan.from_json(plan.to_json()) == plan
 
 
 def test_a_cubic_spline_has_the_fit_of_ns_with_the_same_knots():

@@ -46,7 +46,7 @@ def of_rows(
         design = _by_formula(plan, read, rows, stand_in)
     else:
         design = _by_column(plan, read, rows, order)
-    design = _with_indicators(plan, read, design)
+    design = _without_aliased(plan, _with_indicators(plan, read, design))
     if plan.names and design.names != plan.names:
         raise DataError("the columns of the design are not those that were agreed on; prepare again")
     return design
@@ -64,6 +64,15 @@ def check_finite(design: Design) -> None:
                 f"{design.names[int(rows.argmax())]!r} {what} in {rows.max()} of {design.X.shape[0]} rows; "
                 f"{remedy}"
             )
+
+
+def _without_aliased(plan: DesignPlan, design: Design) -> Design:
+    """The design without the columns of empty cells."""
+    if isinstance(plan.aliased, UnsetType):
+        return design
+    kept = [j for j, name in enumerate(design.names) if name not in plan.aliased]
+    X = np.ascontiguousarray(design.X[:, kept])
+    return Design(X, tuple(design.names[j] for j in kept), tuple(design.terms[j] for j in kept))
 
 
 def _with_indicators(plan: DesignPlan, read: Read, design: Design) -> Design:

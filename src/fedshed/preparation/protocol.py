@@ -46,6 +46,7 @@ from fedshed.solve import validation as checks
 from fedshed.tables import Federation
 
 log = logging.getLogger("fedshed")
+_EMPTY = "{!r} is left out, because no row of any site has this combination of levels (an empty cell)"
 M = TypeVar("M", bound=Message)
 
 
@@ -69,7 +70,17 @@ class Preparation(Conversation, frozen=True):
             answer_checks.of_ready(plan, site, schemas[site], each)
         notes = (*of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
-        same = set[int]() if study.protected else (yield from self._constants(plan, ready, problem))
+        same = set[int]()
+        if not study.protected:
+            same, empty = yield from self._constants(plan, ready, problem)
+            if empty:
+                plan = replace(plan, names=(), terms=(), aliased=empty)
+                ready = yield from self._answers(Build(plan), Ready, problem)
+                for site, each in ready.items():
+                    answer_checks.of_ready(plan, site, schemas[site], each)
+                plan = with_names(plan, ready)
+                same, _ = yield from self._constants(plan, ready, problem)
+                notes = (*notes, *(_EMPTY.format(name) for name in empty))
         if not study.needs_moments:
             return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
@@ -103,13 +114,20 @@ class Preparation(Conversation, frozen=True):
             plan = tallies.with_tallies(plan, found, rows)
         return plan
 
-    def _constants(self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem) -> Flow[set[int]]:
-        """The design columns that are the same everywhere; only those that vary nowhere need be asked for."""
+    def _constants(
+        self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem
+    ) -> Flow[tuple[set[int], tuple[str, ...]]]:
+        """The design columns that are the same everywhere, and the names of those of empty cells.
+
+        Only those that vary nowhere need be asked for.
+        """
         columns = tuple(sorted(set.intersection(*(set(each.constant) for each in ready.values()))))
         if not columns:
-            return set()
+            return set(), ()
         values = yield from self._answers(Constants(plan, columns), Values, problem)
-        return scaling.same_everywhere(plan, columns, values)
+        if empty := scaling.empty_cells(plan, columns, values):
+            return set(), empty
+        return scaling.same_everywhere(plan, columns, values), ()
 
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""

@@ -163,15 +163,32 @@ def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[s
     return same
 
 
+def empty_cells(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> tuple[str, ...]:
+    """The columns of interactions that are 0 in every row of every site, and not penalised.
+
+    R drops their coefficients, too, because no row tells of them.
+    """
+    if plan.study.formula is None:
+        return ()
+    rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
+    zero = [j for j, values in zip(columns, rows.T, strict=True) if not values.any()]
+    penalties = _penalties(plan)
+    return tuple(plan.names[j] for j in zero if ":" in plan.terms[j] and penalties[j] == 0)
+
+
 def _refuse_unpenalised(plan: DesignPlan, same: set[int]) -> None:
-    l2, l1 = plan.l2(), plan.l1()
-    penalised = l2 if l1 is None else l2 + l1
+    penalised = _penalties(plan)
     unpenalised = [plan.names[j] for j in sorted(same) if penalised[j] == 0]
     if plan.intercept and unpenalised:
         raise DataError(
             f"{unpenalised[0]!r} is the same in every row of every site, so it is collinear with the "
             "intercept; leave it out, or give it l2 > 0"
         )
+
+
+def _penalties(plan: DesignPlan) -> Scalars:
+    l2, l1 = plan.l2(), plan.l1()
+    return l2 if l1 is None else l2 + l1
 
 
 def _weights(table: Table) -> NDArray[np.float64]:
