@@ -73,6 +73,16 @@ def test_a_site_refuses_a_plan_without_a_column_that_it_needs():
     assert fedshed.preparation.DesignPlan.from_json(plan.to_json()) == plan
 
 
+@pytest.mark.parametrize("name", [name for name in FITS if "ear^2" in name])
+def test_a_year_and_its_square_converge_to_the_fit_of_r(name):
+    """Lake Huron's level over a century, and Longley's employment: collinear to ten digits if not centred."""
+    fit = FITS[name]
+    model = fedshed.fit(sites_of(fit["data"]), Study(family="linear", formula=fit["formula"]), tol=1e-10)
+    assert model.converged, model.run.reason
+    np.testing.assert_allclose(np.roll(model.inference.coef, 1), fit["coef"], rtol=1e-5)
+    np.testing.assert_allclose(np.roll(model.inference.std_err(), 1), fit["std_err"], rtol=1e-5)
+
+
 def test_a_cubic_spline_has_the_fit_of_ns_with_the_same_knots():
     formula = "Ozone ~ cr(Wind, knots=[8, 11], lower_bound=2, upper_bound=21)"
     model = fedshed.fit(sites_of("air"), Study(family="linear", formula=formula))

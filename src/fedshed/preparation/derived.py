@@ -103,7 +103,11 @@ def _possible_scales(study: Study, plan: DesignPlan) -> bool:
     given = plan.centres, plan.scales
     if given == (None, None):
         return True
-    if not study.standardize or plan.centres is None or plan.scales is None:
+    if (
+        not (study.standardize or formulas.powers_to_centre(study))
+        or plan.centres is None
+        or plan.scales is None
+    ):
         return False
     scales = np.array(plan.scales)
     return len(plan.centres) == len(scales) and bool(

@@ -85,6 +85,25 @@ def formula_of(study: Study) -> Parsed:
     return parsed
 
 
+def powers_to_centre(study: Study) -> tuple[str, ...]:
+    """The columns of which a formula has powers as well as themselves, where a fit may centre the design.
+
+    x and x^2 are nearly collinear with the intercept if x is far from 0, such as a year.  Without a penalty,
+    the model is the same on either scale.
+    """
+    penalised = any(any(p.values()) if isinstance(p, dict) else p for p in (study.l2, study.l1))
+    sums_only = study.protected or study.privacy is not None
+    if study.formula is None or sums_only or penalised or study.firth or study.random_intercept:
+        return ()
+    parsed = formula_of(study)
+    if not parsed.intercept or study.event is not None:
+        return ()
+    factors = [factor for term in _terms(parsed.terms) for factor in term.factors]
+    powers = {name for each in factors if "**" in each.expr for name in check_factor(each).columns}
+    plain = {name for each in factors if "**" not in each.expr for name in check_factor(each).columns}
+    return tuple(sorted(powers & plain))
+
+
 def evaluate(
     parsed: Parsed, numbers: Mapping[str, NDArray[np.float64]], codes: Mapping[str, Any], rows: int,
     states: Mapping[str, dict[str, Any]] | None = None,

@@ -81,7 +81,8 @@ class Preparation(Conversation, frozen=True):
                 plan = with_names(plan, ready)
                 same, _ = yield from self._constants(plan, ready, problem)
                 notes = (*notes, *(_EMPTY.format(name) for name in empty))
-        if not study.needs_moments:
+        scaled = study.standardize or scaling.far_from_zero(plan, ready, formulas.powers_to_centre(study))
+        if not (study.needs_moments or scaled):
             return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
@@ -90,7 +91,7 @@ class Preparation(Conversation, frozen=True):
         again = ready
         if study.protected:
             same = scaling.without_spread(plan, ready, means, spread)
-        if study.standardize:
+        if scaled:
             plan = scaling.standardised(plan, ready, means, spread, same)
             again = yield from self._answers(Build(plan), Ready, problem)
         for site, each in again.items():

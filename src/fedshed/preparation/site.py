@@ -199,7 +199,9 @@ class Preparer:
             design.names,
             design.terms,
             () if protected else scaling.constant(table),
-            scaling.sums(table) if first and plan.study.needs_moments else None,
+            scaling.sums(table)
+            if first and (plan.study.needs_moments or formulas.powers_to_centre(plan.study))
+            else None,
             self._missing(plan) if protected or plan.study.fills_in or dropped else (),
             "" if protected else self._digest(plan, table),
             *measured,
