@@ -75,9 +75,7 @@ def test_the_direct_product_is_the_inverse_of_the_two_loop_product(seed, count):
     H, s, y, rng = secants_of(seed, count)
     v, d = rng.normal(size=6), np.diag(H)
     direct = bfgs_product(s, y, lambda x: d * x)
-    np.testing.assert_allclose(
-        direct(two_loop(v, s, y, lambda x: x / d)), v, rtol=1e-6, atol=1e-7
-    )
+    np.testing.assert_allclose(direct(two_loop(v, s, y, lambda x: x / d)), v, rtol=1e-6, atol=1e-7)
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 0.9), st.floats(-3, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import fedshed
 from fedshed import ConfigError, FederatedClassifier, Study
@@ -69,3 +70,15 @@ def test_what_a_family_cannot_have_is_refused(parameters, words):
     X, y = rows(two=False)
     with pytest.raises(ConfigError, match=words):
         FederatedClassifier(**parameters).fit(X, y)
+
+
+@pytest.mark.parametrize("family", ["logistic", "multinomial", "probit", "cloglog", "ordinal"])
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "decision_function"])
+def test_what_is_not_fitted_says_so(family, ask):
+    with pytest.raises(NotFittedError):
+        getattr(FederatedClassifier(family), ask)(np.zeros((2, 3)))
+
+
+def test_thresholds_before_the_fit_say_so():
+    with pytest.raises(NotFittedError):
+        _ = FederatedClassifier("ordinal").thresholds_

@@ -256,7 +256,7 @@ def test_a_guarded_site_fills_in_no_few_rows_and_sums_up_no_few(tmp_path, lost, 
     """Neither the rows that miss a value nor those that have one may be few."""
     asked = Study(family="linear", target="y", columns=("x", "z"), missing=missing)
     tables = {
-        site: {"x": np.arange(60.0), "z": np.arange(60.0) % 7, "y": np.arange(60.0) % 11} for site in "ab"
+        site: {"x": np.arange(60) + 0.5, "z": np.arange(60.0) % 7, "y": np.arange(60.0) % 11} for site in "ab"
     }
     tables["b"]["x"][:6] = np.nan
     tables["a"]["x"][:lost] = np.nan

@@ -7,11 +7,13 @@ import pytest
 import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_diabetes
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 import fedshed
 from fedshed import ConfigError, DataError, Federation, Study
 from fedshed.exchange import Stateless
+from fedshed.linalg import tall
 from fedshed.objectives import FAMILIES
 from fedshed.objectives.ordinal import Ordinal
 
@@ -173,3 +175,25 @@ def test_what_ordinal_cannot_have_is_refused():
     with pytest.raises(ConfigError, match="classes lists 'none', which no site has"):
         fedshed.fit(tables(X, y), Study(family="ordinal", target="y", classes=("none", *ORDER)))
     assert FAMILIES["ordinal"].classes == "ordered"
+
+
+@pytest.mark.parametrize("data", ["fair", "diabetes"])
+def test_rows_that_stay_in_a_file_have_the_fit_of_rows_in_memory(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(tall, "BLOCK", 64)  # many blocks
+    X, codes = fair() if data == "fair" else diabetes()
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    sites = np.repeat(["a", "b"], [len(X) // 3, len(X) - len(X) // 3])
+    here, there = (
+        fedshed.FederatedClassifier("ordinal", l2=0.0, tol=1e-11).fit(rows, codes, sites=sites)
+        for rows in (X, mapped)
+    )
+    np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-9)
+    np.testing.assert_allclose(there.thresholds_, here.thresholds_, atol=1e-9)
+    np.testing.assert_allclose(there.predict_proba(mapped), here.predict_proba(X), atol=1e-9)
+
+
+def diabetes():
+    """Thirds of scikit-learn's measure of progress, by age, sex, weight and blood pressure."""
+    X, y = load_diabetes(return_X_y=True)
+    return 20 * X[:, :4], np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))

@@ -29,7 +29,7 @@ def test_totals_of_hidden_counts_are_no_more_than_is_known():
 
 
 def table(lost):
-    x = np.arange(60.0)
+    x = np.arange(60) + 0.5
     x[:lost] = np.nan
     return {"x": x, "y": np.arange(60.0) % 7}
 

@@ -209,7 +209,7 @@ def test_whole_numbers_that_would_be_rounded_are_refused_by_name(tmp_path, large
 
 def test_whole_numbers_up_to_the_limit_are_numbers(tmp_path):
     numbers = [2**53 - k for k in range(60)]
-    prepare(rows(id=np.array(numbers)), study())
+    prepare(rows(id=np.array(numbers)), study(columns=("id",)))
     path = tmp_path / "t.csv"
     path.write_text("id,y\n" + "".join(f"{number},{number % 7}\n" for number in numbers))
     assert read_table(path).to_pydict()["id"] == numbers

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import closest
@@ -101,6 +101,7 @@ class FederatedClassifier(FederatedLogisticRegression):
         """The thresholds between the classes of an ordinal model."""
         if not self._ordinal:
             raise AttributeError("only an ordinal model has thresholds; use family='ordinal'")
+        check_is_fitted(self)
         return np.asarray(-self.intercept_)
 
     def _target(self, y: NDArray[Any]) -> tuple[str, NDArray[Any]]:
@@ -226,4 +227,5 @@ class FederatedClassifier(FederatedLogisticRegression):
         """
         if not self._ordinal and self.family != "cloglog":
             return super().predict(X, offset)
-        return np.asarray(self.classes_[self.predict_proba(X, offset).argmax(axis=1)])
+        p = self.predict_proba(X, offset)
+        return np.asarray(self.classes_[p.argmax(axis=1)])

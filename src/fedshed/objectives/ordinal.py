@@ -11,6 +11,7 @@ thresholds are not in order the cost is infinite, so a search goes back from the
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
 from math import isclose
 from typing import Any, ClassVar, Self
@@ -22,7 +23,7 @@ from scipy.special import expit
 
 from fedshed.linalg.arrays import Matrix, Scalars, Vector
 from fedshed.linalg.rows import Rows, chosen_columns, gram
-from fedshed.linalg.tall import Tall
+from fedshed.linalg.tall import Tall, in_blocks
 from fedshed.objectives.base import LinearModel
 from fedshed.objectives.family import Family
 from fedshed.objectives.scored import Scored
@@ -107,7 +108,8 @@ class Ordinal(LinearModel):
 
     def squares(self, free: NDArray[np.intp]) -> Matrix:
         """The sum of squared margins over rows, as a quadratic form of some coefficients."""
-        return gram(chosen_columns(self._designs(self._ends), free))
+        blocks = (self._block(part, X) for part, X in in_blocks(self.X))
+        return reduce(np.add, (gram(chosen_columns(each._designs(each._ends), free)) for each in blocks))
 
     @property
     def _between(self) -> NDArray[np.bool_]:
@@ -162,12 +164,13 @@ class Ordinal(LinearModel):
         if not isinstance(self.X, Tall):
             return self.scaled_rows(curvatures)
 
-        def block(part: Any, X: Rows) -> Rows:
-            model = self._on(X)
-            model.y, model._ends = self.y[part], self._ends[part]
-            return model.scaled_rows(curvatures[part])
+        return self.X.triangular(lambda part, X: self._block(part, X).scaled_rows(curvatures[part]), 4)
 
-        return self.X.triangular(block, 4)
+    def _block(self, part: Any, X: Rows) -> Self:
+        """The same model of some rows that follow each other, for what needs neither weights nor offset."""
+        model = self._on(X)
+        model.y, model._ends = self.y[part], self._ends[part]
+        return model
 
     def scaled_rows(self, curvatures: Matrix) -> Rows:
         """Two rows for each of X, (-x, e_k) for u and (-x, e_{k-1}) for l; and one a class between two."""

@@ -20,7 +20,9 @@ from fedshed.preparation import filling, formulas
 from fedshed.preparation.counts import shown
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
+from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import REMEDY, DesignPlan, Label
+from fedshed.preparation.spellings import say_positive
 from fedshed.preparation.study import Study
 from fedshed.tables.columns import level_text
 from fedshed.tables.frames import LONGEST, common_order, in_order
@@ -34,22 +36,33 @@ _SAID = {"number": "numbers", "category": "text", "boolean": "booleans"}
 def agree(study: Study, schemas: Schemas) -> DesignPlan:
     """The plan that suits every site's table; order of sites and columns does not matter."""
     fields = {site: {field.name: field for field in schemas[site].fields} for site in sorted(schemas)}
-    columns = _common_columns(study, fields)
-    _check_missing(study, schemas)
+    objections = Objections()
+    columns = objections.check(_common_columns, study, fields)
+    objections.check(_check_missing, study, schemas)
+    if columns is None:
+        _check_problems(fields, objections)
+    objections.raise_all()
+    assert columns is not None
     fields = _with_values(study, columns, schemas, fields)
     for column in (*(c for c in study.beside if c not in study.any_kind), *columns):
-        _same_kind(study, column, {site: mine[column] for site, mine in fields.items() if column in mine})
-    _check_problems(fields)
-    _check_excluded(study, schemas)
-    _check_positive(study, schemas)
+        alike = {site: mine[column] for site, mine in fields.items() if column in mine}
+        objections.check(_same_kind, study, column, alike)
+    _check_problems(fields, objections)
+    objections.check(_check_excluded, study, schemas)
+    objections.check(_check_positive, study, schemas)
     first = {name: field for mine in reversed(fields.values()) for name, field in mine.items()}
-    _check_kinds_of_numbers(study, first)
+    objections.check(_check_kinds_of_numbers, study, first)
     categories = [column for column in columns if first[column].kind != "number"]
     told = {c: [mine[c] for mine in fields.values() if c in mine] for c in categories}
-    _no_identifiers(study, schemas, told)
-    for column in categories:
-        _no_lost_zeros(column, {site: mine[column] for site, mine in fields.items() if column in mine})
-    levels = {c: _levels(study, c, told[c]) for c in categories}
+    sound = {c for c in categories if not any(field.problem for field in told[c])}
+    levels = {}
+    for column in (c for c in categories if c in sound and len({field.kind for field in told[c]}) == 1):
+        objections.check(_no_identifiers, study, schemas, {column: told[column]})
+        alike = {site: mine[column] for site, mine in fields.items() if column in mine}
+        objections.check(_no_lost_zeros, column, alike)
+        levels[column] = objections.check(_levels, study, column, told[column]) or ()
+    classes = objections.check(_classes, study, schemas)
+    objections.raise_all()
     lost = {field.name for schema in schemas.values() for field in schema.fields if field.missing}
     levels = filling.agreed_levels(study, levels, lost)
     _known_references(study, categories)
@@ -86,11 +99,13 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
     for site in others:
         for here, there in ((site, first), (first, site)):
             lacks = [column for column in fields[there] if column not in fields[here]]
-            _check_problems({there: {column: fields[there][column] for column in lacks}})
+            for column in lacks:
+                _check_problem(there, fields[there][column])
             if lacks:
-                alike = {column.casefold(): column for column in fields[here] if column not in fields[there]}
-                meant = alike.get(lacks[0].casefold())
-                hint = f" (its column {meant!r} differs in case only)" if meant else ""
+                alike = {_bare(column): column for column in fields[here] if column not in fields[there]}
+                meant = alike.get(_bare(lacks[0]))
+                how = "case" if meant and meant.casefold() == lacks[0].casefold() else "case or blanks"
+                hint = f" (its column {meant!r} differs in {how} only)" if meant else ""
                 raise DataError(
                     f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has{hint}; add it, drop "
                     "it at the others, or name the columns to use"
@@ -99,6 +114,10 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
     if lacks := [column for column in (*study.beside, *(chosen or ())) if column not in fields[first]]:
         raise DataError(f"the sites lack column {lacks[0]!r}, which the study names; correct its name")
     return chosen if chosen is not None else tuple(c for c in fields[first] if c not in study.beside)
+
+
+def _bare(column: str) -> str:
+    return "".join(column.split()).casefold()
 
 
 def _with_values(
@@ -146,7 +165,8 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     named = (
         f"site {others[0]!r} has" if len(others) == 1 else f"{len(others)} sites (such as {others[0]!r}) have"
     )
-    remedy = "convert it there" if column in study.beside else (
+    remedy = _remedy_of_booleans(study, column) if set(counts) == {"boolean", "number"} else (
+        "convert it there" if column in study.beside else
         "convert it there (a mark for missing values makes a column of numbers text: name it in na_values, "
         "--na-values), or list it under categories (--categories)"
     )  # fmt: skip
@@ -155,11 +175,22 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     )
 
 
-def _check_problems(fields: Mapping[str, Mapping[str, Field]]) -> None:
+def _remedy_of_booleans(study: Study, column: str) -> str:
+    """What to do where some sites write TRUE and FALSE, and others 1 and 0."""
+    if column == study.target and family_of(study.loss).classes == "two":
+        return "say that 1 counts as yes, which True then does, too (positive = [1], --positive 1)"
+    return "convert it there: write 1 for True and 0 for False"
+
+
+def _check_problems(fields: Mapping[str, Mapping[str, Field]], objections: Objections) -> None:
     for site, mine in fields.items():
         for field in mine.values():
-            if field.problem:
-                raise DataError(f"site {site!r}: {printable(field.problem[:LONGEST_REASON])}")
+            objections.check(_check_problem, site, field)
+
+
+def _check_problem(site: str, field: Field) -> None:
+    if field.problem:
+        raise DataError(f"site {site!r}: {printable(field.problem[:LONGEST_REASON])}")
 
 
 def _check_excluded(study: Study, schemas: Schemas) -> None:
@@ -277,7 +308,13 @@ def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
     if family_of(study.loss).classes in ("ordered", "many") and study.classes:
         return _in_order(study, schemas)
     found = [np.array(schemas[site].labels) for site in sorted(schemas) if schemas[site].labels]
-    classes = common_classes(family_of(study.loss), found)
+    try:
+        classes = common_classes(family_of(study.loss), found)
+    except DataError as error:
+        union = dict.fromkeys(label for each in found for label in each.tolist())
+        if family_of(study.loss).classes != "two" or len(union) < 3:
+            raise
+        raise DataError(f"{error}; or {say_positive(union)}") from None
     if study.classes and classes is not None and len(classes) < len(study.classes):
         lacks = next(label for label in study.classes if label not in classes)
         raise ConfigError(

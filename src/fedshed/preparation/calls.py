@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from fedshed._utils.errors import ConfigError
+from fedshed.preparation.r_formulas import is_plain
 
 SCALINGS = ("center", "scale", "standardize")
 CUBIC = ("cr", "cs", "cc")
@@ -98,7 +99,7 @@ def _with_quotes(key: str, names: Mapping[str, str]) -> str:
 
 def _quoted(word: str, names: Mapping[str, str]) -> str:
     column = names.get(word, word)
-    return word if column == word else f"`{column}`"
+    return word if column == word else column if is_plain(column) else f"`{column}`"
 
 
 def check_size(text: str, it: Transform) -> None:

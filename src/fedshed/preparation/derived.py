@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from fedshed._utils.errors import ProtocolError
 from fedshed.objectives.families import family_of
@@ -29,6 +29,7 @@ def check_plan(study: Study, frame: Frame, plan: DesignPlan) -> None:
         "classes": not _possible_classes(study, plan),
         "scales": not _possible_scales(study, plan),
         "terms": not set(plan.transforms) <= _terms(study),
+        "aliased columns": plan.aliased is not UNSET and (study.formula is None or study.protected),
         "notes": bool(plan.warnings),
         "parameter": not _possible_parameter(study, plan),
         "missing values": not filling.possible(plan, _read(study, frame, plan)),
@@ -101,7 +102,11 @@ def _possible_scales(study: Study, plan: DesignPlan) -> bool:
     given = plan.centres, plan.scales
     if given == (None, None):
         return True
-    if not study.standardize or plan.centres is None or plan.scales is None:
+    if (
+        not (study.standardize or formulas.powers_to_centre(study))
+        or plan.centres is None
+        or plan.scales is None
+    ):
         return False
     scales = np.array(plan.scales)
     return len(plan.centres) == len(scales) and bool(

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
+from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, QuotingError
 from fedshed.objectives.families import family_of
 from fedshed.preparation import formulas
 from fedshed.preparation.filling import rows_kept
 from fedshed.preparation.messages import Field, Schema
+from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import Label
 from fedshed.preparation.responses import event, labels, positive_rows
+from fedshed.preparation.spellings import option, say_positive
 from fedshed.preparation.study import MOST_COLUMNS, Study
 from fedshed.tables.columns import Column, Kind
 from fedshed.tables.frames import LONGEST, Frame, Read, in_order, made
 
 MOST_CLASSES = 100
+_NOTES = logging.getLogger("fedshed")
 MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
 
 
@@ -32,6 +38,24 @@ def describe(study: Study, frame: Frame, least: int = 1) -> Schema:
 
     A positive value of the target that fewer than `least` rows have is not named.
     """
+    try:
+        return _schema(study, frame, least)
+    except DataError:
+        _raise_objections(study, frame)
+        raise
+
+
+def _raise_objections(study: Study, frame: Frame) -> None:
+    """Raise all that is wrong with single columns, after something was."""
+    objections = Objections()
+    for name in (*study.beside, *predictors(study, frame)):
+        column = objections.check(_typed, study, name, frame)
+        if column is not None and name == study.target and study.classified:
+            objections.check(_labels, study, column)
+    objections.raise_all()
+
+
+def _schema(study: Study, frame: Frame, least: int) -> Schema:
     read = read_columns(study, frame)
     used, complete = rows_to_use(study, read)
     fields = [_field(study, name, column, used[name]) for name, column in read.items()]
@@ -169,6 +193,7 @@ def _field(study: Study, name: str, column: Column, used: Column) -> Field:
     missing = int((used if filled else column).missing.sum())
     try:
         levels = _levels(study, name, used)
+        _no_row_numbers(study, name, used)
         return Field(name, column.kind, missing, levels, "", column.ordered, column.from_numbers)
     except QuotingError:
         raise
@@ -195,6 +220,36 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
     occurring = set(column.values[~column.missing].tolist())
     levels = tuple(level for j, level in enumerate(column.levels) if j in occurring)
     return levels if column.ordered else in_order(levels)
+
+
+def _no_row_numbers(study: Study, name: str, column: Column) -> None:
+    """Refuse whole numbers that number the rows, unless the study names the column; then only say so."""
+    if column.kind != "number" or name in study.beside or not numbers_rows(column.values):
+        return
+    found = (
+        f"column {name!r} has a different whole number in each of {len(column.values)} rows and looks like "
+        "an identifier"
+    )
+    if study.columns is None and study.formula is None:
+        raise DataError(
+            f"{found}; leave it out (exclude = [{name!r}], {option('exclude', name)}), or name it in columns "
+            "or a formula to use it all the same"
+        )
+    _NOTES.warning("%s; leave it out of the columns or the formula unless it measures something", found)
+
+
+def numbers_rows(values: NDArray[np.float64]) -> bool:
+    """Whether numbers are whole, all different, and so close together that this is no chance.
+
+    Of n numbers drawn from a range of m, n (n - 1) / (2 m) pairs agree on average, so with 9.5 or more the
+    probability that none does is below 1e-4.
+    """
+    known = values[~np.isnan(values)]
+    n = len(known)
+    if n < 20 or not np.isfinite(known).all() or (known != np.round(known)).any():
+        return False
+    span = float(known.max() - known.min()) + 1.0
+    return n * (n - 1) / (2 * span) >= 9.5 and len(np.unique(known)) == n
 
 
 def refuse_unlisted(study: Study, name: str, column: Column) -> None:
@@ -227,7 +282,7 @@ def looks_like_identifier(levels: int, rows: int) -> bool:
 def identifier(study: Study, name: str, levels: int, rows: int) -> str:
     """Why such a column is refused, and what to do."""
     named = study.columns is not None or study.formula is not None
-    how = "of the columns or the formula" if named else f"(exclude = [{name!r}], --exclude {name})"
+    how = "of the columns or the formula" if named else f"(exclude = [{name!r}], {option('exclude', name)})"
     return (
         f"column {name!r} has {levels} different values in {rows} rows and looks like an identifier; leave "
         f"it out {how}, or list it under categories to use it all the same"
@@ -241,8 +296,7 @@ def _labels(study: Study, column: Column) -> tuple[bool | int | float | str, ...
     if family_of(study.loss).classes == "two" and len(found) > 2:
         raise DataError(
             f"the target {study.target!r} has {len(found)} different values, but the {study.family} family "
-            f"needs exactly two classes; {numbers} or multinomial, or say which values count as yes "
-            "(positive = [...], --positive)"
+            f"needs exactly two classes; {numbers} or multinomial, or {say_positive(found)}"
         )
     if len(found) > min(study.max_levels, MOST_CLASSES):
         raise DataError(

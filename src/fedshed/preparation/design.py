@@ -16,7 +16,7 @@ from fedshed.preparation.filling import indicator
 from fedshed.preparation.transforms import completed
 from fedshed.tables.columns import Column
 from fedshed.tables.frames import Read
-from fedshed.tables.stored import not_finite
+from fedshed.tables.stored import LARGEST, unusable
 
 if TYPE_CHECKING:
     from fedshed.preparation.plan import DesignPlan
@@ -46,20 +46,33 @@ def of_rows(
         design = _by_formula(plan, read, rows, stand_in)
     else:
         design = _by_column(plan, read, rows, order)
-    design = _with_indicators(plan, read, design)
+    design = _without_aliased(plan, _with_indicators(plan, read, design))
     if plan.names and design.names != plan.names:
         raise DataError("the columns of the design are not those that were agreed on; prepare again")
     return design
 
 
 def check_finite(design: Design) -> None:
-    """Refuse a design with a number that is infinite or not defined."""
-    lost = not_finite(design.X)
-    if lost.any():
-        raise DataError(
-            f"{design.names[int(lost.argmax())]!r} is infinite or not defined in {lost.max()} of "
-            f"{design.X.shape[0]} rows; correct or drop those rows"
-        )
+    """Refuse a design with a number that is infinite, not defined or too large to compute with."""
+    lost, huge = unusable(design.X)
+    for rows, what, remedy in (
+        (lost, "is infinite or not defined", "correct or drop those rows"),
+        (huge, f"is beyond {LARGEST:g}", "correct those rows, or change its unit"),
+    ):
+        if rows.any():
+            raise DataError(
+                f"{design.names[int(rows.argmax())]!r} {what} in {rows.max()} of {design.X.shape[0]} rows; "
+                f"{remedy}"
+            )
+
+
+def _without_aliased(plan: DesignPlan, design: Design) -> Design:
+    """The design without the columns of empty cells."""
+    if isinstance(plan.aliased, UnsetType):
+        return design
+    kept = [j for j, name in enumerate(design.names) if name not in plan.aliased]
+    X = np.ascontiguousarray(design.X[:, kept])
+    return Design(X, tuple(design.names[j] for j in kept), tuple(design.terms[j] for j in kept))
 
 
 def _with_indicators(plan: DesignPlan, read: Read, design: Design) -> Design:

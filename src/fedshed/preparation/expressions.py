@@ -31,6 +31,10 @@ ORDER_DEPENDENT = ("lag", "hashed")
 _ARITHMETIC: dict[type[ast.operator], Any] = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide, ast.Pow: np.power,
 }  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Any] = {
+    ast.Gt: np.greater, ast.GtE: np.greater_equal, ast.Lt: np.less, ast.LtE: np.less_equal,
+    ast.Eq: np.equal, ast.NotEq: np.not_equal,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ def values(node: ast.expr, names: Mapping[str, str], columns: Mapping[str, Any])
     if isinstance(node, ast.BinOp):
         left, right = (values(side, names, columns) for side in (node.left, node.right))
         return np.asarray(_ARITHMETIC[type(node.op)](left, right))
+    if isinstance(node, ast.Compare):
+        left, right = (values(side, names, columns) for side in (node.left, node.comparators[0]))
+        return np.asarray(_COMPARISONS[type(node.ops[0])](left, right), dtype=np.float64)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return np.asarray(FUNCTIONS[node.func.id](values(node.args[0], names, columns)))
     return np.asarray(ast.literal_eval(node), dtype=np.float64)
@@ -117,10 +124,16 @@ def _numeric(text: str, node: ast.expr, names: Mapping[str, str]) -> tuple[str, 
         if isinstance(node.op, ast.Pow):
             _check_power(text, node, names)
         return columns
+    if isinstance(node, ast.Compare):
+        if len(node.ops) > 1 or type(node.ops[0]) not in _COMPARISONS:
+            refuse(text, "a comparison is one of two numbers, such as I(x > 25)")
+        return _numeric(text, node.left, names) + _numeric(text, node.comparators[0], names)
     if isinstance(node, ast.Call):
         return _numeric(text, _argument(text, node), names)
     what = (
-        "use ** for powers" if isinstance(node, ast.BinOp) else "allowed are columns, numbers and arithmetic"
+        "use ** for powers"
+        if isinstance(node, ast.BinOp)
+        else "allowed are columns, numbers, arithmetic and comparisons"
     )
     refuse(text, f"{type(node).__name__} is not allowed in a formula: {what}")
 

@@ -6,6 +6,7 @@ checked first: columns, numbers, arithmetic, and the functions named here; nothi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from fedshed._utils.errors import ConfigError, DataError
 from fedshed.preparation.calls import TRANSFORMS, Transform, check_size
 from fedshed.preparation.expressions import Used, check_factor, quoted
+from fedshed.preparation.r_formulas import from_r, is_plain, refuse_target
 from fedshed.preparation.study import MOST_COLUMNS, Study
 
 # What formulaic's parser raises, besides errors of its own, for text that is no formula.
@@ -41,8 +43,9 @@ class Parsed:
 @lru_cache(maxsize=64)
 def parse(formula: str, intercept: bool = True) -> Parsed:
     """A formula's right side, checked; `intercept=False` takes the intercept out."""
-    right = formula.partition("~")[2] if "~" in formula else formula
-    _check_target(formula.partition("~")[0] if "~" in formula else "")
+    left, tilde, right = formula.partition("~")
+    refuse_target(left if tilde else "")
+    right = from_r(right if tilde else formula)
     terms = right if intercept else f"{right} - 1"
     used = [check_factor(factor) for term in _terms(terms) for factor in term.factors]
     columns = tuple(dict.fromkeys(name for each in used for name in each.columns))
@@ -80,6 +83,25 @@ def formula_of(study: Study) -> Parsed:
             "leave it out"
         )
     return parsed
+
+
+def powers_to_centre(study: Study) -> tuple[str, ...]:
+    """The columns of which a formula has powers as well as themselves, where a fit may centre the design.
+
+    x and x^2 are nearly collinear with the intercept if x is far from 0, such as a year.  Without a penalty,
+    the model is the same on either scale.
+    """
+    penalised = any(any(p.values()) if isinstance(p, dict) else p for p in (study.l2, study.l1))
+    sums_only = study.protected or study.privacy is not None
+    if study.formula is None or sums_only or penalised or study.firth or study.random_intercept:
+        return ()
+    parsed = formula_of(study)
+    if not parsed.intercept or study.event is not None:
+        return ()
+    factors = [factor for term in _terms(parsed.terms) for factor in term.factors]
+    powers = {name for each in factors if "**" in each.expr for name in check_factor(each).columns}
+    plain = {name for each in factors if "**" not in each.expr for name in check_factor(each).columns}
+    return tuple(sorted(powers & plain))
 
 
 def evaluate(
@@ -171,22 +193,13 @@ def _stand_in() -> Any:
     return stateful_transform(repeated)
 
 
-def _check_target(left: str) -> None:
-    name = left.strip()
-    plain = name.isidentifier() or (name.startswith("`") and name.endswith("`") and name.count("`") == 2)
-    if name and not plain:
-        raise ConfigError(
-            f"the target {name!r} of the formula is not a column; transform it beforehand, or quote it"
-        )
-
-
 @lru_cache(maxsize=64)
 def _terms(right: str) -> tuple[Any, ...]:
     """The terms of a right side; refuses what formulaic cannot read and what would become enormous."""
     if len(right) > _LONGEST:
         raise ConfigError(f"the formula has {len(right)} characters; {_LONGEST} are allowed")
     try:
-        from formulaic import Formula, SimpleFormula
+        from formulaic import Formula
         from formulaic.errors import FormulaicError
         from formulaic.parser import DefaultFormulaParser
     except ImportError as error:
@@ -198,10 +211,13 @@ def _terms(right: str) -> tuple[Any, ...]:
     except (FormulaicError, SyntaxError, *UNREADABLE) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"the formula {right.strip()[:200]!r} cannot be read: {error}") from error
-    if not isinstance(terms, SimpleFormula):
-        raise ConfigError("a formula has one target and one right side; leave out the second ~ and any |")
+        raise ConfigError(f"the formula {right.strip()[:200]!r} cannot be read: {_reason(error)}") from error
     return tuple(terms)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error of formulaic, without the colours in which it shows the place."""
+    return re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error)).partition("\n")[0].strip()
 
 
 def _size(node: Any) -> float:
@@ -211,7 +227,7 @@ def _size(node: Any) -> float:
     sizes = [_size(argument) for argument in node.args]
     if node.operator.symbol in ("**", "^"):
         if sizes[0] == 1:
-            raise ConfigError("a power of one term is that term itself; the square of a column x is I(x**2)")
+            raise ConfigError("a power of one term is that term itself; the square of a column x is I(x^2)")
         return min(sizes[0], 1e6) ** _exponent(node.args[-1])
     if node.operator.symbol in (":", "*", "/", "%in%"):
         return float(np.prod([size + 1 for size in sizes]))
@@ -231,6 +247,7 @@ def _shortener(parsed: Parsed, categories: Iterable[str]) -> Callable[[str], str
     """`C(region)[T.north]` as `region[north]`, the name it has without a formula."""
     wrapped = {f"C({quoted(name)})": name for name in parsed.categories}
     wrapped |= {f"{name}[T.": f"{name}[" for name in categories}
+    wrapped |= {f"`{name}`": name for name in parsed.columns if is_plain(name)}
 
     def short(name: str) -> str:
         for long, column in wrapped.items():

@@ -62,6 +62,8 @@ class DesignPlan(Struct, frozen=True):
         The parameter of the family, if it was estimated.
     fills : dict
         For each predictor, the value that stands for a missing one, if missing values are filled in.
+    aliased : tuple of str
+        The columns of empty cells of an interaction, which the design leaves out.
     indicators : tuple of str
         The predictors whose missing values have a coefficient.
 
@@ -87,6 +89,7 @@ class DesignPlan(Struct, frozen=True):
     warnings: tuple[str, ...] = ()  # what looks wrong in the tables, in sentences; not sent to the sites
     parameter: float | UnsetType = UNSET  # of the family, where the Master searches for it
     fills: dict[str, Fill] | UnsetType = UNSET  # of each predictor: what stands for a missing value
+    aliased: tuple[str, ...] | UnsetType = UNSET  # columns of empty cells, which the design leaves out
     indicators: tuple[str, ...] | UnsetType = UNSET  # predictors whose missing values have a coefficient
 
     def __post_init__(self) -> None:

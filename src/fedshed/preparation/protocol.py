@@ -35,6 +35,7 @@ from fedshed.preparation.messages import (
     Values,
 )
 from fedshed.preparation.notices import of_levels
+from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
@@ -45,6 +46,7 @@ from fedshed.solve import validation as checks
 from fedshed.tables import Federation
 
 log = logging.getLogger("fedshed")
+_EMPTY = "{!r} is left out, because no row of any site has this combination of levels (an empty cell)"
 M = TypeVar("M", bound=Message)
 
 
@@ -68,8 +70,19 @@ class Preparation(Conversation, frozen=True):
             answer_checks.of_ready(plan, site, schemas[site], each)
         notes = (*of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
-        same = set[int]() if study.protected else (yield from self._constants(plan, ready, problem))
-        if not study.needs_moments:
+        same = set[int]()
+        if not study.protected:
+            same, empty = yield from self._constants(plan, ready, problem)
+            if empty:
+                plan = replace(plan, names=(), terms=(), aliased=empty)
+                ready = yield from self._answers(Build(plan), Ready, problem)
+                for site, each in ready.items():
+                    answer_checks.of_ready(plan, site, schemas[site], each)
+                plan = with_names(plan, ready)
+                same, _ = yield from self._constants(plan, ready, problem)
+                notes = (*notes, *(_EMPTY.format(name) for name in empty))
+        scaled = study.standardize or scaling.far_from_zero(plan, ready, formulas.powers_to_centre(study))
+        if not (study.needs_moments or scaled):
             return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
@@ -78,7 +91,7 @@ class Preparation(Conversation, frozen=True):
         again = ready
         if study.protected:
             same = scaling.without_spread(plan, ready, means, spread)
-        if study.standardize:
+        if scaled:
             plan = scaling.standardised(plan, ready, means, spread, same)
             again = yield from self._answers(Build(plan), Ready, problem)
         for site, each in again.items():
@@ -102,23 +115,35 @@ class Preparation(Conversation, frozen=True):
             plan = tallies.with_tallies(plan, found, rows)
         return plan
 
-    def _constants(self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem) -> Flow[set[int]]:
-        """The design columns that are the same everywhere; only those that vary nowhere need be asked for."""
+    def _constants(
+        self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem
+    ) -> Flow[tuple[set[int], tuple[str, ...]]]:
+        """The design columns that are the same everywhere, and the names of those of empty cells.
+
+        Only those that vary nowhere need be asked for.
+        """
         columns = tuple(sorted(set.intersection(*(set(each.constant) for each in ready.values()))))
         if not columns:
-            return set()
+            return set(), ()
         values = yield from self._answers(Constants(plan, columns), Values, problem)
-        return scaling.same_everywhere(plan, columns, values)
+        if empty := scaling.empty_cells(plan, columns, values):
+            return set(), empty
+        return scaling.same_everywhere(plan, columns, values), ()
 
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""
         replies = yield from everyone([part], problem)
+        objections = Objections()
         for site, (answer,) in replies.items():
-            if isinstance(answer, Refused):
-                reason = printable(answer.reason[:LONGEST_REASON])
-                named = site == ALL and reason.startswith("site ")  # a group names the one that refuses
-                raise DataError(reason if named else f"site {site!r}: {reason}")
+            for reason in answer.reason.split("\n") if isinstance(answer, Refused) else ():
+                objections.check(_refuse, site, printable(reason[:LONGEST_REASON]))
+        objections.raise_all()
         return answers_of(replies, kind, type(part))
+
+
+def _refuse(site: str, reason: str) -> None:
+    named = site == ALL and reason.startswith("site ")  # a group names the one that refuses
+    raise DataError(reason if named else f"site {site!r}: {reason}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from fedshed.preparation.study import Study
 from fedshed.tables import survival
 from fedshed.tables.columns import Column, level_text
 from fedshed.tables.frames import Read, made
+from fedshed.tables.stored import LARGEST
 
 Numbers = NDArray[np.float64]
 
@@ -77,7 +78,18 @@ def _events(name: str, column: Column) -> NDArray[np.bool_]:
         raise DataError(
             f"column {name!r} holds text; say which of its values are events (positive = [...], --positive)"
         )
-    _refuse(name, ~np.isin(column.values, (0, 1)), "an event is 1 and a censored row 0", "is neither 0 nor 1")
+    bad = ~np.isin(column.values, (0, 1))
+    if bad.any():
+        two = np.isin(column.values, (1, 2)).all()
+        remedy = (
+            "if 2 is the event and 1 is not, say so (positive = [2], --positive 2)"
+            if two
+            else "say which of its values are events (positive = [...], --positive), or correct those rows"
+        )
+        raise DataError(
+            f"column {name!r} is neither 0 nor 1 in {int(bad.sum())} of {len(bad)} rows, but an event is 1 "
+            f"and a censored row 0; {remedy}"
+        )
     return np.asarray(column.values == 1)
 
 
@@ -155,6 +167,9 @@ def _numbers(name: str, column: Column) -> Numbers:
     if lost := int(column.missing.sum()):
         raise DataError(f"column {name!r} is missing in {lost} rows; fill them in or drop them")
     _refuse(name, ~np.isfinite(column.values), "a number is finite", "is infinite")
+    _refuse(
+        name, np.abs(column.values) > LARGEST, "its squares must be numbers, too", f"is beyond {LARGEST:g}"
+    )
     return np.asarray(column.values, dtype=np.float64)
 
 

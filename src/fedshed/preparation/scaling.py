@@ -21,6 +21,7 @@ from fedshed.preparation.plan import DesignPlan
 from fedshed.tables.stored import Table
 
 FAR = 1e8  # scales from 0
+REMOTE = 20.0  # standard deviations from 0, where a column and its square need centring
 DIGITS = 1e-10  # of the squared mean: a smaller variance has lost its digits
 ROUNDING = 1e-14  # of the mean: a smaller standard deviation is that of rounding
 
@@ -163,15 +164,50 @@ def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[s
     return same
 
 
+def far_from_zero(plan: DesignPlan, ready: Mapping[str, Ready], columns: tuple[str, ...]) -> bool:
+    """Whether the mean of one of the columns is more than `REMOTE` standard deviations from 0."""
+    for column in columns:
+        j = plan.columns.index(column)
+        found = [
+            (each.weight, float(each.means[k]), float(each.variances[k]))
+            for each in ready.values()
+            if each.means is not None and each.variances is not None
+            for k in (i for i, place in enumerate(each.measured) if place == j)
+        ]
+        weight = sum(w for w, _, _ in found)
+        mean = sum(w * m for w, m, _ in found) / weight if found else 0.0
+        variance = sum(w * (v + (m - mean) ** 2) for w, m, v in found) / weight if found else 0.0
+        if mean**2 > REMOTE**2 * variance:
+            return True
+    return False
+
+
+def empty_cells(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> tuple[str, ...]:
+    """The columns of interactions that are 0 in every row of every site, and not penalised.
+
+    R drops their coefficients, too, because no row tells of them.
+    """
+    if plan.study.formula is None:
+        return ()
+    rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
+    zero = [j for j, values in zip(columns, rows.T, strict=True) if not values.any()]
+    penalties = _penalties(plan)
+    return tuple(plan.names[j] for j in zero if ":" in plan.terms[j] and penalties[j] == 0)
+
+
 def _refuse_unpenalised(plan: DesignPlan, same: set[int]) -> None:
-    l2, l1 = plan.l2(), plan.l1()
-    penalised = l2 if l1 is None else l2 + l1
+    penalised = _penalties(plan)
     unpenalised = [plan.names[j] for j in sorted(same) if penalised[j] == 0]
     if plan.intercept and unpenalised:
         raise DataError(
             f"{unpenalised[0]!r} is the same in every row of every site, so it is collinear with the "
             "intercept; leave it out, or give it l2 > 0"
         )
+
+
+def _penalties(plan: DesignPlan) -> Scalars:
+    l2, l1 = plan.l2(), plan.l1()
+    return l2 if l1 is None else l2 + l1
 
 
 def _weights(table: Table) -> NDArray[np.float64]:

@@ -7,9 +7,11 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from fedshed._utils.errors import DataError, Error, ProtocolError, QuotingError
+from fedshed.linalg.tall import in_blocks
 from fedshed.preparation import filling, formulas, scaling, tallies, units
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.derived import check_plan
@@ -185,6 +187,7 @@ class Preparer:
 
     def ready(self, plan: DesignPlan) -> Ready:
         """The answer after the design is built, with what the Master needs; for a protected study, sums."""
+        self._check_aliased(plan)
         table, design = self.built(plan)
         rows, protected, first = len(table.y), plan.study.protected, plan.scales is None
         dropped = self.frame.rows - rows + self._weightless
@@ -196,11 +199,26 @@ class Preparer:
             design.names,
             design.terms,
             () if protected else scaling.constant(table),
-            scaling.sums(table) if first and plan.study.needs_moments else None,
+            scaling.sums(table)
+            if first and (plan.study.needs_moments or formulas.powers_to_centre(plan.study))
+            else None,
             self._missing(plan) if protected or plan.study.fills_in or dropped else (),
             "" if protected else self._digest(plan, table),
             *measured,
         )
+
+    def _check_aliased(self, plan: DesignPlan) -> None:
+        """Refuse a plan that leaves out a column which is not 0 in all rows here."""
+        if isinstance(plan.aliased, UnsetType):
+            return
+        _, design = replace(plan, aliased=UNSET, names=(), terms=(), centres=None, scales=None).build(
+            self.frame
+        )
+        places = [j for j, name in enumerate(design.names) if name in plan.aliased]
+        if len(places) < len(plan.aliased) or any(X[:, places].any() for _, X in in_blocks(design.X)):
+            raise ProtocolError(
+                "the plan leaves out columns that are not those of empty cells; prepare again"
+            )
 
     def _digest(self, plan: DesignPlan, table: Table) -> str:
         """The mark of the rows that are used, by their places, target, weight and offset."""

@@ -14,9 +14,11 @@ from fedshed._utils.files import in_words
 from fedshed._utils.names import closest
 from fedshed.objectives.families import at_sites, family_of, known_families, loss_named, parts_of
 from fedshed.objectives.time_scale import Transform
+from fedshed.preparation.r_formulas import all_columns
 from fedshed.preparation.study_checks import MOST_COLUMNS as MOST_COLUMNS
 from fedshed.preparation.study_checks import MOST_LEVELS as MOST_LEVELS
 from fedshed.preparation.study_checks import check_study, left_side
+from fedshed.preparation.study_fields import plain_fields
 from fedshed.preparation.timing import complete_times
 from fedshed.privacy.private import Privacy
 from fedshed.tables.columns import level_text
@@ -177,8 +179,11 @@ class Study(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     by: str | None = None
 
     def __post_init__(self) -> None:
+        for name, value in plain_fields(self).items():
+            force_setattr(self, name, value)
         if self.formula is not None and not self.target and (self.time is None or "~" in self.formula):
             force_setattr(self, "target", left_side(self.formula))
+        _expand_dot(self)
         _known_words({name: getattr(self, name) for name in _WORDS})
         complete_times(self)
         check_study(self)
@@ -313,6 +318,23 @@ def study_of(fields: Any) -> Study:
         raise ConfigError(f"the study is not valid: {error}") from error
 
 
+def _expand_dot(study: Study) -> None:
+    """Put all other columns, which are the default, in place of the formula `y ~ .`."""
+    if study.formula is None or study.columns is not None:
+        return
+    right = study.formula.partition("~")[2] if "~" in study.formula else study.formula
+    if (said := all_columns(right)) is not None:
+        force_setattr(study, "formula", None)
+        force_setattr(study, "exclude", tuple(dict.fromkeys((*study.exclude, *said.without))))
+        force_setattr(study, "intercept", study.intercept and said.intercept)
+
+
+_ELSEWHERE = {  # names of families in other programs
+    "gaussian": "linear", "normal": "linear", "ols": "linear", "lm": "linear", "bernoulli": "logistic",
+    "logit": "logistic", "binary": "logistic", "coxph": "cox", "survival": "cox", "softmax": "multinomial",
+    "multinom": "multinomial", "polr": "ordinal", "clm": "ordinal", "negbin": "negative-binomial",
+    "nb": "negative-binomial", "quasi": "quasi-poisson", "count": "poisson",
+}  # fmt: skip
 _CHOICES = (("missing", Missing), ("weight_type", WeightType), ("ties", Ties), ("ph_transform", Transform))
 _WORDS = ("family", *(name for name, _ in _CHOICES))
 
@@ -323,6 +345,8 @@ def _known_words(fields: dict[str, Any]) -> None:
         raise ConfigError(f"unknown field {unknown[0]!r}{closest(unknown[0], Study.__struct_fields__)}")
     for name, words in (("family", known_families()), *((name, get_args(of)) for name, of in _CHOICES)):
         if isinstance(said := fields.get(name, words[0]), str) and _plain(name, said) not in words:
+            if name == "family" and (here := _ELSEWHERE.get(_plain(name, said).casefold())):
+                raise ConfigError(f"family cannot be {said!r}; that family is called {here!r} here")
             raise ConfigError(f"{name} cannot be {said!r}{closest(_plain(name, said), words)}")
 
 

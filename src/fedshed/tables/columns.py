@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import numbers
+import shlex
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -150,7 +151,7 @@ def _check_size(name: str, values: NDArray[Any]) -> None:
     if values.dtype.kind in "iuO" and len(values) and max(int(values.max()), -int(values.min())) > LARGEST:
         raise DataError(
             f"column {name!r} holds whole numbers beyond 2^53, which would be rounded; leave the column out "
-            f"if it identifies rows (--exclude {name}), or turn it into text"
+            f"if it identifies rows (--exclude {shlex.quote(name)}), or turn it into text"
         )
 
 

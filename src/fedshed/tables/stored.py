@@ -20,6 +20,7 @@ from fedshed.tables.lazy import ArrowRows, arrow_table, is_arrow, is_large, is_m
 
 Matrix2D: TypeAlias = NDArray[np.float64] | scipy.sparse.csr_array | Tall
 
+LARGEST = 1e60  # of a number in a design: the squares of its products with others are numbers, too
 _REAL = (numbers.Real, Decimal, np.bool_)
 _KINDS = {
     **{"U": "text", "S": "text", "T": "text", "M": "dates", "m": "durations"},
@@ -262,25 +263,32 @@ def _columns(X: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def _check_finite(where: str, X: Matrix2D, columns: Sequence[str]) -> None:
-    """Refuse NaN and infinity, naming the columns and the number of rows affected."""
+    """Refuse NaN, infinity and huge numbers, naming the columns and the number of rows affected."""
     if isinstance(X, scipy.sparse.csr_array):
-        rows = np.bincount(X.indices[~np.isfinite(X.data)], minlength=len(columns))
+        width = len(columns)
+        lost, huge = (np.bincount(X.indices[bad], minlength=width) for bad in _unusable(X.data))
     else:
-        rows = not_finite(X)
-    if not rows.any():
-        return
-    named = _some([columns[j] for j in np.flatnonzero(rows).tolist()], rows[rows > 0].tolist())
-    raise DataError(f"{where}: NaN or infinity in X, column {named}; impute the values or drop those rows")
+        lost, huge = unusable(X)
+    for rows, what in ((lost, "NaN or infinity"), (huge, f"numbers beyond {LARGEST:g}")):
+        if rows.any():
+            named = _some([columns[j] for j in np.flatnonzero(rows).tolist()], rows[rows > 0].tolist())
+            remedy = "impute the values or drop those rows" if rows is lost else "change the unit"
+            raise DataError(f"{where}: {what} in X, column {named}; {remedy}")
 
 
-def not_finite(X: NDArray[np.float64] | Tall) -> NDArray[np.intp]:
-    """How many entries of each column are not finite, block by block."""
-    rows = np.zeros(X.shape[1], dtype=np.intp)
+def unusable(X: NDArray[np.float64] | Tall) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """How many entries of each column are not finite, and how many are too large, block by block."""
+    counts = np.zeros((2, X.shape[1]), dtype=np.intp)
     for _, block in (X if isinstance(X, Tall) else Tall(X)).blocks():
-        finite = np.isfinite(block)
-        if not finite.all():
-            rows += (~finite).sum(axis=0)
-    return rows
+        if not (np.abs(block) <= LARGEST).all():
+            counts += [bad.sum(axis=0) for bad in _unusable(block)]
+    return counts[0], counts[1]
+
+
+def _unusable(values: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which numbers are not finite, and which are finite but too large."""
+    finite = np.isfinite(values)
+    return ~finite, finite & (np.abs(values) > LARGEST)
 
 
 def _from_objects(where: str, X: NDArray[Any], columns: Sequence[str]) -> NDArray[np.float64]:
