@@ -21,7 +21,6 @@ from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives.family import Parameter
 from fedshed.protocol.conversation import Problem
-from fedshed.solve.engine import settled
 from fedshed.solve.profile import JointPoint
 from fedshed.solve.run import Result
 from fedshed.solve.stages import profile
@@ -69,7 +68,7 @@ def find(parameter: Parameter, at: At, fit: Fit, patience: int = 20) -> Found:
     """The value with the smallest profile cost; 0 if no larger value is better."""
     problem, sites = at(0.0)
     result = fit(problem, sites, None, Traffic())
-    if not settled(result.converged, result.reason):
+    if not result.converged:
         return Found(0.0, result.theta, result.traffic, 1, result.reason)
     point, traffic = profile(sites, problem, result.theta, result.traffic, patience)
     if not point.slope < 0:
@@ -89,7 +88,7 @@ def _newton(
         problem, sites = at(value)
         result = fit(problem, sites, theta, traffic)
         theta, traffic = result.theta, result.traffic
-        if not settled(result.converged, result.reason):
+        if not result.converged:
             return Found(value, theta, traffic, count, result.reason)
         point, traffic = profile(sites, problem, theta, traffic, patience)
         bracket = bracket.narrowed(log(value), point.profile_slope)
