@@ -314,6 +314,24 @@ def test_a_figure_that_fails_costs_neither_summary_nor_model(files, tmp_path, mo
     assert written(tmp_path / "new") == {"model.json", "summary.txt", "coefficients.csv", "trace.csv"}
 
 
+def test_exponentials_are_in_the_summary_the_figure_and_the_report(files, tmp_path):
+    """`--exp` changed the summary only."""
+    for name, more in (("plain", ()), ("exp", ("--exp",))):
+        call("fit", *files, *ILL, *more, "--out", tmp_path / name)
+    model = fedshed.Model.load(tmp_path / "exp" / "model.json")
+    table = model.inference.table()[:-1]
+    left, right = plot.draw(model.inference, "", exp=True).axes
+    assert left.get_xscale() == "log"
+    assert "odds ratio" in left.get_xlabel()
+    np.testing.assert_allclose(left.lines[1].get_xdata(), np.exp(table[:, 0]))
+    np.testing.assert_allclose(right.lines[1].get_xdata(), table[:, 0] / table[:, 1])
+    plain, exp = ((tmp_path / name / "coefficients.svg").read_bytes() for name in ("plain", "exp"))
+    assert plain != exp
+    plain, exp = ((tmp_path / name / "report.html").read_text() for name in ("plain", "exp"))
+    assert '"ratio":"odds ratio","exp":false' in plain
+    assert '"ratio":"odds ratio","exp":true' in exp
+
+
 # --- predictions -----------------------------------------------------------------------------------
 
 

@@ -398,7 +398,8 @@ def _files(
     if model.inference.model_covariance is not None:
         study = model.plan.study
         title = f"{study.target}: {study.family}, {model.inference.site_count} sites"
-        yield from save(draw(model.inference, title, summary.level, summary.robust), out, "coefficients")
+        figure = draw(model.inference, title, summary.level, summary.robust, summary.exp)
+        yield from save(figure, out, "coefficients")
     if model.evaluation is not None:
         from fedshed.cli.evaluate import evaluation_files
 

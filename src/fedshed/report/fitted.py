@@ -33,7 +33,7 @@ def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -
     )  # fmt: skip
     fit = Fit(
         tuple(_coefficients(model, summary)), str(replace(summary, influence=True)), summary.level,
-        _ratio(inference.loss),
+        family_of(inference.loss).ratio if summary.exp else _ratio(inference.loss), summary.exp,
     )  # fmt: skip
     problem = Problem(title, (run,) if rows else (), max(1, len(agents)), agents, gap=gap)
     return Report(title, (problem,), rerun, fit, evaluation=model.evaluation)
