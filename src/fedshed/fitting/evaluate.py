@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -104,16 +105,17 @@ def _row_count(plan: DesignPlan, site: str, table: Any, missing: str) -> RowCoun
     """How many rows of a site are complete; an error if not all are, unless that is allowed."""
     if missing not in ("refuse", "empty"):
         raise ConfigError(f"missing must be 'refuse' or 'empty', not {missing!r}")
-    frame = table if isinstance(table, Frame) else Frame(table)
-    kept = plan.rows_used(frame)
-    dropped = int((~kept).sum())
-    lost = plan.missing_values(frame, to_evaluate=True) if dropped else {}
-    if dropped and missing == "refuse":
-        named = ", ".join(f"{name!r} in {count}" for name, count in lost.items())
-        raise DataError(
-            f"site {site!r}: {dropped} of {len(kept)} rows miss a value ({named}) and cannot be evaluated; "
-            "fill them in, or leave out those rows (missing='empty', --missing empty)"
-        )
+    with _named(site):
+        frame = table if isinstance(table, Frame) else Frame(table)
+        kept = plan.rows_used(frame)
+        dropped = int((~kept).sum())
+        lost = plan.missing_values(frame, to_evaluate=True) if dropped else {}
+        if dropped and missing == "refuse":
+            named = ", ".join(f"{name!r} in {count}" for name, count in lost.items())
+            raise DataError(
+                f"{dropped} of {len(kept)} rows miss a value ({named}) and cannot be evaluated; fill them "
+                "in, or leave out those rows (missing='empty', --missing empty)"
+            )
     return RowCount(len(kept) - dropped, dropped, lost)
 
 
@@ -168,9 +170,15 @@ def _told(
 
 
 def _objective(plan: DesignPlan, site: str, table: Any, least: int) -> LinearModel:
+    with _named(site):
+        return held_objective(site, plan.table(table), plan.loss, plan.classes, plan.intercept, least)
+
+
+@contextmanager
+def _named(site: str) -> Iterator[None]:
+    """Errors of a table name its site."""
     try:
-        rows = plan.table(table)
-        return held_objective(site, rows, plan.loss, plan.classes, plan.intercept, least)
+        yield
     except DataError as error:
         raise DataError(f"site {site!r}: {error}") from error
 
