@@ -36,8 +36,14 @@ $(VENV)/.ray: $(VENV)/.dev
 	$(PIP) -e '.[dev,ray]'
 	touch $@
 
-demo: $(VENV)/.user  ## compare algorithms on real data: a table and a figure in results/demo
-	$(BIN)/fedshed compare --dataset digits --agents 20 --partition two-class --l2 1e-5 --out results/demo
+demo: $(VENV)/.user  ## fit one model to the tables of three hospitals, then compare algorithms: reports in results/demo
+	$(BIN)/fedshed example hospitals results/demo/hospitals > /dev/null
+	$(BIN)/fedshed fit results/demo/hospitals/*.csv --target malignant --columns radius,texture --exp --out results/demo/fit
+	$(BIN)/fedshed compare --dataset digits --agents 20 --partition two-class --l2 1e-5 --out results/demo/compare
+	@echo
+	@echo "Made: results/demo/fit/report.html and results/demo/compare/report.html"
+	@echo "Next: . $(BIN)/activate; cd results/demo/hospitals"
+	@echo "Then: fedshed fit *.csv --target malignant --exp      (or with your own tables)"
 
 $(VENV)/.browser: $(VENV)/.dev
 	$(PIP) -e '.[dev,ui,browser]'

@@ -75,6 +75,16 @@ def test_an_interval_that_would_squeeze_the_others_is_cut_and_said(show):
     assert not page.locator("#fit-ratio-label").is_visible()
 
 
+def test_with_exp_the_table_and_the_first_plot_are_the_exponentials_of_the_summary(show):
+    some = (Coefficient("age", 0.5, 0.1, 0.3, 0.7, 0.01, deviation=3.0),)
+    page = show(fit=Fit(some, ratio="odds ratio", exp=True))
+    assert drawn(page)["x"] == pytest.approx([np.exp(0.5)])
+    heads = page.locator("#fit-table th").all_text_contents()
+    assert [head.strip() for head in heads] == ["coefficient", "odds ratio", "low", "high", "p"]
+    cells = page.locator("#fit-table tbody td").all_text_contents()
+    assert float(cells[-4]) == pytest.approx(np.exp(0.5), rel=1e-3)
+
+
 def test_a_fit_without_intervals_is_points(show):
     page = show(fit=Fit((Coefficient("a", 0.5), Coefficient("b", -1.0)), ratio="rate ratio"))
     assert drawn(page)["x"] == pytest.approx([np.exp(0.5), np.exp(-1)])

@@ -6,10 +6,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from msgspec.structs import replace
 
 import fedshed
+from fedshed._utils.figure_style import look
 from fedshed._utils.names import printable
+from fedshed.experiments.networks import TINT
 from fedshed.experiments.summaries import KB
 from fedshed.report import Agent, Coefficient, Fit, Grid, Problem, Report, Run, Spectrum, write
 from fedshed.report.downsample import TARGETS
@@ -232,13 +235,24 @@ def test_the_map_of_networks_has_the_numbers_of_the_comparison(done, opened):
     comparison, _, _ = done
     page, found = opened, comparison.time_map()
     drawn = page.evaluate(
-        "(({x, y, z, text}) => ({x, y, z, text}))(document.getElementById('times-plot').data[0])"
+        "(({x, y, z, text, colorscale}) => ({x, y, z, text, colorscale}))"
+        "(document.getElementById('times-plot').data[0])"
     )
     assert drawn["x"] == ["10 kbit/s", "1 Mbit/s", "100 Mbit/s"]
     assert drawn["y"] == ["1 ms", "10 ms", "100 ms", "1 s"]
+    heights = page.locator("#times-plot .ytick").evaluate_all(
+        "all => Object.fromEntries(all.map(one => [one.textContent, one.getBoundingClientRect().y]))"
+    )
+    assert heights["1 s"] < heights["100 ms"] < heights["1 ms"]  # pixels from above: latency upwards
+    fastest = list(dict.fromkeys(name for row in found.cells for name, _ in row))
     for i, row in enumerate(found.cells):
-        for j, (name, seconds) in enumerate(row):
-            assert drawn["z"][i][j] == pytest.approx(np.log10(seconds))
+        for j, (name, _) in enumerate(row):
+            step = drawn["z"][i][j]
+            assert step == fastest.index(name)
+            tint = [round(255 - TINT * (255 - 255 * part)) for part in to_rgb(look(name).color)]
+            share = [step / len(fastest), (step + 1) / len(fastest)]
+            scale = [shade for at, shade in drawn["colorscale"] if at in map(pytest.approx, share)]
+            assert f"rgb({tint[0]},{tint[1]},{tint[2]})" in scale
             assert drawn["text"][i][j].startswith(f"<b>{name}</b><br>")
     assert page.locator("#times-notes li").all_text_contents() == found.notes()
     seen = page.locator("#times-plot svg.main-svg").first.text_content()

@@ -38,6 +38,18 @@ def test_every_page_opens_on_a_phone_with_its_formulas_typeset(read):
     assert formulas > 100
 
 
+def test_the_contents_of_a_page_have_typeset_formulas_and_no_latex(read):
+    page = read("results.html", size="desktop")
+    contents = page.locator("nav.md-nav--secondary")
+    assert contents.locator(".katex-html").count() > 10
+    shown = contents.locator(".md-ellipsis").evaluate_all(
+        "all => all.map(one => { const copy = one.cloneNode(true);"
+        " copy.querySelectorAll('.katex-mathml').forEach(hidden => hidden.remove());"
+        " return copy.textContent; })"
+    )
+    assert not [text for text in shown if "\\" in text]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desktop", "phone"])
 def test_formulas_have_the_colour_of_the_text(read, size, scheme):

@@ -315,6 +315,24 @@ def test_a_figure_that_fails_costs_neither_summary_nor_model(files, tmp_path, mo
     assert written(tmp_path / "new") == {"model.json", "summary.txt", "coefficients.csv", "trace.csv"}
 
 
+def test_exponentials_are_in_the_summary_the_figure_and_the_report(files, tmp_path):
+    """`--exp` changed the summary only."""
+    for name, more in (("plain", ()), ("exp", ("--exp",))):
+        call("fit", *files, *ILL, *more, "--out", tmp_path / name)
+    model = fedshed.Model.load(tmp_path / "exp" / "model.json")
+    table = model.inference.table()[:-1]
+    left, right = plot.draw(model.inference, "", exp=True).axes
+    assert left.get_xscale() == "log"
+    assert "odds ratio" in left.get_xlabel()
+    np.testing.assert_allclose(left.lines[1].get_xdata(), np.exp(table[:, 0]))
+    np.testing.assert_allclose(right.lines[1].get_xdata(), table[:, 0] / table[:, 1])
+    plain, exp = ((tmp_path / name / "coefficients.svg").read_bytes() for name in ("plain", "exp"))
+    assert plain != exp
+    plain, exp = ((tmp_path / name / "report.html").read_text() for name in ("plain", "exp"))
+    assert '"ratio":"odds ratio","exp":false' in plain
+    assert '"ratio":"odds ratio","exp":true' in exp
+
+
 # --- predictions -----------------------------------------------------------------------------------
 
 
@@ -362,9 +380,58 @@ def test_rows_that_are_not_complete_are_refused_or_left_empty(frames, files, tmp
     assert refused.exit_code == 2
     assert "'age' is missing in 2 of 60 rows" in refused.stderr
     assert "--missing empty" in refused.stderr
-    found = call("predict", tmp_path / "model.json", tmp_path / "holes.csv", "--missing", "empty").stdout
+    found = call("predict", tmp_path / "model.json", tmp_path / "holes.csv", "--missing", "empty")
     full[3] = full[8] = ",,"
-    assert found.splitlines() == full
+    assert found.stdout.splitlines() == full
+    assert found.stderr == "2 of 60 rows have no prediction (missing: age in 2, smoker in 1)\n"
+
+
+def test_evaluate_has_the_rule_of_predict_for_rows_that_are_not_complete(frames, files, tmp_path):
+    """It left them out without a word where the model was fitted with --missing drop."""
+    call("fit", *files, *ILL, "--missing", "drop", "--out", tmp_path)
+    frame = frames["bonn"].copy()
+    frame.loc[[2, 7], "age"], frame.loc[7, "smoker"], frame.loc[9, "ill"] = np.nan, None, None
+    frame.to_csv(tmp_path / "holes.csv", index=False)
+    frame.drop([2, 7, 9]).to_csv(tmp_path / "whole.csv", index=False)
+    for command in ("predict", "evaluate"):
+        refused = call(command, tmp_path / "model.json", tmp_path / "holes.csv")
+        assert refused.exit_code == 2
+        assert "--missing empty" in refused.stderr
+    assert "3 of 60 rows miss a value" in refused.stderr
+    assert "'ill' in 1" in refused.stderr
+    found, known = (
+        json.loads(call("evaluate", tmp_path / "model.json", tmp_path / name, *more, "--json").stdout)
+        for name, more in (("holes.csv", ("--missing", "empty")), ("whole.csv", ()))
+    )
+    assert found["evaluation"]["pooled"] == known["evaluation"]["pooled"]
+    assert "dropped: 3; 57 were used" in found["evaluation"]["notes"][0]
+    assert known["evaluation"]["notes"] == []
+
+
+def test_a_model_that_fills_in_leaves_no_prediction_empty(frames, files, tmp_path):
+    """`--missing empty` left rows empty whose values the model fills in."""
+    frame = frames["bonn"].copy()
+    frame.loc[[2, 7], "age"] = np.nan
+    frame.to_csv(tmp_path / "holes.csv", index=False)
+    call("fit", *files, *ILL, "--missing", "impute", "--out", tmp_path)
+    found = call("predict", tmp_path / "model.json", tmp_path / "holes.csv", "--missing", "empty")
+    assert all(row["prediction"] for row in rows_of(found.stdout))
+    assert "no prediction" not in found.stderr
+
+
+def test_predictions_carry_the_column_that_is_named(frames, files, tmp_path):
+    call("fit", *files, *ILL, "--out", tmp_path)
+    frame = frames["bonn"].assign(patient=[f"{k:04d}" for k in range(60)])
+    frame.loc[2, "age"] = np.nan
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    given = tmp_path / "model.json", tmp_path / "new.csv", "--missing", "empty"
+    plain, found = (rows_of(call("predict", *given, *more).stdout) for more in ((), ("--id", "patient")))
+    assert [row.pop("patient") for row in found] == list(frame["patient"])  # with their zeros
+    assert found == plain
+    assert next(iter(rows_of(call("predict", *given, "--id", "patient").stdout)[0])) == "patient"
+    wrong = call("predict", *given, "--id", "pateint")
+    assert wrong.exit_code == 2
+    assert "did you mean 'patient'" in wrong.stderr
 
 
 def test_wrong_predictions_are_one_line(files, tmp_path):

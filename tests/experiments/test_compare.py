@@ -18,9 +18,10 @@ from fedshed._utils.canvas import save
 from fedshed._utils.errors import ConfigError, DataError, SingularError
 from fedshed._utils.figure_style import LOOKS, look
 from fedshed.algorithms import ALGORITHMS, Newton, Shed
-from fedshed.algorithms.base import Algorithm, State
+from fedshed.algorithms.base import Algorithm, Info, State, advance, gradient
 from fedshed.algorithms.channels import Constant, PerAgent
 from fedshed.algorithms.gradients import GradientAlgorithm
+from fedshed.cli.compare import _files, _print_summary
 from fedshed.datasets.loaders import DATASETS
 from fedshed.experiments import ComparisonSpec, compare
 from fedshed.experiments import study as study_module
@@ -329,6 +330,48 @@ def test_a_run_that_goes_on_is_cut_and_a_note_says_so(federation):
     end = long.results["newton"].trace[-1].rounds
     assert end < figure.axes[0].get_xlim()[1] < 2 * end
     assert f"after {long.results['mont-dec'].trace[-1].rounds} rounds" in figure.get_supxlabel()
+
+
+class TooLong(Newton, frozen=True, tag="too-long"):
+    """Gradient steps of the wrong length."""
+
+    length: float = 1e6
+
+    def step(self, problem, state):
+        g = gradient(problem, state)
+        return advance(state, 1e3 * state.theta - self.length * g, g), Info(1.0, 1)
+
+
+@pytest.mark.parametrize("length", [1e3, float("nan")])
+def test_a_run_that_diverges_is_said_once_and_the_others_are_drawn(federation, tmp_path, capsys, length):
+    """Its costs of 1e300 ended the figure with `OverflowError: cannot convert float infinity to integer`."""
+    found = compare(federation, {"newton": "newton", "mine": TooLong(length=length)}, l2=1e-3)
+    named = {one.algorithm: one for one in found.summary()}
+    assert named["newton"].converged
+    assert named["mine"].reason.startswith("diverged: ")
+    written = [path.name for path in _files(tmp_path, found, {}, tmp_path / "report.html")]
+    assert {"comparison.png", "networks.png", "report.html"} <= set(written)
+    figure = draw(found)
+    start = found.results["newton"].trace[0].gap
+    for ax in figure.axes:
+        assert ax.get_ylim()[1] == pytest.approx(10 * start)
+    assert figure.get_supxlabel().count("mine diverged") == 1
+    _print_summary(found, every_column=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("mine diverged: ") == 1
+    assert "usable answer" not in said
+
+
+def test_a_run_that_converges_to_rounding_is_on_the_map_with_its_figure(federation, capsys):
+    found = compare(federation, ["newton", "lbfgs"], l2=1e-3, tol=1e-18)
+    for one in found.summary():
+        assert one.converged
+        assert "converged to rounding" in one.reason
+    assert found.time_map().left_out == ()
+    _print_summary(found, every_column=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"the gradient norm, {found.results['lbfgs'].trace[-1].grad_norm:.1e}," in said
+    assert "stopped" not in said
 
 
 def test_the_figure_is_saved_as_png_and_svg_the_same_every_time(comparison, tmp_path):

@@ -345,3 +345,19 @@ LIES = {
     "Tabulated": {"pairs": 1e9},
     "Recalibrated": {"sums": np.zeros(4)},
 }
+
+
+@pytest.mark.parametrize("site", ["n", "north", "site-000", "university hospital of the northern district"])
+def test_no_line_of_an_evaluation_is_wider_than_a_terminal(site):
+    """The table of the sites was 83 wide where a name has eight letters."""
+    rng = np.random.default_rng(0)
+    tables = {
+        f"{site}{k}": {"x": x, "ill": x + rng.logistic(size=60) > 0}
+        for k in range(3)
+        for x in [rng.normal(size=60)]
+    }
+    model = fedshed.fit(tables, fedshed.Study(family="logistic", target="ill"))
+    found = fedshed.evaluate(model, tables)
+    lines = found.summary().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(f"{site}0") for line in lines)

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from embedded import embedded
 from fedshed import Federation
 from fedshed.inference import FewSitesWarning, Summary
+from fedshed.preparation.counts import RowCount
+from fedshed.solve.certificate import Certificate
 from inference_problems import SITES, fitted, made
 
 
@@ -110,9 +112,41 @@ def test_each_family_names_its_r_squared_and_dispersion(loss, named):
 def test_long_names_and_missing_errors_are_shown(cancer):
     long = cancer.transformed(np.eye(6)[:2], ["x" * 40, "y"])
     lines = str(Summary(long)).splitlines()
-    assert max(map(len, lines)) == 40 + 66
+    assert max(map(len, lines)) <= 80
+    assert "x" * 40 in lines
     bare = replace(cancer, model_covariance=None, notes=("no standard errors: singular",), null_deviance=None)
     text = str(Summary(bare))
     assert "nan" not in text
     assert "n/a" in text
     assert "[1] no standard errors: singular" in text
+
+
+LONG = "time since the first diagnosis in months[more than a year and a half]"
+
+
+@pytest.mark.parametrize("length", [*range(1, 40), len(LONG)])
+def test_no_line_is_wider_than_a_terminal_and_no_name_is_lost(cancer, length):
+    """A name of 15 letters made every line 81 wide, so that all of them wrapped."""
+    name = LONG[:length].strip()
+    names, values = (name, *cancer.names[1:]), (-144.6742, *cancer.coefficients[1:])
+    lines = str(Summary(replace(cancer, names=names, coefficients=values))).splitlines()
+    assert max(map(len, lines)) <= 80
+    at = next(k for k, line in enumerate(lines) if line.startswith(name))
+    assert "-144.6742" in f"{lines[at]} {lines[at + 1]}"
+
+
+def test_sites_with_weights_dropped_rows_and_long_names_fit_a_terminal(cancer):
+    """With weights and dropped rows the table of sites was 90 wide."""
+    sites = {f"university hospital {name}": site for name, site in cancer.sites.items()}
+    counts = {name: RowCount(site.rows, 7) for name, site in sites.items()}
+    text = str(Summary(replace(cancer, sites=sites, weight_type="frequency"), counts=counts))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "dropped" in text
+    for name in sites:
+        assert name in text
+
+
+def test_a_certificate_with_bound_and_estimate_fits_a_terminal(cancer):
+    text = str(Summary(replace(cancer, certificate=Certificate(8.91e-13, 4.62e-20, 4.62e-24))))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "(estimate)" in text

@@ -8,7 +8,8 @@ import pytest
 import fedshed
 from conftest import make_federation
 from fedshed import Federation, Fused
-from fedshed.algorithms import Shed
+from fedshed.algorithms import Newton, Shed
+from fedshed.algorithms.base import Info, advance, gradient
 from fedshed.algorithms.renewal import Once
 from fedshed.exchange import Faulty, InProcess
 from fedshed.protocol.codec import codec_of
@@ -64,8 +65,79 @@ def test_a_gradient_at_rounding_level_ends_the_run_and_says_so():
     result = fedshed.optimize(
         make_federation("least-squares"), loss="least-squares", algorithm="newton", l2=L2, tol=0.0
     )
-    assert result.reason in (ROUNDING, "the gradient norm is at most tol")
+    assert result.converged
+    assert result.reason.startswith(ROUNDING)
+    assert f"{result.trace[-1].grad_norm:.1e}" in result.reason
+    assert "tol is 0" in result.reason
     assert len(result.trace) < 20
+
+
+@pytest.mark.parametrize("name", ["lbfgs-coded", "qn-shed", "pen"])
+def test_coded_gradients_at_rounding_level_are_confirmed_and_end_the_run(name):
+    """Without the exact answer a run over coded links went on until max_iterations."""
+    federation = make_federation("least-squares")
+    result = fedshed.optimize(federation, loss="least-squares", algorithm=name, l2=L2, tol=1e-19)
+    assert result.converged
+    assert result.reason.startswith(ROUNDING)
+    assert len(result.trace) < 100
+
+
+def test_a_line_search_that_rounding_hides_has_converged():
+    """One column of 1e8: costs and slopes along the step are rounding errors, ||g|| is tiny."""
+    rng = np.random.default_rng(3)
+    columns = np.array([1e8, 1.0, 1.0])
+    X = rng.normal(size=(90, 3)) * columns
+    z = X @ (rng.normal(size=3) / columns) + 0.1 * rng.normal(size=90) + rng.normal(size=90)
+    result = fedshed.optimize(
+        Federation.from_arrays(X, z > 0), l2=0.0, intercept=True, algorithm="qn-shed", tol=1e-12
+    )
+    assert result.converged
+    assert result.reason.startswith(ROUNDING)
+
+
+class Lazy(Newton, frozen=True, tag="lazy"):
+    """An algorithm with a mistake: its third step does not move."""
+
+    def step(self, problem, state):
+        if state.t < 3:
+            return (yield from super().step(problem, state))
+        return advance(state, state.theta, state.theta), Info(1.0, 1)
+
+
+def test_a_step_that_stays_where_it_is_has_not_converged_while_the_gradient_is_large():
+    result = fedshed.optimize(make_federation("logistic"), algorithm=Lazy(), l2=L2)
+    assert not result.converged
+    assert result.reason == "the step no longer changes the parameters"
+
+
+class Growing(Newton, frozen=True, tag="growing"):
+    """A gradient step of the wrong length: factor > 0 goes uphill, NaN nowhere."""
+
+    factor: float = 1e4
+
+    def step(self, problem, state):
+        g = gradient(problem, state)
+        return advance(state, state.theta + self.factor * (g + 0.1 * state.theta), g), Info(1.0, 1)
+
+
+@pytest.mark.parametrize("factor", [1e4, 1e200, float("nan")])
+@pytest.mark.parametrize("loss", ["logistic", "least-squares", "poisson", "ordinal"])
+def test_a_run_that_diverges_says_so_once(loss, factor):
+    """It ended with 'gave no usable answer' for each agent, or with an error of the codec."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    y = {"least-squares": X[:, 0], "logistic": X[:, 0] > rng.normal(size=90)}.get(
+        loss, rng.integers(0, 3, 90)
+    )
+    federation = Federation.from_arrays(X, y, sites=np.arange(90) % 3)
+    result = fedshed.optimize(federation, loss=loss, algorithm=Growing(factor=factor), l2=L2)
+    assert not result.converged
+    assert result.reason.startswith("diverged: ")
+    assert result.reason.count("diverged") == 1
+    assert "agent" not in result.reason
+    assert "line search" in result.reason
+    assert np.isfinite(result.theta).all()
+    assert result.trace[-1].exchanges < 30
 
 
 @pytest.mark.parametrize("loss", ["least-squares", "logistic"])
@@ -319,5 +391,6 @@ def test_a_stall_at_rounding_level_ends_a_run_of_one_site():
     result = fedshed.optimize(
         federation, loss="least-squares", l2=0.0, intercept=True, algorithm="newton", tol=1e-12
     )
-    assert result.reason == ROUNDING
+    assert result.converged
+    assert result.reason.startswith(ROUNDING)
     assert len(result.trace) < 250

@@ -165,8 +165,28 @@ def test_json_has_the_last_of_everything(logged, tmp_path):
     assert last["round"]["iteration"] == logged[1][-2].iteration
 
 
+def test_before_the_first_exchange_it_waits(logged, tmp_path, monkeypatch):
+    """It ended with an error until the run had written its first line."""
+    from fedshed.cli import watch
+
+    whole = (tmp_path / "run.jsonl").read_bytes()
+    folder, naps = tmp_path / "later", []
+
+    def nap(seconds):
+        naps.append(seconds)
+        folder.mkdir(exist_ok=True)
+        (folder / "run.jsonl").write_bytes(whole if len(naps) > 1 else b"")
+
+    monkeypatch.setattr(watch.time, "sleep", nap)
+    code, text = shown(folder)
+    assert code == 0
+    assert len(naps) == 2
+    assert "waiting for a run" in text
+    assert "converged after" in text
+
+
 def test_a_folder_without_a_log_and_a_file_that_is_none_are_told_in_one_line(tmp_path):
-    code, text = shown(tmp_path)
+    code, text = shown(tmp_path, "--once")
     assert code == 2
     assert "RunLog" in text
     (tmp_path / "run.jsonl").write_text("nonsense\n")

@@ -145,6 +145,9 @@ Answer = TypeVar("Answer", bound=Message)
 Cache = TypeVar("Cache")
 
 
+DIVERGED = "diverged"  # how the reason of a run begins whose cost has grown without bound
+
+
 class Info(Struct, frozen=True):
     """What a trace records of one iteration, beside costs and traffic.
 

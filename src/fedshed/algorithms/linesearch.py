@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedshed.protocol.conversation import Flow
 
 SMALLEST_STEP = 2.0**-40
+NO_STEP = "the line search found no step size above 2^-40 that lowers the cost"
 TIE = 1e-12  # of what is compared: nearer, and another processor's rounding may decide otherwise
 
 
@@ -46,7 +47,7 @@ class Step(Struct, frozen=True):
     @property
     def stopped(self) -> str | None:
         """The reason why no step was possible; None if there was one."""
-        return None if self.eta > 0 else "the line search found no step size above 2^-40 that lowers the cost"
+        return None if self.eta > 0 else NO_STEP
 
 
 class FullStep(Struct, frozen=True, tag=True):

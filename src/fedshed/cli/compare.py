@@ -285,9 +285,8 @@ def _progress(runs: int, most: int) -> Iterator[tuple[OnRow, OnResult]]:
 
 def _print_summary(comparison: Comparison, every_column: bool) -> None:
     summary = comparison.summary()
-    arrived = "converged" if comparison.target_gap is None else "gap reached"
-    rows = [_row(one, arrived) for one in summary]
-    stopped = [f"{one.algorithm} stopped: {one.reason}" for one in summary if not one.converged]
+    rows = [_row(one, comparison.target_gap is not None) for one in summary]
+    stopped = [said for one in summary if (said := _how_it_ended(one))]
     stopped += [f"{NOT_POOLED}: {name}" for name, one in comparison.algorithms.items() if not one.pooled]
     note = "KB (1000 bytes), vectors sent and Hessians computed are per agent; gap = f - f*"
     if len(comparison.trials) > 1:
@@ -313,8 +312,18 @@ TIME_NOTE = (
 OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
 
 
-def _row(one: Summary, arrived: str) -> dict[str, str]:
-    from fedshed.experiments.summaries import short, whole, with_range
+def _how_it_ended(one: Summary) -> str:
+    """A sentence on a run that did not reach the tolerance."""
+    from fedshed.experiments.summaries import has_diverged
+    from fedshed.solve.engine import ROUNDING
+
+    if one.reason.startswith(ROUNDING) or has_diverged(one.reason):
+        return f"{one.algorithm} {one.reason}"
+    return "" if one.converged else f"{one.algorithm} stopped: {one.reason}"
+
+
+def _row(one: Summary, to_gap: bool) -> dict[str, str]:
+    from fedshed.experiments.summaries import ended, short, whole, with_range
 
     return {
         "algorithm": one.algorithm, "iter.": with_range(one, "iterations", whole),
@@ -322,5 +331,5 @@ def _row(one: Summary, arrived: str) -> dict[str, str]:
         "KB up": with_range(one, "kb_up", short), "KB down": with_range(one, "kb_down", short),
         "vectors": with_range(one, "vectors_up", whole), "Hess.": with_range(one, "hessians", whole),
         "gap": f"{one.gap:.1e}", "sec.": f"{one.seconds:.2f}",
-        "ended": arrived if one.converged else "stopped",
+        "ended": "gap reached" if to_gap and one.converged else ended(one),
     }  # fmt: skip

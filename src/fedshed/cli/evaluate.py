@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from fedshed.cli.app import app
 from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
-from fedshed.cli.table_options import CsvOptions, FittedModel, Tables, with_options
+from fedshed.cli.table_options import (
+    CsvOptions,
+    FittedModel,
+    Incomplete,
+    Tables,
+    check_missing,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from fedshed.inference.evaluation import Evaluation
@@ -30,6 +37,7 @@ def evaluate(
         ),
     ] = 0,
     least: Annotated[int, option("With --bins: bins are merged until each has at least this many rows.")] = 1,
+    missing: Incomplete = "refuse",
     out: Annotated[
         Path | None, option("The folder for the text, the CSV file and the figure.", "print only")
     ] = None,
@@ -52,7 +60,7 @@ def evaluate(
     fitted = Model.load(model)
     column = site or (fitted.plan.study.site if len(tables) == 1 else None)
     frames = read_sites(tables, site=column, keep=True, csv=given.format(tuple(fitted.plan.levels)))
-    found = run(fitted, frames, threshold=threshold, bins=bins, least=least)
+    found = run(fitted, frames, threshold=threshold, bins=bins, least=least, missing=check_missing(missing))
     files = iter(()) if out is None else evaluation_files(out, found)
     if as_json:
         told_as_json({"evaluation": found}, files)

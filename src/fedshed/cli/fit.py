@@ -27,7 +27,15 @@ from fedshed.cli.show import (
     told,
     told_as_json,
 )
-from fedshed.cli.table_options import CsvOptions, FittedModel, TableOptions, Tables, with_options
+from fedshed.cli.table_options import (
+    CsvOptions,
+    FittedModel,
+    Incomplete,
+    TableOptions,
+    Tables,
+    check_missing,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from fedshed.fitting.model import Model
@@ -216,13 +224,16 @@ def predict(
         ),
     ],
     out: Annotated[Path | None, option("The CSV file to write.", "print")] = None,
-    missing: Annotated[
-        str,
-        option(
-            "refuse: stop if a value is missing, unless the model fills it in; empty: leave the predictions "
-            "of such rows empty."
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="The column that identifies the rows, such as a patient number; it is copied.",
+            show_default=False,
+            metavar="COLUMN",
         ),
-    ] = "refuse",
+    ] = None,
+    missing: Incomplete = "refuse",
     on_unknown_level: Annotated[
         str,
         option(
@@ -246,13 +257,14 @@ def predict(
 
     if out is not None:
         check_file(out)
-    if missing not in ("refuse", "empty"):
-        raise ConfigError(f"--missing {missing} is not known; write refuse or empty")
+    check_missing(missing)
     if on_unknown_level not in ("error", "missing"):
         raise ConfigError(f"--on-unknown-level {on_unknown_level} is not known; write error or missing")
     _check_errors(level, False, 1)
     fitted = Model.load(model)
-    frame = read_table(table, given.format(tuple(fitted.plan.levels)))
+    text_columns = (*fitted.plan.levels, *([id_column] if id_column else []))
+    frame = read_table(table, given.format(text_columns))
+    ids = None if id_column is None else (id_column, _identifiers(frame, id_column))
     kept = None
     if missing == "empty":
         kept = fitted.plan.complete(frame, on_unknown_level == "missing")
@@ -260,7 +272,9 @@ def predict(
         kept = ~fitted.plan.complete(frame) | fitted.plan.complete(
             frame, True
         )  # rows with missing values stay, so that the model treats them
-    text = _predictions(fitted, frame, kept, level if interval else None)
+    text = _predictions(fitted, frame, kept, level if interval else None, ids)
+    if kept is not None and not kept.all():
+        typer.echo(_left_empty(fitted, frame, kept), err=True)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -284,8 +298,30 @@ def likelihood_ratio_test(small: FittedModel, large: FittedModel, as_json: Json 
         say(str(found))
 
 
-def _predictions(model: Model, frame: Any, kept: Any, level: float | None) -> str:
-    """The predictions as CSV, with empty fields for a row that is not kept."""
+def _identifiers(frame: Any, name: str) -> list[Any]:
+    """The values of the column that identifies the rows."""
+    from fedshed._utils.names import closest
+    from fedshed.tables.frames import Frame
+
+    if name not in (names := Frame(frame).names):
+        raise ConfigError(f"--id {name}: the table has no such column{closest(name, names)}")
+    found: list[Any] = frame[name].to_pylist()
+    return ["" if value is None else value for value in found]
+
+
+def _left_empty(model: Model, frame: Any, kept: Any) -> str:
+    """A sentence on the rows that have no prediction."""
+    from fedshed.tables.frames import Frame
+
+    lost = model.plan.missing_values(Frame(frame), to_evaluate=False)
+    named = f" (missing: {', '.join(f'{name} in {count}' for name, count in lost.items())})" if lost else ""
+    return f"{int((~kept).sum())} of {len(kept)} rows have no prediction{named}"
+
+
+def _predictions(
+    model: Model, frame: Any, kept: Any, level: float | None, ids: tuple[str, list[Any]] | None = None
+) -> str:
+    """The predictions as CSV, with empty fields for a row that is not kept; identifiers come first."""
     import csv
     import io
 
@@ -305,8 +341,11 @@ def _predictions(model: Model, frame: Any, kept: Any, level: float | None) -> st
     found = zip(*columns, strict=True)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
+    rows = (next(found) if there else [""] * len(columns) for there in complete)
+    if ids is not None:
+        names, rows = [ids[0], *names], ([one, *row] for one, row in zip(ids[1], rows, strict=True))
     writer.writerow(names)
-    writer.writerows(next(found) if there else [""] * len(columns) for there in complete)
+    writer.writerows(rows)
     return file.getvalue()
 
 
@@ -376,7 +415,8 @@ def _files(
     if model.inference.model_covariance is not None:
         study = model.plan.study
         title = f"{study.target}: {study.family}, {model.inference.site_count} sites"
-        yield from save(draw(summary.inference, title, summary.level, summary.robust), out, "coefficients")
+        figure = draw(summary.inference, title, summary.level, summary.robust, summary.exp)
+        yield from save(figure, out, "coefficients")
     if model.evaluation is not None:
         from fedshed.cli.evaluate import evaluation_files
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args, get_type_hints
 
 import typer
 from msgspec import Struct
@@ -32,6 +32,22 @@ names = partial(option, panel=COLUMNS, metavar="NAMES")
 survival = partial(option, panel=SURVIVAL, metavar="COLUMN")
 Tables = Annotated[list[Path], typer.Argument(help=_FILES, show_default=False)]
 FittedModel = Annotated[Path, typer.Argument(help="A model that `fedshed fit` wrote.", show_default=False)]
+
+Missing: TypeAlias = Literal["refuse", "empty"]
+Incomplete = Annotated[
+    str,
+    option(
+        "Rows with a missing value that the model does not fill in have no prediction. refuse: stop if there "
+        "are any; empty: count them, leave them out of an evaluation, and leave their predictions empty."
+    ),
+]
+
+
+def check_missing(value: str) -> Missing:
+    """What is done with rows that have no prediction."""
+    if value not in get_args(Missing):
+        raise ConfigError(f"--missing {value} is not known; write refuse or empty")
+    return cast(Missing, value)
 
 
 class CsvOptions(Struct, frozen=True, kw_only=True):

@@ -32,24 +32,37 @@ def watch(
     """Show a run with its sites, bytes, gradient norm and time left.
 
     On a terminal the display is updated; in a pipe it is printed once.
-    FOLDER is the folder of a run that is recorded by watch=RunLog(folder).
+    FOLDER is the folder of a run that is recorded by watch=RunLog(folder);
+    if the run has not begun, the command waits for it.
     """
-    from fedshed.solve.watching import LOG
-
-    try:
-        stream = (folder / LOG).open("rb")
-    except OSError as error:
-        raise DataError(
-            f"{folder} has no log of a run ({error.strerror}); start the run with watch=RunLog(folder)"
-        ) from None
-    with stream:
+    with _opened(folder, wait=not once) as stream:
         told = RunLogView(stream)
+        while told.study is None and not once:
+            time.sleep(REFRESH)
+            told.listen()
         if as_json:
             print_json(told.summary())
         elif once or not sys.stdout.isatty():
             _console().print(told.view())
         else:
             _follow(told)
+
+
+def _opened(folder: Path, wait: bool) -> IO[bytes]:
+    """The log of a run; before the run begins there is none, and it is waited for."""
+    from fedshed.solve.watching import LOG
+
+    path = folder / LOG
+    if wait and not path.exists():
+        typer.echo(f"waiting for a run that is recorded by watch=RunLog({str(folder)!r})", err=True)
+        while not path.exists():
+            time.sleep(REFRESH)
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(
+            f"{folder} has no log of a run ({error.strerror}); start the run with watch=RunLog(folder)"
+        ) from None
 
 
 class RunLogView:

@@ -12,6 +12,7 @@ from fedshed.protocol.batch import MessageBatch, ReplyBatch
 from fedshed.protocol.conversation import Ask, Conversation, Problem
 from fedshed.protocol.links import AlongDirection, Forgot
 from fedshed.protocol.messages import (
+    TOO_LARGE,
     Costs,
     Declined,
     Search,
@@ -48,7 +49,7 @@ def refusal_reason(
         if why := conversation.refusal(problem, part, own_part, answer):
             return why
         if not at_trial_point(part) and (name := too_large(answer)):
-            return f"its {name} is too large to compute with"
+            return f"its {name} is {TOO_LARGE}"
     return None
 
 

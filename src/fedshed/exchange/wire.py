@@ -28,6 +28,7 @@ from fedshed.exchange.reply_checks import MOST_HESSIANS, check_batch, mark_undef
 from fedshed.objectives import family_of
 from fedshed.protocol.codec import codec_of
 from fedshed.protocol.conversation import LEAD, AgentId, Ask, Conversation, Flow, Problem, Replies
+from fedshed.protocol.messages import TOO_LARGE
 from fedshed.protocol.replies import Reply
 
 R = TypeVar("R")
@@ -56,7 +57,12 @@ NOBODY: Mapping[AgentId, Any] = {}
 
 
 class SilenceError(ProtocolError):
-    """A site gave no usable answer for as long as patience lasts."""
+    """A site gave no usable answer for as long as patience lasts.
+
+    `overflow` says that numbers were too large to compute with at each such site.
+    """
+
+    overflow = False
 
 
 class Wire:
@@ -228,7 +234,9 @@ class Wire:
         asked = list(payloads)
         self._contacts.ask(number, asked, list(map(len, payloads.values())), usable)
         if lost := self._contacts.lost(asked, self._patience):
-            raise SilenceError("; ".join(self._silence_reason(i) for i in lost))
+            silence = SilenceError("; ".join(self._silence_reason(i) for i in lost))
+            silence.overflow = all(self._contacts.of(i).why.endswith(TOO_LARGE) for i in lost)
+            raise silence
 
     def _silence_reason(self, i: AgentId) -> str:
         site = self._contacts.of(i)

@@ -91,12 +91,19 @@ def hessian_counts(plan: Plan, records: Records) -> Figure:
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.set_xlim(5, 1500)
+    ends = [end for panel in plan.panels for runs in records[panel.title] for end in _extremes(runs)]
+    ax.set_xlim(0.7 * min(ends), 2 * max(ends))  # room for the numbers beside the dots
     ax.set_ylim(-0.6, len(plan.panels) - 0.3)
     ax.set_yticks(range(len(plan.panels)), [panel.title for panel in reversed(plan.panels)])
     ax.grid(False, axis="y")
     entitle(figure, plan)
     return figure
+
+
+def _extremes(runs: Repeats) -> tuple[float, float]:
+    """The least and the most Hessians of the repeats."""
+    amounts = runs.amounts("hessians")
+    return min(one.least for one in amounts), max(one.least for one in amounts)
 
 
 def _dot(ax: Axes, y: int, amounts: Sequence[Amount], look: looks.Look, label: str | None) -> None:

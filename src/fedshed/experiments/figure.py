@@ -12,10 +12,11 @@ from fedshed._utils.figure_style import look
 from fedshed._utils.mathematics import tex, typeset
 from fedshed.experiments.comparison import Comparison
 from fedshed.experiments.curves import Curve, Points, curve_of, plot
-from fedshed.experiments.summaries import KB
+from fedshed.experiments.summaries import KB, has_diverged
 from fedshed.solve.run import Result
 
 FLOOR = 1e-16  # below it a gap is rounding
+_ROOM = 10.0  # times the largest gap of the runs that did not diverge: the top of the axis
 _SPARE = 1.5  # a run that goes on for longer than this times the converged ones is cut
 
 
@@ -27,17 +28,23 @@ class Panel(Struct, frozen=True):
     total: bool = False  # a total in bytes, shown as KB per agent
     log: bool = False
 
-    def points(self, result: Result, agents: int) -> Points:
-        """Cost and gap of every iterate, not below the floor; on a log axis from the first cost on."""
+    def points(self, result: Result, agents: int, top: float = np.inf) -> Points:
+        """Cost and gap of every iterate, not below the floor; on a log axis from the first cost on.
+
+        A run that diverges ends where it leaves the axis at its top.
+        """
         x = result.trace.column(self.column) / (KB * agents if self.total else 1.0)
-        gap = np.maximum(result.trace.column("gap"), FLOOR)
-        shown = x > 0 if self.log else x >= 0
+        gap = np.clip(np.nan_to_num(result.trace.column("gap"), nan=np.inf), FLOOR, top)
+        shown = (x > 0 if self.log else x >= 0) & (np.cumsum(gap >= top) <= 1)
         return x[shown], gap[shown]
 
     def curve(self, name: str, comparison: Comparison) -> Curve:
         """An algorithm's gap against its cost: of one run, or the median and the extremes of the repeats."""
         return curve_of(
-            [self.points(trial.results[name], len(trial.federation.tables)) for trial in comparison.trials]
+            [
+                self.points(trial.results[name], len(trial.federation.tables), _top(comparison))
+                for trial in comparison.trials
+            ]
         )
 
     def end(self, comparison: Comparison) -> float | None:
@@ -61,6 +68,16 @@ PANELS = (
 )
 
 
+def _top(comparison: Comparison) -> float:
+    """The top of the gap axis, if a run diverged and would squeeze all others; infinity otherwise."""
+    runs = [result for trial in comparison.trials for result in trial.results.values()]
+    if not any(has_diverged(result.reason) for result in runs):
+        return np.inf
+    gaps = [float(result.trace.column("gap")[0]) for result in runs]
+    gaps += [float(result.trace.column("gap").max()) for result in runs if not has_diverged(result.reason)]
+    return _ROOM * max(gap for gap in gaps if np.isfinite(gap))
+
+
 def draw(comparison: Comparison, title: str = "") -> Figure:
     """Four panels with one gap axis, one legend and one look for each algorithm."""
     with style():
@@ -77,6 +94,8 @@ def _draw_panel(ax: Axes, panel: Panel, comparison: Comparison) -> None:
     for k, name in enumerate(comparison.results):
         plot(ax, panel.curve(name, comparison), name, look(name), k)
     dress(ax, panel.label)
+    if np.isfinite(top := _top(comparison)):
+        ax.set_ylim(top=top)
     if panel.log:
         ax.set_xscale("log")
     else:
@@ -91,7 +110,10 @@ def _notes(comparison: Comparison) -> list[str]:
     several = [f"Lines are medians over {repeats} partitions; bands reach from the least to the most."]
     notes = [f"Gaps below {floor}, also negative ones, are drawn at {floor}."] if clipped else []
     notes += several if repeats > 1 else []
+    notes += [f"{name} {result.reason}." for name, result in results if has_diverged(result.reason)]
     for name, result in results:
+        if has_diverged(result.reason):
+            continue
         if any(panel.cuts(result, comparison) for panel in PANELS):
             last = result.trace[-1]
             gap = f"${tex(last.gap)}$" if last.gap is not None else "unknown"

@@ -7,6 +7,8 @@ from statistics import median
 
 from msgspec import Struct
 
+from fedshed.algorithms.base import DIVERGED
+
 KB = 1000.0  # bytes
 COUNTS = ("iterations", "rounds", "exchanges", "kb_up", "kb_down", "vectors_up", "hessians", "gap", "seconds")
 
@@ -32,6 +34,18 @@ class Summary(Struct, frozen=True):
     seconds: float
     least: dict[str, float] = {}
     most: dict[str, float] = {}
+
+
+def has_diverged(reason: str) -> bool:
+    """Whether the reason of a run says that its cost has grown without bound."""
+    return reason.startswith(DIVERGED)
+
+
+def ended(one: Summary) -> str:
+    """How a run ended, in a word."""
+    if one.converged:
+        return "converged"
+    return DIVERGED if has_diverged(one.reason) else "stopped"
 
 
 def shown(one: Summary) -> dict[str, str]:

@@ -54,7 +54,7 @@ from fedshed.protocol.conversation import Problem, Size
 from fedshed.solve import checkpoint as checkpoints
 from fedshed.solve import validation as checks
 from fedshed.solve.checkpoint import Checkpoint, Settings
-from fedshed.solve.engine import Progress, settled
+from fedshed.solve.engine import Progress
 from fedshed.solve.goal import Goal
 from fedshed.solve.run import Result, Watch
 
@@ -270,7 +270,7 @@ def _account(result: Result, *others: Traffic) -> Run:
     """The total traffic of the fit and of the conversations before and after it."""
     end = result.trace[-1]
     return Run(
-        converged=settled(result.converged, result.reason),
+        converged=result.converged,
         reason=result.reason,
         algorithm=result.algorithm,
         iterations=end.iteration,

@@ -35,7 +35,6 @@ from fedshed.preparation.combinations import check_spread
 from fedshed.preparation.study import Study
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
-from fedshed.solve.engine import settled
 from fedshed.solve.optimize import build_problem
 from fedshed.solve.run import Result
 from fedshed.solve.separation import WITH_FIRTH
@@ -126,7 +125,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         self._keep(self.result_.theta)
         self.inference_ = None if fitted.inference is None else self._named(fitted.inference)
         self.reason_ = self.result_.reason
-        self.converged_ = settled(self.result_.converged, self.reason_)
+        self.converged_ = self.result_.converged
         if not self.converged_:
             warnings.warn(f"{type(self).__name__}: {self.reason_}", ConvergenceWarning, stacklevel=2)
         return self

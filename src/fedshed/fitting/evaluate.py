@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -22,14 +23,22 @@ from fedshed.objectives import LinearModel, family_of
 from fedshed.objectives.build import held_objective
 from fedshed.objectives.multinomial import contrasts
 from fedshed.preparation import DesignPlan, Study
+from fedshed.preparation.counts import RowCount, dropped_in_words
 from fedshed.preparation.holdout import NOT_EVALUATED
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.evaluating import MOST_BINS, Told
 from fedshed.solve.stages import evaluate as ask
+from fedshed.tables.frames import Frame
 
 
 def evaluate(
-    model: Model, tables: Mapping[str, Any], *, threshold: float = 0.5, bins: int = EXACT, least: int = 1
+    model: Model,
+    tables: Mapping[str, Any],
+    *,
+    threshold: float = 0.5,
+    bins: int = EXACT,
+    least: int = 1,
+    missing: Literal["refuse", "empty"] = "refuse",
 ) -> Evaluation:
     """Evaluate how well a model predicts the rows of each table, by site and pooled.
 
@@ -38,8 +47,7 @@ def evaluate(
     model : Model
         A model from `fedshed.fit` or `Model.load`.
     tables : mapping
-        The table of each site, with the columns of the model and its target. All rows are used; missing
-        values are treated as in the study of the model.
+        The table of each site, with the columns of the model and its target.
     threshold : float, default 0.5
         The probability above which the modelled class is predicted for a row.
     bins : int, default 0
@@ -49,6 +57,9 @@ def evaluate(
     least : int, default 1
         The smallest number of rows in a cell, as the policy of a site may demand; smaller cells are merged.
         It applies only with bins.
+    missing : "refuse" or "empty", default "refuse"
+        A row without a value that the model needs and does not fill in has no prediction: it is an error, or
+        it is left out and counted in a note. `fedshed predict` has the same option.
 
     Returns
     -------
@@ -74,12 +85,14 @@ def evaluate(
     _check(model.plan, tables, threshold, bins, least)
     plan = on_original_scale(model.plan)
     cut = cut_of(family, threshold)
+    counts = {str(site): _row_count(plan, str(site), tables[site], missing) for site in tables}
+    plan = _without_incomplete(plan)
     with one_thread():
         told, exchanges = _told(model, plan, tables, bins, cut, least)
     names = ", ".join(sorted(map(str, tables)))
     return evaluation_of(
         told, KINDS[family.classes], classes=plan.shown_classes, about=f"all rows of {names}",
-        threshold=threshold, exchanges=exchanges,
+        threshold=threshold, exchanges=exchanges, notes=_left_out_note(counts),
     )  # fmt: skip
 
 
@@ -87,6 +100,37 @@ def on_original_scale(plan: DesignPlan) -> DesignPlan:
     """The plan without scaling and holdout: rows in the units of the tables, all of them used."""
     study = replace(plan.study, holdout=None)
     return replace(plan, study=study, centres=None, scales=None)
+
+
+def _row_count(plan: DesignPlan, site: str, table: Any, missing: str) -> RowCount:
+    """How many rows of a site are complete; an error if not all are, unless that is allowed."""
+    if missing not in ("refuse", "empty"):
+        raise ConfigError(f"missing must be 'refuse' or 'empty', not {missing!r}")
+    with _named(site):
+        frame = table if isinstance(table, Frame) else Frame(table)
+        kept = plan.rows_used(frame)
+        dropped = int((~kept).sum())
+        lost = plan.missing_values(frame, to_evaluate=True) if dropped else {}
+        if dropped and missing == "refuse":
+            named = ", ".join(f"{name!r} in {count}" for name, count in lost.items())
+            raise DataError(
+                f"{dropped} of {len(kept)} rows miss a value ({named}) and cannot be evaluated; fill them "
+                "in, or leave out those rows (missing='empty', --missing empty)"
+            )
+    return RowCount(len(kept) - dropped, dropped, lost)
+
+
+def _left_out_note(counts: Mapping[str, RowCount]) -> tuple[str, ...]:
+    """A sentence on the rows that are left out, if there are any."""
+    said = dropped_in_words(counts)
+    return () if said is None else (said,)
+
+
+def _without_incomplete(plan: DesignPlan) -> DesignPlan:
+    """The plan that leaves out incomplete rows, which were counted before."""
+    if plan.study.missing != "refuse":
+        return plan
+    return replace(plan, study=replace(plan.study, missing="drop"))
 
 
 def theta_of(model: Model) -> Vector:
@@ -127,9 +171,15 @@ def _told(
 
 
 def _objective(plan: DesignPlan, site: str, table: Any, least: int) -> LinearModel:
+    with _named(site):
+        return held_objective(site, plan.table(table), plan.loss, plan.classes, plan.intercept, least)
+
+
+@contextmanager
+def _named(site: str) -> Iterator[None]:
+    """Errors of a table name its site."""
     try:
-        rows = plan.table(table)
-        return held_objective(site, rows, plan.loss, plan.classes, plan.intercept, least)
+        yield
     except DataError as error:
         raise DataError(f"site {site!r}: {error}") from error
 
@@ -197,19 +247,20 @@ def leave_one_site_out(
     """
     _check_left_out(tables, study)
     cut = cut_of(family_of(study.loss), threshold)
-    models, said = {}, {}
+    models, said, counts = {}, {}, {}
     for left in sorted(map(str, tables)):
         others = {str(site): table for site, table in tables.items() if str(site) != left}
         models[left] = _converged(left, fit(others, study, **options))
         _check(models[left].plan, tables, threshold, EXACT, 1)
         plan, table = on_original_scale(models[left].plan), {str(site): tables[site] for site in tables}[left]
+        counts[left] = _row_count(plan, left, table, "empty")
         with one_thread():
             said[left] = _told(models[left], plan, {left: table}, EXACT, cut, 1)[0]
     plan = next(iter(models.values())).plan
     evaluation = evaluation_of(
         _joined(said), KINDS[family_of(study.loss).classes], classes=plan.shown_classes,
         about="each site by a model of the others", threshold=threshold,
-        notes=("Each site has a model of its own, so pooled measures mix models.",),
+        notes=("Each site has a model of its own, so pooled measures mix models.", *_left_out_note(counts)),
     )  # fmt: skip
     return LeaveOneSiteOut(evaluation, models)
 

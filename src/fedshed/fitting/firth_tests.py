@@ -20,7 +20,7 @@ from fedshed.linalg.threads import one_thread
 from fedshed.preparation import Study, negotiate
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
-from fedshed.solve.engine import Progress, settled
+from fedshed.solve.engine import Progress
 from fedshed.solve.goal import Goal
 from fedshed.solve.run import Result, run
 from fedshed.solve.stages import fit_stage
@@ -94,7 +94,7 @@ def _fitted(problem: Problem, sites: Sites, goal: Goal, start: Vector, fixed: tu
     with sites.open(fit_stage(algorithm)) as transport:
         progress = Progress(algorithm.start(problem, start), Traffic(), rows=[])
         result = run(algorithm, problem, transport, progress, goal)
-    if not settled(result.converged, result.reason):
+    if not result.converged:
         held = f" without {problem.columns[fixed[0]]!r}" if fixed else ""
         raise ConfigError(f"Firth's fit{held} did not converge: {result.reason}; increase max_iterations")
     return result

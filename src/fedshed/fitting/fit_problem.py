@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from fedshed._utils.errors import Error, ProtocolError
-from fedshed.algorithms.base import AnyAlgorithm
+from fedshed.algorithms.base import DIVERGED, AnyAlgorithm
 from fedshed.algorithms.firth import Firth
 from fedshed.exchange.sites import LocalSites, Sites
 from fedshed.exchange.wire import SilenceError, Traffic
@@ -24,7 +24,7 @@ from fedshed.objectives.build import origin
 from fedshed.protocol.conversation import Problem
 from fedshed.solve import validation as checks
 from fedshed.solve.checkpoint import Checkpoint
-from fedshed.solve.engine import Progress, settled
+from fedshed.solve.engine import Progress
 from fedshed.solve.goal import Goal
 from fedshed.solve.inspection import newton_step
 from fedshed.solve.inspection_checks import contradiction
@@ -70,7 +70,7 @@ def fit_problem(
             result = _with_estimate(result, found)
             if found and firth:
                 found = replace(found, firth=True, certificate=result.certificate)
-            if evidence and found and settled(result.converged, result.reason) and not firth:
+            if evidence and found and result.converged and not firth:
                 result, evidence, found = _polished(
                     problem, result, evidence, found, sites, goal, weight_type
                 )
@@ -91,7 +91,7 @@ def fit_problem(
                 )
                 evidence = replace(evidence, traffic=traffic)
             if firth:
-                result, spent = _penalised(result, evidence, found)
+                result, spent = _penalised(result, evidence, found, goal)
             else:
                 if evidence and found and problem.l1 is None:
                     found = replace(found, influence=one_step(problem, result.theta, evidence.sites))
@@ -167,7 +167,7 @@ def _checked(
     """The result, marked as not converged if exact curvature shows that it is not the only optimum."""
     spent, why = evidence.traffic if evidence else Traffic(), None
     names = _separating(problem, result, sites)
-    ended = settled(result.converged, result.reason)
+    ended = result.converged
     if not problem.penalised.all() and not isinstance(sites, LocalSites) and ended and evidence:
         H, step = newton_step(problem, result.theta, evidence.sites)
         separable = family_of(problem.loss).objective.can_recede
@@ -180,7 +180,7 @@ def _checked(
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:
         why = separated(names, problem.loss)
-    elif why is None and inference and result.converged:
+    elif why is None and inference and _within_tol(result, goal):
         why = inference.shortfall
     elif why is None and evidence and inference and not (ended and inference.near):
         far = off_centre(newton_step(problem, result.theta, evidence.sites)[0], problem.columns)
@@ -189,12 +189,17 @@ def _checked(
 
 
 def _penalised(
-    result: Result, evidence: Evidence | None, inference: Inference | None
+    result: Result, evidence: Evidence | None, inference: Inference | None, goal: Goal
 ) -> tuple[Result, Traffic]:
     """The result of a fit with Firth's penalty; its optimum is finite, so only the distance is checked."""
     spent = evidence.traffic if evidence else Traffic()
-    why = inference.shortfall if inference and result.converged else None
+    why = inference.shortfall if inference and _within_tol(result, goal) else None
     return (replace(result, converged=False, reason=why) if why else result), spent
+
+
+def _within_tol(result: Result, goal: Goal) -> bool:
+    """Whether a run ended with a gradient below tol, not at one that rounding keeps above it."""
+    return result.converged and result.trace[-1].grad_norm <= goal.tol
 
 
 def _separated(
@@ -221,7 +226,8 @@ def _separated(
 
 def _separating(problem: Problem, result: Result, sites: Sites) -> tuple[str, ...]:
     """The coefficients along which the data are separated, by a linear program on local rows."""
-    if problem.penalised.all() or not isinstance(sites, LocalSites):
+    diverged = result.reason.startswith(DIVERGED)
+    if problem.penalised.all() or not isinstance(sites, LocalSites) or diverged:
         return ()
     return separating(sites.objectives, problem, result.theta)
 

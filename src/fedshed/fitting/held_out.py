@@ -15,7 +15,6 @@ from fedshed.inference.evaluation import Evaluation, evaluation_of
 from fedshed.objectives import Family, family_of
 from fedshed.preparation import DesignPlan
 from fedshed.protocol.conversation import Problem
-from fedshed.solve.engine import settled
 from fedshed.solve.evaluating import BINS
 from fedshed.solve.run import Result
 from fedshed.solve.stages import evaluate
@@ -42,7 +41,7 @@ def evaluate_held(
     If a site refuses, the evaluation ends with its reason as a note, and the study continues.
     """
     study = plan.study
-    if study.holdout is None or not settled(result.converged, result.reason):
+    if study.holdout is None or not result.converged:
         return None, Traffic()
     about = (
         f"rows of column {study.holdout!r}"

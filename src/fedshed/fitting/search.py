@@ -22,7 +22,6 @@ from fedshed.inference.nuisance import NORMAL
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives.family import Parameter
 from fedshed.protocol.conversation import Problem
-from fedshed.solve.engine import settled
 from fedshed.solve.profile import JointPoint
 from fedshed.solve.run import Result
 from fedshed.solve.stages import profile
@@ -73,7 +72,7 @@ def find(parameter: Parameter, at: At, fit: Fit, patience: int = 20) -> Found:
     """The value with the smallest profile cost; 0 if no larger value is better."""
     problem, sites = at(0.0)
     result = fit(problem, sites, None, Traffic())
-    if not settled(result.converged, result.reason):
+    if not result.converged:
         return Found(0.0, result.theta, result.traffic, 1, result.reason)
     point, traffic = profile(sites, problem, result.theta, result.traffic, patience)
     at_zero = result.trace[-1].f
@@ -98,7 +97,7 @@ def _newton(
         problem, sites = at(value)
         result = fit(problem, sites, theta, traffic)
         theta, traffic = result.theta, result.traffic
-        if not settled(result.converged, result.reason):
+        if not result.converged:
             return Found(value, theta, traffic, count, result.reason)
         point, traffic = profile(sites, problem, theta, traffic, patience)
         bracket = bracket.narrowed(log(value), point.profile_slope)
@@ -149,7 +148,7 @@ def profile_interval(
                 return 0.0 if side < 0 else inf
             problem, sites = at(exp(s))
             there = fit(problem, sites, theta, spent)
-            if not settled(there.converged, there.reason):
+            if not there.converged:
                 spent = there.traffic
                 return None
             point, spent = profile(sites, problem, there.theta, there.traffic, patience)

@@ -20,7 +20,7 @@ from fedshed.linalg.threads import one_thread
 from fedshed.objectives import family_of
 from fedshed.objectives.family import Parameter
 from fedshed.protocol.conversation import Problem
-from fedshed.solve.engine import Progress, settled
+from fedshed.solve.engine import Progress
 from fedshed.solve.goal import Goal
 from fedshed.solve.run import Result
 from fedshed.solve.stages import inspect, profile
@@ -49,12 +49,12 @@ def fit_searched(
         fitted = fit_problem(
             problem, algorithm, sites, goal, intercept=intercept, progress=progress, **settings
         )
-        if found.trouble and settled(fitted.result.converged, fitted.result.reason):
+        if found.trouble and fitted.result.converged:
             result = replace(fitted.result, converged=False, reason=found.trouble)
             fitted = replace(fitted, result=result)
         fitted = replace(fitted, parameter=found.value)
         fitted = _with_parameter(parameter, found, fitted, problem, sites, goal)
-        ended = settled(fitted.result.converged, fitted.result.reason) and fitted.inference is not None
+        ended = fitted.result.converged and fitted.inference is not None
         if not parameter.squared or not ended:
             return fitted
         return _with_interval(parameter, at, fit, found, fitted, goal)
@@ -100,11 +100,7 @@ def _with_interval(
 def with_linear_intercepts(fitted: Fitted, problem: Problem, sites: Sites, goal: Goal) -> Fitted:
     """A linear fit with a random intercept per site, from the sites' answers at the estimate."""
     result, inference = fitted.result, fitted.inference
-    if (
-        inference is None
-        or inference.model_covariance is None
-        or not settled(result.converged, result.reason)
-    ):
+    if inference is None or inference.model_covariance is None or not result.converged:
         return fitted
     inspected, spent = inspect(sites, problem, result.theta, fitted.spent, goal.patience)
     theta, found = with_random_intercept(inference, result.theta, inspected)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from fedshed._utils.names import printable
+from fedshed._utils.text_table import TERMINAL, table_lines
 from fedshed.inference.roc import Measure
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ SHORT = {"brier": "Brier", "calibration_slope": "slope", "deviance": "deviance",
 
 def text(it: Evaluation) -> str:
     """Measures, then groups of the calibration curve, the confusion matrix, sites and notes."""
-    parts = [f"Evaluation: {it.about} ({it.rows} rows)", _measures(it)]
+    parts = [fill(f"Evaluation: {it.about} ({it.rows} rows)", TERMINAL), _measures(it)]
     if it.calibration:
         parts.append(_calibration(it))
     if it.confusion is not None:
@@ -30,18 +32,18 @@ def text(it: Evaluation) -> str:
         parts.append(_confusion(it.confusion, at))
     if len(it.sites) > 1:
         parts.append(_sites(it))
-    return "\n\n".join([*parts, *it.notes])
+    return "\n\n".join([*parts, *(fill(printable(note), TERMINAL) for note in it.notes)])
 
 
 def _measures(it: Evaluation) -> str:
     from fedshed.inference.evaluation import NAMES
 
-    lines = [f"{'measure':<26}{'value':>10}{'std err':>10}{'95% low':>10}{'high':>10}{'error <=':>11}"]
+    rows = [["measure", "value", "std err", "95% low", "high", "error <="]]
     for name, one in it.pooled.items():
         low, high = one.interval() or (None, None)
-        cells = "".join(f"{_number(x):>10}" for x in (one.value, one.std_err, low, high))
-        lines.append(f"{NAMES[name]:<26}{cells}{f'{one.bound:.2g}' if one.bound else '0':>11}")
-    return "\n".join(lines)
+        numbers = [_number(x) for x in (one.value, one.std_err, low, high)]
+        rows.append([NAMES[name], *numbers, f"{one.bound:.2g}" if one.bound else "0"])
+    return "\n".join(table_lines(rows, 26, [10, 10, 10, 10, 11]))
 
 
 def _calibration(it: Evaluation) -> str:
@@ -54,28 +56,23 @@ def _calibration(it: Evaluation) -> str:
 
 def _confusion(it: Confusion, at: str) -> str:
     names = [printable(name)[:12] for name in it.classes]
-    wide = max(len("actual"), *map(len, names)) + 2
-    head = f"{'actual':<{wide}}" + "".join(f"{name:>13}" for name in names)
-    lines = [f"Predicted class{at}" + (f", each count within {it.bound:g}" if it.bound else ""), head]
-    lines += [
-        f"{name:<{wide}}" + "".join(f"{count:>13.6g}" for count in row)
-        for name, row in zip(names, it.counts, strict=True)
-    ]
-    return "\n".join(lines)
+    first = f"Predicted class{at}" + (f", each count within {it.bound:g}" if it.bound else "")
+    counts = [[f"{count:.6g}" for count in row] for row in it.counts]
+    rows = [["actual", *names], *([name, *row] for name, row in zip(names, counts, strict=True))]
+    return "\n".join([first, *table_lines(rows, max(map(len, ("actual", *names))) + 2, [13] * len(names))])
 
 
 def _sites(it: Evaluation) -> str:
     from fedshed.inference.evaluation import NAMES
 
     shown = SHOWN[it.kind]
-    wide = max(len("site"), *(len(printable(site)) for site in it.sites)) + 1
-    heads = [SHORT.get(name, NAMES[name]) for name in shown]
-    lines = [f"{'site':<{wide}}{'rows':>6}" + "".join(f"{head:>9}{'std err':>8}" for head in heads)]
+    heads = [head for name in shown for head in (SHORT.get(name, NAMES[name]), "std err")]
+    rows = [["site", "rows", *heads]]
     for site, one in it.sites.items():
-        cells = [one.measures.get(name, Measure(None)) for name in shown]
-        row = "".join(f"{_short(cell.value):>9}{_short(cell.std_err):>8}" for cell in cells)
-        lines.append(f"{printable(site):<{wide}}{one.rows:>6}{row}")
-    return "\n".join(lines)
+        found = [one.measures.get(name, Measure(None)) for name in shown]
+        cells = [_short(number) for each in found for number in (each.value, each.std_err)]
+        rows.append([printable(site), str(one.rows), *cells])
+    return "\n".join(table_lines(rows, 5, [7, *[9, 8] * len(shown)]))
 
 
 def _short(x: float | None) -> str:

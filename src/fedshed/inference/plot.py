@@ -18,8 +18,10 @@ from fedshed.linalg.arrays import Matrix
 MOST = 60  # coefficients in one figure
 
 
-def draw(inference: Inference, title: str, level: float = 0.95, robust: Robust = False) -> Figure:
-    """One line per coefficient, without the intercepts.
+def draw(
+    inference: Inference, title: str, level: float = 0.95, robust: Robust = False, exp: bool = False
+) -> Figure:
+    """One line per coefficient, without the intercepts; with `exp` the left panel shows exponentials.
 
     On the left the units are those of the table, in which the interval of a column of large numbers may look
     like a point; on the right every interval has the same length, so that signs and zeros can be compared.
@@ -33,19 +35,23 @@ def draw(inference: Inference, title: str, level: float = 0.95, robust: Robust =
     with style():
         figure, axes = sheet(1.7 + 0.36 * len(shown), 1, 2, sharey=True, width_ratios=(3, 2))
         left, right = axes[0]
-        _intervals(left, estimates, [inference.names[j] for j in shown])
+        _intervals(left, np.exp(estimates) if exp else estimates, [inference.names[j] for j in shown], exp)
         _intervals(right, scaled, [inference.names[j] for j in shown])
-        left.set_xlabel(wrapped(f"coefficient and {level:.0%} confidence interval{clustered}", 26))
-        right.set_xlabel("the same in\nstandard errors")
+        what = inference.ratio if exp else "coefficient"
+        left.set_xlabel(wrapped(f"{what} and {level:.0%} confidence interval{clustered}", 26))
+        right.set_xlabel("coefficient in\nstandard errors" if exp else "the same in\nstandard errors")
         figure.suptitle(printable(title) + _left_out(len(inference.names), len(shown)))
     return figure
 
 
-def _intervals(axes: Any, estimates: Matrix, names: Sequence[str]) -> None:
+def _intervals(axes: Any, estimates: Matrix, names: Sequence[str], ratio: bool = False) -> None:
     """A point and an interval for each row (coefficient, lower end, upper end), the first on top."""
     coef, low, high = estimates.T
     y = -np.arange(len(names))
-    axes.axvline(0, color=GREY, linewidth=0.8)
+    axes.axvline(1 if ratio else 0, color=GREY, linewidth=0.8)
+    if ratio:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
     axes.errorbar(
         coef, y, xerr=[coef - low, high - coef], fmt="o", color=BLUE, markersize=7, capsize=3, linewidth=2
     )

@@ -259,6 +259,12 @@ class Inference(Struct, frozen=True):
             errors[np.array(self.row_groups) < ENOUGH_CLUSTERS] = np.nan
         return errors
 
+    @property
+    def ratio(self) -> str:
+        """What the exponential of a coefficient is called, such as odds ratio."""
+        sums_to_zero = self.coding is not None and self.coding.reference is None
+        return "exp(coef)" if sums_to_zero else family_of(self.loss).ratio
+
     def freedom(self, robust: Robust = False, distribution: Distribution = "auto") -> float:
         """Degrees of freedom of Student's t, infinite for the normal distribution.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import inf, isnan
 from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from scipy.special import chdtrc
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.names import printable
 from fedshed._utils.notebook import preformatted
+from fedshed._utils.text_table import TERMINAL, table_lines
 from fedshed.inference.caveats import caveats
 from fedshed.inference.influence import influence_of
 from fedshed.inference.records import Promise
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 MOST_SITES = 20
 WIDTH = 78
-TERMINAL = 80
 
 
 class Summary(Struct, frozen=True):
@@ -69,10 +69,7 @@ class Summary(Struct, frozen=True):
         z = "z" if self.inference.freedom(self.robust, self.distribution) == inf else "t"
         ends = f"[{tail:.3g}", f"{1 - tail:.3g}]"
         if self.exp:
-            coding = self.inference.coding
-            sums = coding is not None and coding.reference is None
-            ratio = "exp(coef)" if sums else family_of(self.inference.loss).ratio
-            return ratio, z, f"P>|{z}|", *ends
+            return self.inference.ratio, z, f"P>|{z}|", *ends
         return "coef", "std err", z, f"P>|{z}|", *ends
 
     @property
@@ -126,7 +123,7 @@ class Summary(Struct, frozen=True):
             [*self._header(width), double],
             [table[0], single, *table[1:], double],
             *([] if self.inference.promise is not None else [self._compared(double)]),
-            [self._certificate(), *self._notes()],
+            [*wrap(self._certificate(), width, break_long_words=False), *self._notes()],
         ]
         return "\n".join(line for block in blocks for line in block)
 
@@ -228,32 +225,30 @@ class Summary(Struct, frozen=True):
 
     def _coefficients(self) -> list[str]:
         names = [printable(name) for name in self.inference.names]
-        wide = max(12, *map(len, names))
         own = [max(11, len(column) + 1) for column in self.columns]
-        sizes = [max(own)] * len(own) if wide + max(own) * len(own) <= TERMINAL else own
-        lines = [" " * wide + _cells(self.columns, sizes)]
+        equal = max(12, *map(len, names)) + max(own) * len(own) <= TERMINAL
+        rows = [["", *self.columns]]
         for name, values in zip(names, self.table.tolist(), strict=True):
             *estimates, z, p, low, high = values
-            cells = [*map(_number, estimates), _statistic(z), _statistic(p), _number(low), _number(high)]
-            lines.append(f"{name:<{wide}}" + _cells(cells, sizes))
-        return lines
+            numbers = [*map(_number, estimates), _statistic(z), _statistic(p), _number(low), _number(high)]
+            rows.append([name, *numbers])
+        return table_lines(rows, 12, [max(own)] * len(own) if equal else own)
 
     def _sites(self) -> list[str]:
         sites = self.inference.sites
-        wide = max(12, *(len(printable(name)) for name in sites))
         weighted, dropped = self._beside_rows()
-        beside = f"{'weight':>11}" * weighted + f"{'dropped':>9}" * dropped
-        lines = [f"{'site':<{wide}}{'rows':>9}{beside}{'deviance':>12}{'score chi2':>12}{'df':>6}{'P':>8}"]
+        beside = ["weight"] * weighted + ["dropped"] * dropped
+        rows = [["site", "rows", *beside, "deviance", "score chi2", "df", "P"]]
         shown = sorted(sites, key=lambda i: (_p(sites[i].score.p_value), i))[:MOST_SITES]
         for i in sorted(shown):
             s = sites[i]
             p = "" if s.score.p_value is None else f"{s.score.p_value:.3f}"
             left_out = shown_count(self.counts[i].dropped) if i in self.counts else ""
-            beside = f"{plain(s.weight):>11}" * weighted + f"{left_out:>9}" * dropped
-            lines.append(
-                f"{printable(i):<{wide}}{s.rows:>9}{beside}{s.deviance:>12.2f}"
-                + (f"{s.score.statistic:>12.3f}{s.score.df:>6}{p:>8}" if s.score.df else "")
-            )
+            beside = [plain(s.weight)] * weighted + [left_out] * dropped
+            score = [f"{s.score.statistic:.3f}", str(s.score.df), p] if s.score.df else [""] * 3
+            rows.append([printable(i), str(s.rows), *beside, f"{s.deviance:.2f}", *score])
+        sizes = [9] + [11] * weighted + [9] * dropped + [12, 12, 6, 8]
+        lines = table_lines(rows, 12, sizes)
         if len(sites) > MOST_SITES:
             lines.append(f"({len(sites) - MOST_SITES} more sites; shown are those that differ most)")
         return lines
@@ -316,11 +311,6 @@ def _covariance(robust: Robust) -> str:
         if by_site(robust)
         else f"robust, by {robust if robust == 'cluster' else f'rows ({robust})'}"
     )
-
-
-def _cells(cells: Sequence[str], sizes: Sequence[int]) -> str:
-    """One line of a table."""
-    return "".join(f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
 
 
 def _two_columns(left: list[tuple[str, Any]], right: list[tuple[str, Any]], width: int) -> list[str]:

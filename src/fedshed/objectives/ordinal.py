@@ -118,7 +118,7 @@ class Ordinal(LinearModel):
     def _odds(self, z: Matrix) -> Vector:
         """1 / (exp(u - l) - 1) of rows between two thresholds; 0 elsewhere, infinite out of order."""
         gap = np.where(self._between, z[:, 0] - z[:, 1], np.inf)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             odds: Vector = 1.0 / np.expm1(np.maximum(gap, 0.0))
         return odds
 

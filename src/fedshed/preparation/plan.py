@@ -153,7 +153,7 @@ class DesignPlan(Struct, frozen=True):
         if self.study.fills_in:
             _say_filled(self, read)
             read = filled(self, read)
-        _refuse_missing(read, "fill them in or leave out those rows (predict --missing empty)")
+        _refuse_missing(read, "fill them in, or leave out those rows (--missing empty)")
         if data.large:
             return all_rows(self, data)
         return self.scaled(np.asarray(designs.build(self, read, data.rows).X))
@@ -161,18 +161,29 @@ class DesignPlan(Struct, frozen=True):
     def complete(self, frame: Any, unknown_is_missing: bool = False) -> NDArray[np.bool_]:
         """Which rows of a table have all values that a prediction needs, and optionally only known levels."""
         data = frame if isinstance(frame, Frame) else Frame(frame)
-        needed = (*self.columns, *(c for c in (self.study.offset, self.study.exposure) if c))
-        read = data.columns(needed)
+        read = data.columns(self._needed_to_predict)
         kept = complete_rows(read[name] for name in read) if read else np.ones(data.rows, dtype=np.bool_)
         for name, levels in self.levels.items() if unknown_is_missing else ():
-            mine = read[name].as_category()
-            known = np.array([*(level in levels for level in mine.levels), False])
+            mine = data.column(name).as_category()
+            known = np.array([*(level in levels for level in mine.levels), self.study.fills_in])
             kept = kept & known[mine.values]
         return kept
 
     def rows_used(self, frame: Frame) -> NDArray[np.bool_]:
         """Which rows of a site's frame the fit uses: all, unless those with missing values are dropped."""
         return rows_kept(self.study, frame.columns((*self.study.beside, *self.columns)))
+
+    @property
+    def _needed_to_predict(self) -> tuple[str, ...]:
+        """The columns without which a row has no prediction, without those that are filled in."""
+        beside = (name for name in (self.study.offset, self.study.exposure) if name)
+        return (*(() if self.study.fills_in else self.columns), *beside)
+
+    def missing_values(self, frame: Frame, to_evaluate: bool) -> dict[str, int]:
+        """By column: rows that it leaves without a prediction, or without an evaluation."""
+        needed = dict.fromkeys((*self._needed_to_predict, *(self.study.beside if to_evaluate else ())))
+        lost = {name: int(column.missing.sum()) for name, column in frame.columns(tuple(needed)).items()}
+        return {name: count for name, count in lost.items() if count}
 
     def offset(self, frame: Any) -> NDArray[np.float64] | None:
         """The offset of every row of a frame (log exposure), if the model has one."""

@@ -20,6 +20,8 @@ from fedshed.linalg.arrays import Extended, Gradient, Matrix, Packed, Scalars, V
 from fedshed.protocol.limits import MOST_STEP_SIZES, Count
 from fedshed.protocol.sums import GRADIENT, HESSIAN, MEAN, NOTHING, Added, Rule
 
+TOO_LARGE = "too large to compute with"  # how a site says that numbers overflow
+
 
 class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True, eq=False, gc=False):
     """Base of all messages: immutable, finite, encoded as an array after the name of its class.
@@ -35,7 +37,7 @@ class Message(Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fie
         for name in _floats(type(self)):
             value = getattr(self, name)
             if value is not None and not isfinite(value):
-                raise ValueError(f"{name} of {type(self).__name__} is {value}")
+                raise ValueError(f"{name} of {type(self).__name__} is {value}, {TOO_LARGE}")
 
 
 @cache

@@ -32,7 +32,7 @@ def of_model(model: Model, recorder: Recorder, rerun: Rerun, summary: Summary) -
     )  # fmt: skip
     fit = Fit(
         tuple(_coefficients(model, summary)), str(replace(summary, influence=True)), summary.level,
-        _ratio(summary),
+        summary.inference.ratio if summary.exp else _ratio(summary), summary.exp,
     )  # fmt: skip
     problem = Problem(title, (run,) if rows else (), max(1, len(agents)), agents, gap=gap)
     return Report(title, (problem,), rerun, fit, evaluation=model.evaluation)
@@ -87,7 +87,7 @@ def _traffic(contacts: Mapping[str, Contact]) -> tuple[SiteTraffic, ...]:
 
 def _ratio(summary: Summary) -> str:
     """What the exponential of a coefficient is called; nothing where it is no ratio."""
-    name = replace(summary, exp=True).columns[0]
+    name = summary.inference.ratio
     return "" if name == "exp(coef)" else name
 
 

@@ -120,6 +120,7 @@ class Fit(Struct, frozen=True):
     summary: str = ""
     level: float = 0.95
     ratio: str = ""  # what exp(coefficient) is, such as "odds ratio", where the family has a name for it
+    exp: bool = False  # whether the table has exponentials, as the summary
 
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "msgspec", "constriction")

@@ -11,8 +11,9 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from fedshed._utils.errors import ProtocolError
-from fedshed.algorithms.base import TOGETHER, AnyAlgorithm, Info, State, cost, gradient
+from fedshed.algorithms.base import DIVERGED, TOGETHER, AnyAlgorithm, Info, State, cost, gradient
 from fedshed.algorithms.composite import steepest
+from fedshed.algorithms.linesearch import NO_STEP
 from fedshed.exchange import Transport
 from fedshed.exchange.contacts import Contact
 from fedshed.exchange.sums import ALL, column_sizes
@@ -20,6 +21,7 @@ from fedshed.exchange.wire import Refusal, SilenceError, Traffic, Wire
 from fedshed.linalg.arrays import Vector
 from fedshed.objectives import family_of
 from fedshed.protocol.conversation import AgentId, Problem
+from fedshed.protocol.messages import TOO_LARGE
 from fedshed.solve.goal import Goal
 from fedshed.solve.trace import Row
 
@@ -92,7 +94,7 @@ def iterate(
     # what was asked for this decision belongs to the last row
     row = replace(seen.row, seconds=time.perf_counter() - clock, **_counts(wire.traffic, problem))
     return Outcome(
-        seen.state, (*progress.rows, row), seen.g, seen.reason in (CONVERGED, CLOSE_ENOUGH),
+        seen.state, (*progress.rows, row), seen.g, reached_optimum(seen.reason),
         seen.reason or "", seen.exact, wire.traffic, dict(wire.sites), tuple(wire.refusals),
     )  # fmt: skip
 
@@ -110,10 +112,13 @@ class _Run:
         flow = self._algorithm.observe(self._problem, progress.state)
         state = self._wire.run_conversation(flow, progress.state.known)
         seen = self._seen(state, progress, exact=not self._algorithm.lossy)
-        if seen.row.grad_norm <= self._goal.tol and self.doubtful(seen):
-            seen = self._confirmed(seen, progress)
+        if self.doubtful(seen):
+            least = max(self._goal.tol, _rounding(self._problem, seen.state))
+            seen = self._confirmed(seen, progress) if seen.row.grad_norm <= least else seen
+        if why := _divergence(progress.rows, seen.row):
+            return replace(seen, reason=why)
         stalled = not self.doubtful(seen) and _stalled(progress.rows, seen.row)
-        return replace(seen, reason=seen.reason or (ROUNDING if stalled else None))
+        return replace(seen, reason=seen.reason or (self._rounded(seen) if stalled else None))
 
     def stepped(self, seen: Seen, progress: Progress) -> tuple[Seen, Any, Info]:
         """The state at theta^{t+1}; if no step was found, the cause may be rounding or a model."""
@@ -121,16 +126,31 @@ class _Run:
         if info.stopped and self.doubtful(seen):
             seen = self._confirmed(seen, progress)
             after, info = (after, info) if seen.reason else self._stepped(seen)
-        stuck = np.array_equal(after.theta, seen.state.theta) and not seen.state.silent(self._problem)
-        reason = seen.reason or info.stopped or (ROUNDING if stuck else None)
-        return replace(seen, reason=reason), after, info
+        stopped = info.stopped
+        if not np.isfinite(np.vdot(after.theta, after.theta)):
+            stopped = _cannot_compute(seen.state, "to parameters that are not finite")
+        if stopped is None and np.array_equal(after.theta, seen.state.theta):
+            stopped = None if seen.state.silent(self._problem) else NO_MOVE
+        hidden = stopped in (NO_STEP, NO_MOVE) and not self.doubtful(seen)
+        if hidden and self._is_small(progress.rows, seen):
+            stopped = self._rounded(seen)
+        return replace(seen, reason=seen.reason or stopped), after, info
+
+    def _rounded(self, seen: Seen) -> str:
+        return rounding_reached(seen.row.grad_norm, self._goal.tol)
+
+    def _is_small(self, rows: Sequence[Row], seen: Seen) -> bool:
+        """Whether ||g|| is tiny beside the start, or beside the gradients of the agents, which cancel."""
+        start = rows[0].grad_norm if rows else 0.0
+        return seen.row.grad_norm <= SMALL * max(start, _cancelled(self._problem, seen.state))
 
     def abandoned(self, progress: Progress, silence: SilenceError) -> Seen:
         """What was seen last, with models for silent agents; nothing if one of them never answered."""
         if len(progress.state.known) < len(self._problem.agents) and self._last is None:
             raise silence
         seen = self._last or self._seen(progress.state, progress, exact=False)
-        return replace(seen, exact=False, reason=str(silence))
+        said = _cannot_compute(progress.state, f"to a cost {TOO_LARGE}") if silence.overflow else str(silence)
+        return replace(seen, exact=False, reason=said)
 
     def _seen(self, state: Any, progress: Progress, exact: bool) -> Seen:
         g = steepest(self._problem, state.theta, gradient(self._problem, state))
@@ -175,9 +195,21 @@ class _Run:
         return self._seen(self._wire.run_conversation(flow, seen.state.known), progress, exact=True)
 
 
+SHORTER = "shorten its steps, or use a line search"
 CONVERGED = "the gradient norm is at most tol"
-ROUNDING = "the gradient is at rounding level, above tol: no algorithm can do better"
 CLOSE_ENOUGH = "f - f_star is at most gap_tol"
+NO_MOVE = "the step no longer changes the parameters"
+ROUNDING = "converged to rounding"  # how the reason of a run begins that rounding keeps above tol
+
+
+def rounding_reached(grad_norm: float, tol: float) -> str:
+    """The reason of a run that has converged as far as rounding lets any algorithm."""
+    return f"{ROUNDING}: no algorithm can make the gradient norm, {grad_norm:.1e}, smaller; tol is {tol:g}"
+
+
+def reached_optimum(reason: str | None) -> bool:
+    """Whether a run has ended at the optimum: to tol, to gap_tol, or as near as rounding lets it."""
+    return reason is not None and (reason in (CONVERGED, CLOSE_ENOUGH) or reason.startswith(ROUNDING))
 
 
 def _reason(problem: Problem, state: State[Any], g: Vector, row: Row, goal: Goal, exact: bool) -> str | None:
@@ -185,9 +217,9 @@ def _reason(problem: Problem, state: State[Any], g: Vector, row: Row, goal: Goal
     everyone = not state.silent(problem)
     if row.grad_norm <= goal.tol and exact and everyone:
         return CONVERGED
-    rounding = 32 * np.finfo(float).eps * _cancelled(problem, state)
-    if (row.grad_norm <= rounding or _rounded(problem, state.theta, g, row.f)) and exact and everyone:
-        return ROUNDING
+    rounded = row.grad_norm <= _rounding(problem, state) or _rounded(problem, state.theta, g, row.f)
+    if rounded and exact and everyone:
+        return rounding_reached(row.grad_norm, goal.tol)
     if goal.gap_tol is not None and row.gap is not None and row.gap <= goal.gap_tol and everyone:
         return CLOSE_ENOUGH
     if row.iteration >= goal.max_iterations:
@@ -195,27 +227,43 @@ def _reason(problem: Problem, state: State[Any], g: Vector, row: Row, goal: Goal
     return None
 
 
-def settled(converged: bool, reason: str) -> bool:
-    """Whether a run has ended at the optimum: to tol, or as near as rounding lets it."""
-    return converged or reason == ROUNDING
-
-
+FAR = 1e10  # times the cost at the start, or 1
 FLOOR = 8  # times eps: what rounding makes of a mean that is 0
 STALL = 100  # iterations without progress, of a gradient that has long become small
+SMALL = 1e-10  # of the gradient norm at the start
+
+
+def _cannot_compute(state: State[Any], where: str) -> str:
+    """The reason of a run whose step from a state leads to where nothing can be computed."""
+    return f"{DIVERGED}: iteration {state.t} leads {where}; {SHORTER}"
+
+
+def _divergence(rows: Sequence[Row], row: Row) -> str | None:
+    """Why a run ends whose cost has grown out of all proportion; the Master says it once for all agents."""
+    first = (rows[0] if rows else row).f
+    if row.f <= FAR * max(1.0, abs(first)):  # false where it is not a number
+        return None
+    grown = f"the cost is {row.f:.2g} at iteration {row.iteration} and was {first:.2g} at the start"
+    return f"{DIVERGED}: {grown}; {SHORTER}"
 
 
 def _stalled(rows: Sequence[Row], row: Row) -> bool:
-    """Whether neither f nor ||g|| has got lower for STALL iterations, and ||g|| is 1e-10 of what it was.
+    """Whether neither f nor ||g|| has got lower for STALL iterations, and ||g|| is small.
 
     It is what rounding inside the sites' sums looks like, which the Master cannot see.
     """
-    if len(rows) <= STALL or row.grad_norm > 1e-10 * rows[0].grad_norm:
+    if len(rows) <= STALL or row.grad_norm > SMALL * rows[0].grad_norm:
         return False
     before, since = rows[:-STALL], [*rows[-STALL:], row]
     return all(
         min(getattr(r, what) for r in since) >= min(getattr(r, what) for r in before)
         for what in ("f", "grad_norm")
     )
+
+
+def _rounding(problem: Problem, state: State[Any]) -> float:
+    """The rounding error of the global gradient, of which each agent's part is rounded."""
+    return 32 * float(np.finfo(float).eps) * _cancelled(problem, state)
 
 
 def _cancelled(problem: Problem, state: State[Any]) -> float:

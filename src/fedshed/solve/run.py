@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
+import numpy as np
 from msgspec import Struct
 
 from fedshed._utils.notebook import html_table
-from fedshed.algorithms.base import AnyAlgorithm
+from fedshed.algorithms.base import DIVERGED, AnyAlgorithm
 from fedshed.exchange.contacts import Contact
 from fedshed.exchange.groups import GroupTraffic
 from fedshed.exchange.sites import Sites, Stage
@@ -136,7 +137,11 @@ def run(
     if isinstance(watch, Observer):
         watch.begin(_begin(algorithm, problem, goal))
     outcome = _watched(iterate(algorithm, problem, transport, progress, goal), progress, saver, watch)
-    certificate = certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
+    certificate = (
+        Certificate(float(np.linalg.norm(outcome.gradient)), None, None)
+        if outcome.reason.startswith(DIVERGED)
+        else certify(problem, algorithm, outcome.state, outcome.gradient, outcome.exact)
+    )
     theta, known = outcome.state.theta, outcome.state.known if outcome.exact else {}
     answers = {i: (mine.f, mine.g) for i, mine in known.items() if mine.at(theta)}
     return Result(

@@ -13,7 +13,7 @@ from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Vector
 from fedshed.protocol.conversation import AgentId, Problem
-from fedshed.solve.engine import Progress, settled
+from fedshed.solve.engine import Progress
 from fedshed.solve.evaluating import BINS, Evaluating, Told
 from fedshed.solve.folds import Folds
 from fedshed.solve.goal import Goal
@@ -90,7 +90,7 @@ def null_loss(
     with sites.open(LEAST) as transport:
         progress = Progress(NULL.start(null, start), traffic, rows=[])
         result = run(NULL, null, transport, progress, replace(_NULL_GOAL, patience=patience))
-    return (result.trace[-1].f if settled(result.converged, result.reason) else None), result.traffic
+    return (result.trace[-1].f if result.converged else None), result.traffic
 
 
 def scatter(

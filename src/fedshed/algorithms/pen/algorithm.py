@@ -20,7 +20,7 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, gradient
 from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.lbfgs import update_secants
-from fedshed.algorithms.linesearch import SMALLEST_STEP
+from fedshed.algorithms.linesearch import NO_STEP, SMALLEST_STEP
 from fedshed.algorithms.pen.agent import Cache, answer_first, answer_move
 from fedshed.algorithms.pen.direction import BLIND, direction, minimize_cubic
 from fedshed.algorithms.pen.dither import COHERENT, coherence
@@ -164,9 +164,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
             return state, Info(0.0, 1, stopped=UNSENDABLE)
         after, eta, taken, trials = yield from self._search(problem, state, gw, u, eta, change)
         if eta == 0:
-            return state, Info(
-                0.0, 1, stopped="the line search found no step size above 2^-40 that lowers the cost"
-            )
+            return state, Info(0.0, 1, stopped=NO_STEP)
         after = advance(after, after.theta, g)
         after = replace(after, A=A, s=s, y=y, last=(-taken, gw), updated=after.t)
         return after, Info(eta, trials, renewed=len(problem.agents), q_max=problem.n)

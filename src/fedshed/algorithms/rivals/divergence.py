@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from fedshed.algorithms.base import State
+from fedshed.algorithms.base import DIVERGED, State
 
 FAR = 100.0  # times the cost at the start
 PATIENCE = 20  # iterations after which the cost must be below that at the start
@@ -21,7 +21,4 @@ def divergence_reason(state: State[Any], f: float, first: float, hint: str) -> s
     most = first + SLACK * size if state.t > PATIENCE else FAR * size
     if isfinite(f) and f <= most:
         return None
-    return (
-        f"the method diverges: the cost at iteration {state.t} is {f:.3g}, and was {first:.3g} at the start; "
-        f"{hint}"
-    )
+    return f"{DIVERGED}: the cost at iteration {state.t} is {f:.3g}, and was {first:.3g} at the start; {hint}"

@@ -1,13 +1,22 @@
 // A fitted model: its coefficients with their intervals on one scale, a table of them, and its summary.
 
-const FIT_HEADS = {
+/** The heads of the table; exponentials have no standard error, as in the summary. */
+const fitHeads = () => ({
   name: "coefficient",
-  estimate: "estimate",
-  standard_error: "std. error",
+  estimate: data.fit.exp ? data.fit.ratio : "estimate",
+  ...(data.fit.exp ? {} : { standard_error: "std. error" }),
   low: "low",
   high: "high",
   p_value: "p",
-};
+});
+
+/** A cell of the table. */
+function fitCell(one, key) {
+  if (key === "name") return one.name;
+  const ratio = data.fit.exp && key !== "p_value" && one[key] !== null;
+  return short(ratio ? Math.exp(one[key]) : one[key]);
+}
+
 const MOST_COEFFICIENTS = 60; // drawn; the table has all
 const UNITS = { deviation: "per standard deviation", unit: "per unit of the table", error: "in standard errors" };
 const WIDE = 6; // times the median length: a longer interval would squeeze the others, and is cut
@@ -22,9 +31,10 @@ function compared() {
 /** The units there are: standard deviations and standard errors as far as they are known. */
 function fitUnits() {
   const known = (name) => compared().some((one) => one[name] !== null);
-  return Object.entries(UNITS).filter(
-    ([unit]) => unit === "unit" || known(unit === "error" ? "standard_error" : "deviation"),
-  );
+  const order = data.fit.exp ? ["unit", "deviation", "error"] : ["deviation", "unit", "error"]; // the first is shown first
+  return order
+    .filter((unit) => unit === "unit" || known(unit === "error" ? "standard_error" : "deviation"))
+    .map((unit) => [unit, UNITS[unit]]);
 }
 
 const fitRatio = () => data.fit.ratio !== "" && byId("fit-unit").value !== "error" && byId("fit-ratio").checked;
@@ -74,10 +84,11 @@ async function drawFit() {
   byId("fit-ratio-label").hidden = data.fit.ratio === "";
   byId("fit-ratio").disabled = byId("fit-unit").value === "error";
   byId("fit-ratio-what").textContent = `${data.fit.ratio} on a log scale`;
+  const heads = fitHeads();
   fillTable(
     byId("fit-table"),
-    Object.values(FIT_HEADS),
-    coefficients.map((one) => Object.keys(FIT_HEADS).map((key) => (key === "name" ? one.name : short(one[key])))),
+    Object.values(heads),
+    coefficients.map((one) => Object.keys(heads).map((key) => fitCell(one, key))),
   );
   byId("fit-summary").textContent = summary;
   byId("fit-summary").hidden = !summary;

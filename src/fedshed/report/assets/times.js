@@ -1,9 +1,19 @@
 // The map of latency and rate: which algorithm is the fastest where, and in how many seconds.
 
-const PALE = [
-  [0, "#fff3b0"],
-  [1, "#a39a86"],
-]; // short to long; black text can be read on all of it
+const TINT = 0.4; // of an algorithm's colour behind black letters, as in networks.png
+const INK = "#000000";
+
+/** A colour on white, so pale that black text can be read on it. */
+function tint(hex) {
+  const parts = [1, 3, 5].map((at) => 255 - TINT * (255 - parseInt(hex.slice(at, at + 2), 16)));
+  return `rgb(${parts.map(Math.round).join(",")})`;
+}
+
+/** A scale with one flat step for each algorithm. */
+function steps(names) {
+  const looks = names.map((name) => problem().runs.find((run) => run.name === name).look);
+  return looks.flatMap((look, k) => [k, k + 1].map((end) => [end / names.length, tint(look.color)]));
+}
 
 async function drawTimes() {
   const times = problem().times;
@@ -11,6 +21,7 @@ async function drawTimes() {
   const name = (text) => (narrow("times") ? plain(text).replaceAll("-", "-<br>") : plain(text)); // on two lines, or it would be very small
   const cell = (row, column) => `<b>${name(times.names[row][column])}</b><br>${plain(times.words[row][column])}`;
   const each = (make) => times.latencies.map((_, row) => times.rates.map((_, column) => make(row, column)));
+  const fastest = [...new Set(times.names.flat())];
   notes("times-notes", times.notes);
   await draw(
     "times",
@@ -21,23 +32,24 @@ async function drawTimes() {
         y: times.latencies,
         xgap: 3,
         ygap: 3,
-        colorscale: PALE,
+        colorscale: steps(fastest),
+        zmin: -0.5,
+        zmax: fastest.length - 0.5,
         showscale: false,
-        z: each((row, column) => Math.log10(times.seconds[row][column])),
+        z: each((row, column) => fastest.indexOf(times.names[row][column])),
         text: each(cell),
         texttemplate: "%{text}",
-        textfont: { color: "#000000" },
+        textfont: { color: INK },
         customdata: each((row, column) => times.ranked[row][column].map(plain).join("<br>")),
         hovertemplate: "latency %{y}, rate %{x}<br>%{customdata}<extra></extra>",
       },
     ],
     {
       height: 360,
-      xaxis: { title: { text: "rate of each link" }, type: "category", showgrid: false },
+      xaxis: { title: { text: "rate of each site's link" }, type: "category", showgrid: false },
       yaxis: {
-        title: { text: "latency per exchange", standoff: 12 },
+        title: { text: "latency of an exchange", standoff: 12 },
         type: "category",
-        autorange: "reversed",
         showgrid: false,
       },
     },
