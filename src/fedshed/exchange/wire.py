@@ -59,7 +59,7 @@ NOBODY: Mapping[AgentId, Any] = {}
 class SilenceError(ProtocolError):
     """A site gave no usable answer for as long as patience lasts.
 
-    `overflow` says that numbers were too large to compute with at each such site.
+    `overflow` says that numbers were too large to compute with at every site; a single one may be forging.
     """
 
     overflow = False
@@ -235,7 +235,9 @@ class Wire:
         self._contacts.ask(number, asked, list(map(len, payloads.values())), usable)
         if lost := self._contacts.lost(asked, self._patience):
             silence = SilenceError("; ".join(self._silence_reason(i) for i in lost))
-            silence.overflow = all(self._contacts.of(i).why.endswith(TOO_LARGE) for i in lost)
+            silence.overflow = self._everyone.issubset(lost) and all(
+                self._contacts.of(i).why.endswith(TOO_LARGE) for i in lost
+            )
             raise silence
 
     def _silence_reason(self, i: AgentId) -> str:
