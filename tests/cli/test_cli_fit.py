@@ -229,16 +229,19 @@ def test_separated_classes_are_named_and_exit_1(frames, tmp_path):
         ((*ILL, "--study", "absent.toml"), "--target cannot be combined with --study"),
         (("--study", "absent.toml"), "no such file"),
         (("--formula", "ill ~ __import__('os')"), "unknown function"),
-        (("--formula", "ill ~ age**2"), "I(x**2)"),
+        (("--formula", "ill ~ age**2"), "I(x^2)"),
         (("--target", "age", "--family", "logistic"), "exactly two classes"),
         (("--target", "visits", "--family", "gamma", "--columns", "age"), "'visits' is 0 or negative"),
     ],
 )
-def test_wrong_use_is_one_line_and_exit_code_2_and_nothing_is_written(files, tmp_path, arguments, message):
+def test_wrong_use_is_a_line_for_each_objection_and_exit_code_2_and_nothing_is_written(
+    files, tmp_path, arguments, message
+):
     result = call("fit", *files, *arguments, "--out", tmp_path / "new")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 or all("site '" in line for line in lines), "several only of several sites"
     assert message in result.stderr
     assert not (tmp_path / "new").exists()
 

@@ -133,17 +133,20 @@ class Preparation(Conversation, frozen=True):
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""
         replies = yield from everyone([part], problem)
-        objections = Objections()
+        objections, refusals = Objections(), dict[str, list[str]]()
         for site, (answer,) in replies.items():
             for reason in answer.reason.split("\n") if isinstance(answer, Refused) else ():
-                objections.check(_refuse, site, printable(reason[:LONGEST_REASON]))
+                refusals.setdefault(printable(reason[:LONGEST_REASON]), []).append(site)
+        for reason, sites in refusals.items():
+            objections.check(_refuse, sites, reason)
         objections.raise_all()
         return answers_of(replies, kind, type(part))
 
 
-def _refuse(site: str, reason: str) -> None:
-    named = site == ALL and reason.startswith("site ")  # a group names the one that refuses
-    raise DataError(reason if named else f"site {site!r}: {reason}")
+def _refuse(sites: Sequence[str], reason: str) -> None:
+    named = sites[0] == ALL and reason.startswith("site ")  # a group names the one that refuses
+    more = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
+    raise DataError(reason if named else f"site {sites[0]!r}{more}: {reason}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -331,7 +331,7 @@ def _expand_dot(study: Study) -> None:
 
 _ELSEWHERE = {  # names of families in other programs
     "gaussian": "linear", "normal": "linear", "ols": "linear", "lm": "linear", "bernoulli": "logistic",
-    "logit": "logistic", "binary": "logistic", "coxph": "cox", "survival": "cox", "softmax": "multinomial",
+    "binary": "logistic", "coxph": "cox", "survival": "cox", "softmax": "multinomial",
     "multinom": "multinomial", "polr": "ordinal", "clm": "ordinal", "negbin": "negative-binomial",
     "nb": "negative-binomial", "quasi": "quasi-poisson", "count": "poisson",
 }  # fmt: skip
