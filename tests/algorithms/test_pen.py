@@ -9,8 +9,10 @@ from msgspec.structs import replace
 import fedshed
 from conftest import make_federation
 from fedshed import Federation
+from fedshed._utils.errors import SingularError
 from fedshed.algorithms import Pen
 from fedshed.algorithms.pen.agent import recall_copy
+from fedshed.algorithms.pen.algorithm import _unwhiten
 from fedshed.algorithms.pen.direction import direction
 from fedshed.algorithms.pen.messages import Mine
 from fedshed.exchange import Faulty, InProcess
@@ -254,3 +256,9 @@ def test_a_lost_answer_costs_no_copy():
     )
     assert lossy.exchanges == quiet.exchanges + 2
     assert lossy.downlink_bytes - quiet.downlink_bytes < 2 * 300  # a copy alone has 8 (36 + 21 + 12) bytes
+
+
+def test_a_frame_without_curvature_is_an_error_with_a_remedy():
+    """A random study (92: separated Poisson counts) ended in an error of NumPy."""
+    with pytest.raises(SingularError, match="separated; look at the table, standardise it"):
+        _unwhiten(np.diag([1.0, 0.0]), np.ones((2, 3)))

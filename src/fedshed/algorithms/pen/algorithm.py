@@ -16,7 +16,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 from scipy.linalg.blas import daxpy
 
-from fedshed._utils.errors import ProtocolError
+from fedshed._utils.errors import ProtocolError, SingularError
 from fedshed.algorithms.base import Algorithm, Info, SiteModel, advance, cost, gradient
 from fedshed.algorithms.channels import Channel
 from fedshed.algorithms.lbfgs import update_secants
@@ -242,7 +242,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
                 raise ProtocolError(f"agent {i!r} cannot be used: {TOO_LARGE}")
             change = copy.W @ u - prediction.W @ u if copy.W is not prediction.W else 0.0
             missed += problem.p[i] * (copy.g - prediction.g - change / 2)
-        gradients = np.linalg.solve(frame.G, np.transpose([copy.g for copy in copies.values()])).T
+        gradients = _unwhiten(frame.G, np.transpose([copy.g for copy in copies.values()])).T
         known = {
             i: SiteModel(frame.theta, replies[i][0].loss, g, copies[i])
             for i, g in zip(copies, gradients, strict=True)
@@ -332,3 +332,15 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
             return float("inf")
         pair = 8 * (agent.objective.dim + 1)
         return float(self.channel.eigenpairs(move.t, agent.name, pair) * pair)
+
+
+def _unwhiten(G: Matrix, gradients: Matrix) -> Matrix:
+    """G^-1 g; an error where G is singular: along some direction the cost has no curvature."""
+    try:
+        return np.linalg.solve(G, gradients)
+    except np.linalg.LinAlgError:
+        raise SingularError(
+            "the curvature along some direction has vanished, as it does where columns are collinear or "
+            "classes are separated; look at the table, standardise it, give l2 > 0, or use newton, which "
+            "names the columns"
+        ) from None
