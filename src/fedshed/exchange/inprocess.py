@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.site import Site
 from fedshed.exchange.transport import Transport
+from fedshed.protocol.replies import Reply
 
 MOST = 256  # sites that answer at a time: so not all replies are in memory at once
 NamedReplies: TypeAlias = tuple[Sequence[str], Sequence[bytes]]  # names, and the reply of each
@@ -89,16 +90,18 @@ def answer_in_batches(
 
 
 def _answer_each(sites: Sequence[Handler], payloads: Sequence[bytes], read_here: bool) -> list[bytes]:
-    """The reply of each site; those of sites that share a codec are coded together."""
+    """The reply of each site; lossy ones of sites that share a codec are coded together."""
     codec = sites[0].codec if isinstance(sites[0], Site) else None
     plain = [site for site in sites if type(site) is Site and site.codec is codec]
-    if codec is None or len(plain) < len(sites):
+    if codec is None or not codec.lossy or len(plain) < len(sites):
         return [site.handle(payload) for site, payload in zip(sites, payloads, strict=True)]
+    replies, caches = list[Reply](), list[Any]()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-        requests = map(codec.decode_request, payloads)
-        answered = [site.reply_to(request) for site, request in zip(plain, requests, strict=True)]
-        accuracy = codec.decode_request(payloads[0]).accuracy
-        encoded, seen = codec.encode_replies([reply for reply, _ in answered], accuracy, read_here)
-    for row, (site, (reply, cache)) in enumerate(zip(plain, answered, strict=True)):
-        site.keep(reply, cache, encoded[row], seen.get(row))
+        for site, request in zip(plain, map(codec.decode_request, payloads), strict=True):
+            reply, cache = site.reply_to(request)
+            replies.append(reply)
+            caches.append(cache)
+        encoded, seen = codec.encode_replies(replies, request.accuracy, read_here)
+    for row, site in enumerate(plain):
+        site.keep(replies[row], caches[row], encoded[row], seen.get(row))
     return encoded

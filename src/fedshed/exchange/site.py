@@ -6,7 +6,8 @@ import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Optional, cast
+from operator import attrgetter
+from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +63,7 @@ class Site:
         request = self.codec.decode_request(payload)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
             reply, cache = self.reply_to(request)
-            encoded = self.codec.encode_reply(reply, request.accuracy if reply.answers else 0.0)
+            encoded = self.codec.encode_reply(reply, request.accuracy)
         self.keep(reply, cache, encoded)
         return encoded
 
@@ -100,7 +101,7 @@ class Site:
             if isinstance(part, Search):
                 answers.append(self._costs(part))
             else:
-                cache, answer = self._answer(cache, part, mine, trial=at_trial_point(sent))
+                cache, answer = self._answer(cache, sent, part, mine)
                 answers.append(answer)
         if self._watched is not None:
             answers = [self._limit_costs(*pair) for pair in zip(parts, answers, strict=True)]
@@ -143,18 +144,18 @@ class Site:
             return answer
         return self._watched.limit_costs(part, answer)
 
-    def _answer(self, cache: Any, part: Any, own_part: Any, trial: bool) -> tuple[Any, Message]:
+    def _answer(self, cache: Any, sent: Any, part: Any, own_part: Any) -> tuple[Any, Message]:
         """The algorithm's answer; at a trial point it may be undefined, elsewhere it may not."""
         self._require_expected(part, own_part)
         try:
             return self.conversation.respond(self.agent, cache, part, own_part)
         except ForbiddenPointError as error:
-            if trial and not error.fits and np.array_equal(error.theta, part.theta):
+            if at_trial_point(sent) and not error.fits and np.array_equal(error.theta, part.theta):
                 return cache, Undefined()
             raise
         except (ValueError, ArithmeticError, SingularError, CodecError) as error:
             log.debug("site %r cannot answer at this point", self.name, exc_info=True)
-            if trial:
+            if at_trial_point(sent):
                 return cache, Undefined()
             raise UnanswerableError(
                 f"site {self.name!r} cannot answer {type(part).__name__}: {error}"
@@ -227,7 +228,8 @@ class _HessianCounter:
         self._anchor, self.hessians = anchor, 0
 
     def at(self, theta: Vector) -> Point:
-        return cast(Point, _CountedPoint(self, theta, self._objective.at(theta)))
+        point: Any = _CountedPoint(self, theta, self._objective.at(theta))
+        return point  # type: ignore[no-any-return]
 
     def count(self, theta: Vector) -> None:
         """A Hessian taken at theta."""
@@ -249,6 +251,8 @@ class _HessianCounter:
 
 class _CountedPoint:
     """A point that counts as a Hessian once something of its curvature is asked for."""
+
+    value, gradient = property(attrgetter("_point.value")), property(attrgetter("_point.gradient"))
 
     def __init__(self, counter: _HessianCounter, theta: Vector, point: Point) -> None:
         self._counter, self._theta, self._point, self._counted = counter, theta, point, False

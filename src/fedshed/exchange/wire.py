@@ -6,11 +6,9 @@ quorum rule, and the run ends when it stays away for too long (docs/faults.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
 from secrets import token_bytes
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -52,7 +50,6 @@ class Refusal(Struct, frozen=True):
     why: str
 
 
-Placed: TypeAlias = tuple[int, AgentId, Sequence[Any]]  # a reply by its place among those that came
 NOBODY: Mapping[AgentId, Any] = {}
 
 
@@ -136,41 +133,41 @@ class Wire:
 
     def _usable(self, number: int, ask: Ask, received: ReceivedReplies) -> Replies[Any]:
         """The first answer of each site that can be used: a repeated one may be another."""
-        waiting = sorted(self._answers(number, ask, received), key=itemgetter(0))
+        answers, names = self._answers(number, ask, received), received.names
         usable: dict[AgentId, Sequence[Any]] = {}
+        waiting = sorted(answers)
         while waiting:
             first: dict[AgentId, Sequence[Any]] = {}
-            repeated = [one for one in waiting if first.setdefault(one[1], one[2]) is not one[2]]
+            repeated = [
+                row for row in waiting if first.setdefault(names[row], answers[row]) is not answers[row]
+            ]
             usable.update(self._drop_contradictions(number, ask, first))
-            waiting = [one for one in repeated if one[1] not in usable]
+            waiting = [row for row in repeated if names[row] not in usable]
         return usable
 
-    def _answers(self, number: int, ask: Ask, received: ReceivedReplies) -> Iterator[Placed]:
-        """The replies that answer what was asked: the place, the site, and the answer to each part."""
-        exchange = self._run, number
+    def _answers(self, number: int, ask: Ask, received: ReceivedReplies) -> dict[int, Sequence[Any]]:
+        """The replies that answer what was asked, by their places: the answer to each part."""
+        exchange, found, single = (self._run, number), dict[int, Sequence[Any]](), dict[int, Reply]()
         for batch in received.batches:
             names, head = [received.names[row] for row in batch.rows], batch.first
             if (head.run, head.number) != exchange:
                 continue
-            each: Iterable[Any] = zip(batch.rows, names, batch.answers, strict=True)
+            fine = np.zeros(len(names), dtype=bool)
             if ask.each.keys() >= set(names):
                 own_parts = [ask.each[i] for i in names]
                 fine = check_batch(self._conversation, self._problem, ask, batch, own_parts)
-                if fine.all():
-                    yield from each
-                    continue
-                yield from compress(each, fine.tolist())
-                each = compress(zip(batch.rows, names, batch.answers, strict=True), (~fine).tolist())
-            for row, i, answers in each:
-                yield from self._check_single(number, ask, row, i, replace(head, parts=list(answers)))
-        for row, reply in received.single.items():
-            if (reply.run, reply.number) == exchange:
-                yield from self._check_single(number, ask, row, received.names[row], reply)
-
-    def _check_single(self, number: int, ask: Ask, row: int, i: AgentId, reply: Reply) -> Iterator[Placed]:
-        """The same of a reply that is looked at by itself."""
-        if i in ask.each and not self._is_refused(number, ask, i, reply):
-            yield row, i, mark_undefined(ask, reply.parts)
+            for row, answers, usable in zip(batch.rows, batch.answers, fine.tolist(), strict=True):
+                if usable:
+                    found[row] = answers
+                else:
+                    single[row] = replace(head, parts=list(answers))
+        for row, reply in (single | received.single).items():
+            i = received.names[row]
+            if (reply.run, reply.number) != exchange or i not in ask.each:
+                continue
+            if not self._is_refused(number, ask, i, reply):
+                found[row] = mark_undefined(ask, reply.parts)
+        return found
 
     def _is_refused(self, number: int, ask: Ask, i: AgentId, reply: Reply) -> bool:
         """Whether a reply is no answer to what was asked."""

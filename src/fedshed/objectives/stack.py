@@ -195,7 +195,7 @@ class StackSlot:
     def at(self, model: LinearModel, theta: Vector) -> LinearPoint | None:
         """The model at a point."""
         at_point = self.stack.at(self.place, theta)
-        return None if at_point is None else at_point.point(model, self.place)
+        return None if at_point is None else StackedPoint(model, at_point, self.place)
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
         """Its costs along a direction."""
@@ -213,10 +213,6 @@ class StackAtPoint:
 
     def __init__(self, stack: Stack, theta: Vector) -> None:
         self._stack, self.z = stack, stack.margins(theta)
-
-    def point(self, model: LinearModel, place: int) -> StackedPoint:
-        """One of the models at the point."""
-        return StackedPoint(model, self, place)
 
     @cached_property
     def factors(self) -> SharedFactors:
@@ -273,9 +269,9 @@ NO_BLOCK = FactorBlock(None, 0, 0)
 class SharedFactors:
     """Dense factors of the models of a stack at a point, in blocks that stay in a core's cache.
 
-    Models are asked one after the other, so one that follows the last block has a block of twice its length
-    made: what is computed for nobody is at most as much as what is used.  One block is kept, and blocks of at
-    most `MOST_BLOCKS` stacks.
+    Models are asked one after the other, so one that follows another has as many more computed as stay in
+    cache: what is computed for nobody is at most a block.  One block is kept, and blocks of at most
+    `MOST_BLOCKS` stacks.
     """
 
     def __init__(self, stack: Stack, roots: Matrix) -> None:
@@ -298,8 +294,8 @@ class SharedFactors:
     def _next_block(self, last: FactorBlock, place: int, units: Vector | None) -> FactorBlock:
         """The block that begins at a place; without factors where it has one model."""
         length, stack = 0, self._stack
-        most = 2 * (last.stop - last.start) if place == last.stop and last.units is units else 1
-        most = min(most, stack.at_a_time, len(stack.models) - place)
+        follows = place == last.stop and last.units is units
+        most = min(stack.at_a_time, len(stack.models) - place) if follows else 1
         while length < most and stack.has_all_columns(place + length, units):
             length += 1
         if length < 2:

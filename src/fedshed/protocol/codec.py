@@ -151,15 +151,16 @@ class Codec:
         if data is same:
             return last
         if common and data.startswith(common):
-            return msgspec.structs.replace(last, mine=self._mine(data[len(common) :]))
+            mine = self._mine(data[len(common) :])
+            return Request(last.run, last.number, last.parts, mine, last.located, last.accuracy)
         request = Request(*self._request(data))
         accuracy = max((getattr(part, "accuracy", 0.0) for part in request.parts), default=0.0)
         request = msgspec.structs.replace(
             request, located=with_trial_points(request.parts), accuracy=accuracy
         )
-        mine = encode(request.mine)
-        if data.endswith(mine):
-            self._last = data, data[: -len(mine)], request
+        own = encode(request.mine)
+        if data.endswith(own):
+            self._last = data, data[: -len(own)], request
         return request
 
     def encode_reply(self, reply: Reply, accuracy: float = 0.0) -> bytes:
@@ -185,7 +186,7 @@ class Codec:
             return [encode(reply) for reply in replies], {}
         coded, batches = code_replies(replies, accuracy, self._precision, encode)
         every = [
-            coded[row] if row in coded else self.encode_reply(reply, accuracy if reply.answers else 0.0)
+            coded[row] if row in coded else self.encode_reply(reply, accuracy)
             for row, reply in enumerate(replies)
         ]
         if remember and batches:
