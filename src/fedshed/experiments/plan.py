@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from fedshed._utils.errors import ConfigError
 from fedshed._utils.files import in_words
@@ -28,7 +28,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     agents: int | None = None
     target: int | None = None
     seed: int = 0
-    preprocessing: str | UnsetType = UNSET  # not encoded unless it is set: keys of recorded runs stay
+    preprocessing: str | None = None  # of images, by name
 
 
 Part: TypeAlias = Renewal | LineSearch  # a parameter that is a table, such as {type = "Fibonacci", start = 0}
@@ -167,7 +167,7 @@ def _check(path: str | Path, plan: Figure) -> None:
 def _check_preprocessing(path: str | Path, problem: Problem) -> None:
     from fedshed.datasets.loaders import choose_preprocessing
 
-    if problem.preprocessing is UNSET:
+    if problem.preprocessing is None:
         return
     try:
         choose_preprocessing(problem.dataset.removesuffix("-least-squares"), problem.preprocessing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import UNSET
 
 from fedshed.datasets import load as load_dataset
 from fedshed.experiments.plan import Problem
@@ -20,7 +19,7 @@ def load(problem: Problem) -> Federation:
         partition=problem.partition,
         seed=problem.seed,
         target=problem.target,
-        preprocessing=None if problem.preprocessing is UNSET else problem.preprocessing,
+        preprocessing=problem.preprocessing,
     )
 
 

@@ -220,7 +220,7 @@ def _path(spec: Spec, folder: Path) -> Path:
 
 def _without_none(fields: Struct) -> dict[str, Any]:
     """The fields that say something: a new one that says nothing leaves runs as they were."""
-    return {name: value for name, value in asdict(fields).items() if value not in (None, msgspec.UNSET)}
+    return {name: value for name, value in asdict(fields).items() if value is not None}
 
 
 @lru_cache(maxsize=128)
