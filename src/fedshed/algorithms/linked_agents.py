@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from operator import is_
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -104,8 +105,15 @@ class LinkedAgents(Algorithm[S, Any, Any, Any, Any], Generic[S], frozen=True):
 
 def _first_request(begin: FirstExchange, parts: Sequence[Any], n: int) -> tuple[LinkCache, list[Any]]:
     """What an agent holds at the start, and the first request in full."""
-    theta = np.zeros(n) if begin.start is None else begin.start
+    theta = _origin(n) if begin.start is None else begin.start
     return LinkCache(theta), [FirstRequest(theta, begin.accuracy), *parts[1:]]
+
+
+@lru_cache(maxsize=4)  # agents of one process start at one point
+def _origin(n: int) -> Vector:
+    origin = np.zeros(n)
+    origin.flags.writeable = False
+    return origin
 
 
 def _complete_search(theta: Vector, frame: bytes, parts: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -10,6 +10,7 @@ rounded in these units.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -209,6 +210,8 @@ class InUnits:
 
 class PointInUnits:
     """A point of `InUnits`."""
+
+    value, gradient = property(attrgetter("_point.value")), property(attrgetter("_point.gradient"))
 
     def __init__(self, point: Point, units: Vector) -> None:
         self._point, self._units = point, units

@@ -83,9 +83,9 @@ def answer_in_batches(
 
     `read_here`: the Master reads them in this process, in the order of the answers.
     """
-    each = iter(payloads.items())
-    while some := list(islice(each, MOST)):
-        names, requests = zip(*some, strict=True)
+    each = iter(payloads)
+    while names := list(islice(each, MOST)):
+        requests = [payloads[name] for name in names]
         yield names, _answer_each([sites[name] for name in names], requests, read_here)
 
 
@@ -93,11 +93,14 @@ def _answer_each(sites: Sequence[Handler], payloads: Sequence[bytes], read_here:
     """The reply of each site; lossy ones of sites that share a codec are coded together."""
     codec = sites[0].codec if isinstance(sites[0], Site) else None
     plain = [site for site in sites if type(site) is Site and site.codec is codec]
-    if codec is None or not codec.lossy or len(plain) < len(sites):
+    if codec is None or len(plain) < len(sites):
         return [site.handle(payload) for site, payload in zip(sites, payloads, strict=True)]
     replies, caches = list[Reply](), list[Any]()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-        for site, request in zip(plain, map(codec.decode_request, payloads), strict=True):
+        requests = zip(plain, map(codec.decode_request, payloads), strict=True)
+        if not codec.lossy:
+            return [site.encode_reply_to(request) for site, request in requests]
+        for site, request in requests:
             reply, cache = site.reply_to(request)
             replies.append(reply)
             caches.append(cache)

@@ -60,10 +60,13 @@ class Site:
 
         A part that the algorithm cannot answer at this point is declined; the Master decides what follows.
         """
-        request = self.codec.decode_request(payload)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-            reply, cache = self.reply_to(request)
-            encoded = self.codec.encode_reply(reply, request.accuracy)
+            return self.encode_reply_to(self.codec.decode_request(payload))
+
+    def encode_reply_to(self, request: Request) -> bytes:
+        """The encoded reply to a request; numbers that overflow are those of NumPy."""
+        reply, cache = self.reply_to(request)
+        encoded = self.codec.encode_reply(reply, request.accuracy)
         self.keep(reply, cache, encoded)
         return encoded
 
@@ -74,7 +77,7 @@ class Site:
 
         `seen`: these answers, where they are known without decoding; an exact reply needs neither.
         """
-        if self._updates_sent and reply.answers:
+        if self._updates_sent and (seen is not None or reply.answers):
             for answer in self.codec.decode_reply(encoded).parts if seen is None else seen:
                 cache = self.conversation.sent(cache, answer)
         self._cache = cache

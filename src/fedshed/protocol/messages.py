@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from math import isfinite
+from math import inf, isfinite
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
@@ -177,7 +177,6 @@ class Eigenpairs(Message, frozen=True):
     last: bool  # no pairs follow: q = n - 1, or the data rank
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         (count, n), start, rho, chain = self.vectors.shape, self.start, self.rho, self.values.tolist()
         if self.k < 1 or start < 0 or len(chain) != count:
             have = f"{len(chain)} values for {count} vectors"
@@ -185,8 +184,8 @@ class Eigenpairs(Message, frozen=True):
         if start + count > max(n - 1, 0):
             raise ValueError(f"{start + count} eigenpairs are more than n - 1 = {n - 1}")
         chain.append(rho)
-        if rho < 0 or (chain != sorted(chain, reverse=True) and _rises(chain)):
-            raise ValueError("eigenvalues must decrease and end with a rho of at least 0")
+        if not 0 <= rho < inf or (chain != sorted(chain, reverse=True) and _rises(chain)):
+            raise ValueError("eigenvalues must decrease and end with a finite rho of at least 0")
 
 
 def _rises(chain: list[float]) -> bool:
