@@ -12,7 +12,7 @@ from fedshed.algorithms.newton import Newton
 from fedshed.exchange.sites import Sites, Stage
 from fedshed.exchange.wire import Traffic
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.protocol.conversation import AgentId, Problem
+from fedshed.protocol.conversation import AgentId, Problem, Size
 from fedshed.solve.engine import Progress
 from fedshed.solve.evaluating import BINS, Evaluating, Told
 from fedshed.solve.folds import Folds
@@ -86,7 +86,8 @@ def null_loss(
 ) -> tuple[float | None, Traffic]:
     """The least mean loss of the model without columns, fitted without a ridge; None if it is not reached."""
     names = tuple(f"intercept {k + 1}" for k in range(len(start)))
-    null = Problem(np.zeros(len(start)), problem.weights, problem.loss, names, problem.stateless)
+    sizes = {i: Size(size.rows, None) for i, size in problem.sizes.items()}  # its columns are of ones
+    null = Problem(np.zeros(len(start)), problem.weights, problem.loss, names, problem.stateless, sizes)
     with sites.open(LEAST) as transport:
         progress = Progress(NULL.start(null, start), traffic, rows=[])
         result = run(NULL, null, transport, progress, replace(_NULL_GOAL, patience=patience))
