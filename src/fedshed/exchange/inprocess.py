@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from fedshed._utils.errors import ConfigError
 from fedshed.exchange.site import Site
 from fedshed.exchange.transport import Transport
-from fedshed.protocol.replies import Reply
 
 MOST = 256  # sites that answer at a time: so not all replies are in memory at once
 NamedReplies: TypeAlias = tuple[Sequence[str], Sequence[bytes]]  # names, and the reply of each
@@ -95,16 +94,13 @@ def _answer_each(sites: Sequence[Handler], payloads: Sequence[bytes], read_here:
     plain = [site for site in sites if type(site) is Site and site.codec is codec]
     if codec is None or len(plain) < len(sites):
         return [site.handle(payload) for site, payload in zip(sites, payloads, strict=True)]
-    replies, caches = list[Reply](), list[Any]()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is rejected, not warned of
-        requests = zip(plain, map(codec.decode_request, payloads), strict=True)
+        requests = map(codec.decode_request, payloads)
         if not codec.lossy:
-            return [site.encode_reply_to(request) for site, request in requests]
-        for site, request in requests:
-            reply, cache = site.reply_to(request)
-            replies.append(reply)
-            caches.append(cache)
-        encoded, seen = codec.encode_replies(replies, request.accuracy, read_here)
+            return list(map(Site.encode_reply_to, plain, requests))
+        replies, caches = zip(*map(Site.reply_to, plain, requests), strict=True)
+        accuracy = codec.decode_request(payloads[0]).accuracy
+        encoded, seen = codec.encode_replies(replies, accuracy, read_here)
     for row, site in enumerate(plain):
         site.keep(replies[row], caches[row], encoded[row], seen.get(row))
     return encoded

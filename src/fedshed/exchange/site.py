@@ -94,7 +94,8 @@ class Site:
         self._counter.start(None if self._cache is None else self.conversation.anchor(self._cache))
         if self._watched is not None:
             self._watched.start()
-        if (located := self.located(request)) is None:
+        located = self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
+        if located is None:  # the cache has lost what the request goes on from
             self.asked = ()
             return Reply(request.run, request.number, 0, [Forgot() for _ in request.parts]), self._cache
         cache, parts, mine = located
@@ -109,10 +110,6 @@ class Site:
         if self._watched is not None:
             answers = [self._limit_costs(*pair) for pair in zip(parts, answers, strict=True)]
         return Reply(request.run, request.number, self._counter.hessians, answers), cache
-
-    def located(self, request: Request) -> tuple[Any, Sequence[Any], Any] | None:
-        """The request in full, with every theta; None where the cache has lost what it goes on from."""
-        return self.conversation.located(self._cache, request.located, request.mine, self.objective.dim)
 
     def answer(self, payload: bytes) -> bytes:
         """The encoded reply, whatever happens: what cannot be answered is declined, with the reason.
