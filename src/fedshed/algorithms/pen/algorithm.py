@@ -337,7 +337,7 @@ class Pen(Algorithm[PenState, Start | Move | Update, Mine | None, First, Cache],
 def _unwhiten(G: Matrix, gradients: Matrix) -> Matrix:
     """G^-1 g; an error where G is singular: along some direction the cost has no curvature."""
     try:
-        return np.linalg.solve(G, gradients)
+        return np.asarray(np.linalg.solve(G, gradients), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise SingularError(
             "the curvature along some direction has vanished, as it does where columns are collinear or "
