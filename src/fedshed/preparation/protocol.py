@@ -37,7 +37,7 @@ from fedshed.preparation.messages import (
     Values,
 )
 from fedshed.preparation.notices import of_levels
-from fedshed.preparation.objections import Objections
+from fedshed.preparation.objections import Objections, by_sentence, in_short
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
@@ -140,20 +140,29 @@ class Preparation(Conversation, frozen=True):
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""
         replies = yield from everyone([part], problem)
-        objections, refusals = Objections(), dict[str, list[str]]()
-        for site, (answer,) in replies.items():
-            for reason in answer.reason.split("\n") if isinstance(answer, Refused) else ():
-                refusals.setdefault(printable(reason[:LONGEST_REASON]), []).append(site)
-        for reason, sites in refusals.items():
-            objections.check(_refuse, sites, reason)
-        objections.raise_all()
+        if any(isinstance(answer, Refused) for (answer,) in replies.values()):
+            said = [
+                (site, printable(reason[:LONGEST_REASON]))
+                for site, (answer,) in replies.items()
+                for reason in _reasons(answer)
+            ]
+            objections = Objections()
+            for sites, reason in by_sentence(said):
+                objections.check(_refuse, sites, reason)
+            objections.raise_all()
         return answers_of(replies, kind, type(part))
 
 
 def _refuse(sites: Sequence[str], reason: str) -> None:
     named = sites[0] == ALL and reason.startswith("site ")  # a group names the one that refuses
-    more = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
-    raise DataError(reason if named else f"site {sites[0]!r}{more}: {reason}")
+    raise DataError(reason if named else f"{in_short(sites)}: {reason}")
+
+
+def _reasons(answer: Message) -> list[str]:
+    """Why a site cannot go on, or what it says is wrong with its columns."""
+    if isinstance(answer, Refused):
+        return answer.reason.split("\n")
+    return [field.problem for field in answer.fields if field.problem] if isinstance(answer, Schema) else []
 
 
 @dataclass(frozen=True, eq=False)
