@@ -59,6 +59,18 @@ def test_an_approved_study_leaves_out_empty_cells_and_scales(folder, study):
     np.testing.assert_allclose(model.inference.coef, here.inference.coef, rtol=1e-5)
 
 
+def test_a_deployed_fit_names_an_empty_cell_at_a_reference_level(folder):
+    """The Master sees no rows, only the information matrix."""
+    study = Study(family="linear", formula="y ~ arm * ward", references={"arm": "t"})
+    file = StudyFile(study, SITES)
+    for site in SITES:
+        approve_study(folder / site / "site.toml", file.terms.digest.hex(), file.terms.in_words())
+    nodes = {site: Node.at(folder / site / "site.toml") for site in SITES}
+    model = conduct_study(file, InProcess(nodes))[0]
+    assert not model.converged
+    assert "no row of any site has arm = t and ward = w3 (an empty cell at a" in model.run.reason
+
+
 def test_a_steward_reads_that_a_column_with_its_square_may_be_centred(folder):
     file = StudyFile(Study(family="linear", formula="y ~ yr + I(yr^2)"), SITES)
     said = " ".join(leaving(decision(folder / "a" / "site.toml", file).items))
