@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 import fedshed
 from fedshed import ConfigError, DataError, Study
 from fedshed.preparation import prepare
-from fedshed.preparation.describe import numbers_rows
+from fedshed.preparation.row_numbers import numbers_rows
 
 FAIR = sm.datasets.fair.load_pandas().data[["age", "children", "affairs"]].iloc[::20]
 DIABETES = pd.DataFrame(load_diabetes().data[:300, :3], columns=["age", "sex", "bmi"]).assign(
@@ -54,7 +54,31 @@ def test_numbers_of_rows_are_refused_in_any_order(data, order):
 def test_a_column_that_the_study_names_is_fitted_with_a_note(caplog):
     frame = DIABETES.assign(year=np.arange(len(DIABETES)))
     prepare(sites_of(frame), Study(family="linear", formula="progress ~ age + year"))
-    assert "column 'year' has a different whole number in each of 100 rows" in caplog.text
+    assert caplog.text.count("looks like an identifier") == 1
+    assert "site 's0' and 2 more: column 'year' has a different whole number in each row" in caplog.text
+
+
+@pytest.mark.parametrize(("rows", "count"), [(500, 10), (600, 20), (200, 5), (2000, 40)])
+def test_numbers_of_rows_that_are_dealt_over_many_sites_are_refused(rows, count):
+    """No site alone can tell: of 50 numbers among 1 to 500 it has 2.5 pairs that would agree by chance."""
+    rng = np.random.default_rng(rows)
+    frame = pd.DataFrame({"age": rng.normal(50, 9, rows), "y": rng.normal(size=rows)})
+    frames = sites_of(frame.assign(row=rng.permutation(rows) + 1), count)
+    said = sentence(frames, family="linear", target="y")
+    assert f"site 's0' and {count - 1} more: column 'row' has a different whole number in each row" in said
+    assert "exclude = ['row'], --exclude row" in said
+    assert fedshed.fit(frames, Study(family="linear", target="y", exclude=("row",))).converged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_measurements_in_whole_numbers_at_many_sites_are_no_identifiers(seed):
+    """Of incomes some agree; of few values among many none does, which is chance."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"income": rng.integers(0, 400, 500), "wide": rng.permutation(10**6)[:500]})
+    frame = frame.assign(normal=np.round(rng.normal(0, 150, 500)), y=rng.normal(size=500))
+    assert prepare(sites_of(frame, 10), Study(family="linear", target="y")).plan.columns == (
+        "income", "wide", "normal",
+    )  # fmt: skip
 
 
 def test_measurements_are_no_identifiers():

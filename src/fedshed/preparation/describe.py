@@ -6,7 +6,6 @@ import logging
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, QuotingError
 from fedshed.objectives.families import family_of
@@ -17,6 +16,7 @@ from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import Label
 from fedshed.preparation.responses import event, labels, positive_rows
+from fedshed.preparation.row_numbers import numbers_rows
 from fedshed.preparation.spellings import option, say_positive
 from fedshed.preparation.study import MOST_COLUMNS, Study
 from fedshed.tables.columns import Column, Kind
@@ -243,33 +243,15 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
 
 
 def _no_row_numbers(study: Study, name: str, column: Column) -> None:
-    """Refuse whole numbers that number the rows, unless the study names the column; then only say so."""
-    if column.kind != "number" or name in study.beside or not numbers_rows(column.values):
+    """Refuse whole numbers that number the rows, unless the study names the column."""
+    named = study.columns is not None or study.formula is not None
+    if named or column.kind != "number" or name in study.beside or not numbers_rows(column.values):
         return
-    found = (
+    raise DataError(
         f"column {name!r} has a different whole number in each of {len(column.values)} rows and looks like "
-        "an identifier"
+        f"an identifier; leave it out (exclude = [{name!r}], {option('exclude', name)}), or name it in "
+        "columns or a formula to use it all the same"
     )
-    if study.columns is None and study.formula is None:
-        raise DataError(
-            f"{found}; leave it out (exclude = [{name!r}], {option('exclude', name)}), or name it in columns "
-            "or a formula to use it all the same"
-        )
-    _NOTES.warning("%s; leave it out of the columns or the formula unless it measures something", found)
-
-
-def numbers_rows(values: NDArray[np.float64]) -> bool:
-    """Whether numbers are whole, all different, and so close together that this is no chance.
-
-    Of n numbers drawn from a range of m, n (n - 1) / (2 m) pairs agree on average, so with 9.5 or more the
-    probability that none does is below 1e-4.
-    """
-    known = values[~np.isnan(values)]
-    n = len(known)
-    if n < 20 or not np.isfinite(known).all() or (known != np.round(known)).any():
-        return False
-    span = float(known.max() - known.min()) + 1.0
-    return n * (n - 1) / (2 * span) >= 9.5 and len(np.unique(known)) == n
 
 
 def refuse_unlisted(study: Study, name: str, column: Column) -> None:

@@ -79,7 +79,7 @@ def _without_aliased(plan: DesignPlan, design: Design) -> Design:
         _NOTES.warning(
             "%d of %d rows have a combination of levels that no row of the fit had (%s is left out); what is "
             "predicted there assumes that its coefficient is 0",
-            int(unknown.sum()), len(unknown), ", ".join(plan.aliased),
+            int(unknown.sum()), design.X.shape[0], ", ".join(plan.aliased),
         )  # fmt: skip
     X = np.ascontiguousarray(design.X[:, kept])
     return Design(X, tuple(design.names[j] for j in kept), tuple(design.terms[j] for j in kept))

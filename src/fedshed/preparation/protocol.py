@@ -39,6 +39,7 @@ from fedshed.preparation.messages import (
 from fedshed.preparation.notices import of_levels
 from fedshed.preparation.objections import Objections, by_sentence, in_short
 from fedshed.preparation.plan import DesignPlan
+from fedshed.preparation.row_numbers import refuse_or_note
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
 from fedshed.preparation.units import of_units
@@ -70,7 +71,7 @@ class Preparation(Conversation, frozen=True):
         ready = yield from self._answers(Build(plan), Ready, problem)
         for site, each in ready.items():
             answer_checks.of_ready(plan, site, schemas[site], each)
-        notes = (*of_levels(study, schemas), *of_units(plan, ready))
+        notes = (*of_levels(study, schemas), *of_units(plan, ready), *refuse_or_note(plan, ready))
         plan = with_names(plan, ready)
         same = set[int]()
         if not study.protected:
