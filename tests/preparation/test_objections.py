@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 import fedshed
 from fedshed import ConfigError, DataError, Study
 from fedshed.preparation import prepare
-from fedshed.preparation.describe import numbers_rows
+from fedshed.preparation.row_numbers import numbers_rows
 
 FAIR = sm.datasets.fair.load_pandas().data[["age", "children", "affairs"]].iloc[::20]
 DIABETES = pd.DataFrame(load_diabetes().data[:300, :3], columns=["age", "sex", "bmi"]).assign(
@@ -54,7 +54,31 @@ def test_numbers_of_rows_are_refused_in_any_order(data, order):
 def test_a_column_that_the_study_names_is_fitted_with_a_note(caplog):
     frame = DIABETES.assign(year=np.arange(len(DIABETES)))
     prepare(sites_of(frame), Study(family="linear", formula="progress ~ age + year"))
-    assert "column 'year' has a different whole number in each of 100 rows" in caplog.text
+    assert caplog.text.count("looks like an identifier") == 1
+    assert "site 's0' and 2 more: column 'year' has a different whole number in each row" in caplog.text
+
+
+@pytest.mark.parametrize(("rows", "count"), [(500, 10), (600, 20), (200, 5), (2000, 40)])
+def test_numbers_of_rows_that_are_dealt_over_many_sites_are_refused(rows, count):
+    """No site alone can tell: of 50 numbers among 1 to 500 it has 2.5 pairs that would agree by chance."""
+    rng = np.random.default_rng(rows)
+    frame = pd.DataFrame({"age": rng.normal(50, 9, rows), "y": rng.normal(size=rows)})
+    frames = sites_of(frame.assign(row=rng.permutation(rows) + 1), count)
+    said = sentence(frames, family="linear", target="y")
+    assert f"site 's0' and {count - 1} more: column 'row' has a different whole number in each row" in said
+    assert "exclude = ['row'], --exclude row" in said
+    assert fedshed.fit(frames, Study(family="linear", target="y", exclude=("row",))).converged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_measurements_in_whole_numbers_at_many_sites_are_no_identifiers(seed):
+    """Of incomes some agree; of few values among many none does, which is chance."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"income": rng.integers(0, 400, 500), "wide": rng.permutation(10**6)[:500]})
+    frame = frame.assign(normal=np.round(rng.normal(0, 150, 500)), y=rng.normal(size=500))
+    assert prepare(sites_of(frame, 10), Study(family="linear", target="y")).plan.columns == (
+        "income", "wide", "normal",
+    )  # fmt: skip
 
 
 def test_measurements_are_no_identifiers():
@@ -126,7 +150,12 @@ def test_a_name_that_differs_in_blanks_is_shown(name):
     frames = sites_of(FAIR)
     frames["s1"] = frames["s1"].rename(columns={"age": name})
     said = sentence(frames, family="linear", target="affairs")
-    assert f"(its column {name!r} differs in case" in said or "(its column 'age' differs in case" in said
+    how = {"Age ": "case and blanks", " age": "blanks", "AGE": "case", "a ge": "blanks"}[name]
+    assert f"site 's1' {name!r}: names that differ in {how} only; rename one of the columns" in said or (
+        f"site 's1' has column {name!r}, and site 's0' 'age': names that differ in {how} only; rename" in said
+    )
+    said = sentence(frames, family="linear", target="affairs", columns=("age",))
+    assert f"site 's1': there is no column 'age'; rename {name!r} to 'age'" in said
 
 
 def test_booleans_and_numbers_get_the_remedy():
@@ -143,6 +172,31 @@ def test_booleans_and_numbers_get_the_remedy():
     assert "positive = [1], --positive 1" in said
     frames["b"]["smoker"] = frames["b"]["smoker"].astype(int)
     assert fedshed.fit(frames, Study(family="logistic", target="ill", positive=(1,))).converged
+
+
+@pytest.mark.parametrize("study", [{"categories": ("flag",)}, {"formula": "affairs ~ C(flag) + age"}])
+@pytest.mark.parametrize("words", [(False, True), ("FALSE", "TRUE")])
+def test_true_and_1_are_never_two_levels_of_one_category(study, words):
+    frames = sites_of(FAIR.assign(flag=np.arange(len(FAIR)) // 3 % 2))
+    frames["s1"]["flag"] = np.array(words)[frames["s1"]["flag"]]
+    said = sentence(frames, family="linear", target="affairs", **study)
+    assert "site 's1': column 'flag' holds True and False, where site 's0' has 1 and 0; write 1 for" in said
+    frames["s1"]["flag"] = (frames["s1"]["flag"] == words[1]).astype(int)
+    assert prepare(frames, Study(family="linear", target="affairs", **study)).plan.levels["flag"] == (
+        "0", "1",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_decimal_commas_are_told_about_decimal_marks_not_about_categories(every):
+    frames = sites_of(DIABETES)
+    texts = [f"{value:.4f}" for value in frames["s1"]["bmi"]]
+    frames["s1"]["bmi"] = [t.replace(".", ",") if k % every == 0 else t for k, t in enumerate(texts)]
+    said = sentence(frames, family="linear", target="progress")
+    assert "\n" not in said
+    assert "column 'bmi' is text, because its numbers have a comma" in said
+    assert "--decimal ," in said
+    assert "categories" not in said
 
 
 # --- together ------------------------------------------------------------------------------------
@@ -170,3 +224,41 @@ def test_refusals_of_all_sites_and_of_all_columns_of_a_site_are_printed_together
     assert len(lines) == 3
     assert [line.partition(":")[0] for line in lines] == ["site 's0'", "site 's0'", "site 's2'"]
     assert all(line.isprintable() for line in lines)
+
+
+def messy() -> dict[str, pd.DataFrame]:
+    """Three sites with the same faults, in columns of their own."""
+    frames = sites_of(FAIR)
+    rng = np.random.default_rng(0)
+    for site, frame in frames.items():
+        frames[site] = frame.assign(
+            **{"admission date": pd.Timestamp("2020-01-01"), "row": rng.permutation(len(frame)) + 1},
+            person=[f"{site}-{k}" for k in range(len(frame))], huge=1e300,
+        )  # fmt: skip
+    return frames
+
+
+FAULTS = (
+    "column 'admission date' holds values of type Timestamp; turn it into numbers or text, or leave it out "
+    "(exclude = ['admission date'], --exclude 'admission date')",
+    "column 'row' has a different whole number in each of",
+    "column 'person' has",
+    "'huge' is beyond 1e+60 in",
+)
+
+
+@pytest.mark.parametrize("dates", ["at all sites", "at one site", "nowhere"])
+def test_faults_of_single_columns_are_found_in_one_round_and_said_once(dates):
+    """Also where only one site cannot read a column, and the others can describe theirs."""
+    frames = messy()
+    for site in {"at all sites": (), "at one site": ("s1", "s2"), "nowhere": tuple(frames)}[dates]:
+        frames[site]["admission date"] = 1.5
+    lines = sentence(frames, family="linear", target="affairs").split("\n")
+    faults = FAULTS if dates != "nowhere" else FAULTS[1:]
+    assert len(lines) == len(faults)
+    for fault in faults:
+        (line,) = (line for line in lines if fault in line)
+        alone = dates == "at one site" and "date" in fault
+        assert line.startswith("site 's0': " if alone else "site 's0' and 2 more: ")
+    left_out = ("admission date", "row", "person", "huge")
+    assert fedshed.fit(frames, Study(family="linear", target="affairs", exclude=left_out)).converged

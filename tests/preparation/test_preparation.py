@@ -240,7 +240,7 @@ MISMATCHES = [
     (lambda f: f.assign(age="about " + f["age"].astype(str)), "column 'age': text where 2 sites", "convert"),
     (lambda f: f.assign(visits=f["visits"] > 3), "column 'visits': booleans where 2 sites", "convert"),
     (lambda f: f.drop(columns="age"), "no column 'age'", "correct its name"),
-    (lambda f: f.rename(columns={"age": "Age"}), "no column 'age'", "did you mean 'Age'"),
+    (lambda f: f.rename(columns={"age": "Age"}), "no column 'age'", "rename 'Age' to 'age'"),
     (lambda f: f.assign(age=pd.Timestamp("2020-01-01")), "holds values of type", "leave it out"),
     (lambda f: f.head(0), "has no rows", "leave it out"),
     (
@@ -295,7 +295,10 @@ def test_each_site_checks_its_own_rows_and_tells_counts_only(frames, column, val
     assert sentence.startswith("site 'bonn'")
     assert what in sentence
     assert str(value) not in sentence.replace(what, "")
-    assert sent == {"Describe", "Schema", "Build", "Ready", "Refused"}
+    described = column == "age"  # a predictor is looked at before designs are built
+    assert sent == (
+        {"Describe", "Schema"} if described else {"Describe", "Schema", "Build", "Ready", "Refused"}
+    )
 
 
 def test_what_cannot_be_fitted_is_refused(frames):
@@ -668,5 +671,6 @@ def test_one_and_true_are_the_same_class(positive, y):
 def test_a_column_whose_name_differs_in_case_is_shown(frames, site, lacks, has):
     frames[site] = frames[site].rename(columns={"age": "Age"})
     sentence, _ = refusal(frames, Study(family="linear", target="visits"))
-    assert f"site 'bonn' lacks column {lacks!r}" in sentence
-    assert f"(its column {has!r} differs in case only)" in sentence
+    assert (
+        f"site 'bonn' has column {has!r}, and site 'aachen' {lacks!r}: names that differ in case" in sentence
+    )

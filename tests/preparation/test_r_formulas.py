@@ -136,7 +136,10 @@ REFUSED = {
     "y ~ (1 | site)": "random_intercept",
     "y ~ x^2": r"the square of a column x is I\(x\^2\)",
     "y ~ I(1 < x < 2)": "a comparison is one of two numbers",
-    "y ~ I(x > 'a')": "not allowed",
+    "y ~ I(x > 'a')": "text is not allowed beside numbers; a column g of levels is written g or C",
+    "y ~ I(x == 'a')": "text is not allowed beside numbers",
+    "y ~ I(x and z)": "this is not allowed in a formula: only columns, numbers, arithmetic",
+    "y ~ I(x % 2)": "this operator is not allowed",
     "y ~ I(x.__class__ > 1)": "not allowed",
     "y ~ (x).real": "cannot be read|not allowed",
     "log(y) ~ x": "transform it beforehand, in a new column",
@@ -156,3 +159,39 @@ def test_what_cannot_be_used_is_refused_in_one_plain_sentence(formula):
     assert sentence.isprintable(), "no escape codes and no line breaks"
     assert "⧛" not in sentence
     assert len(sentence) < 300
+
+
+@pytest.mark.parametrize("family", ["linear", "poisson"])
+def test_an_empty_cell_at_a_reference_level_is_named_with_a_remedy_that_works(family):
+    """Wool A and tension H, both of them references, have no row; all other cells have means of their own."""
+    frames, formula = sites_of("emptyref"), "breaks ~ wool * tension"
+    with pytest.raises(fedshed.SingularError) as caught:
+        fedshed.fit(frames, Study(family=family, formula=formula))
+    said = str(caught.value)
+    assert "no row of any site has wool = A and tension = H (an empty cell at a reference level)" in said
+    assert "--reference wool=B --reference tension=L" in said
+    others = {"wool": "B", "tension": "L"}
+    model = fedshed.fit(frames, Study(family=family, formula=formula, references=others), tol=1e-10)
+    cells = DATA["emptyref"].groupby(["wool", "tension"])["breaks"].transform("mean")
+    np.testing.assert_allclose(model.predict(DATA["emptyref"]), cells, rtol=1e-6)
+
+
+def test_an_empty_cell_at_one_reference_level_needs_one_other_reference():
+    frame = DATA["breaks"]
+    frame = frame[(frame["wool"] != "A") | (frame["tension"] != "M")]
+    frames = {f"s{k}": frame.iloc[k::3].reset_index(drop=True) for k in range(3)}
+    with pytest.raises(fedshed.SingularError, match="has wool = A and tension = M") as caught:
+        fedshed.fit(frames, Study(family="linear", formula="breaks ~ wool * tension"))
+    assert "(references = {'wool': 'B'}, --reference wool=B)" in str(caught.value)
+
+
+def test_a_prediction_in_an_empty_cell_comes_with_a_warning(caplog):
+    frames = sites_of("empty")
+    model = fedshed.fit(frames, Study(family="linear", formula="breaks ~ wool * tension"))
+    model.predict(DATA["empty"])
+    assert "no row of the fit had" not in caplog.text
+    model.predict(pd.DataFrame({"wool": ["A", "B"], "tension": ["M", "M"]}))
+    assert (
+        "1 of 2 rows have a combination of levels that no row of the fit had (wool[B]:tension[M]"
+        in caplog.text
+    )

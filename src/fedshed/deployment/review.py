@@ -34,6 +34,7 @@ from fedshed.preparation.agreement import agree
 from fedshed.preparation.approved import schema_of
 from fedshed.preparation.cells import design_objections
 from fedshed.preparation.describe import rarest, text_columns
+from fedshed.preparation.formulas import powers_to_centre
 from fedshed.preparation.holdout import fitted_rows, held_out
 from fedshed.preparation.messages import Ready, Schema, Tallies
 from fedshed.preparation.site import LEAST
@@ -116,9 +117,10 @@ def review(path: Path, file: StudyFile | None = None, target: str | None = None)
     algorithm = with_one_exchange(algorithm)
     items = [_of_schema(schema), *_of_ready(ready)]
     items += [item for answer in told for item in _items("before", answer) if item.numbers]
-    if file.study.standardize:
+    if file.study.standardize or powers_to_centre(file.study):
         count = 3 * len(plan.names)
-        items.append(Item("before", "sums of columns, deviations and squares", count, 8 * count))
+        when = "" if file.study.standardize else ", if a column with its powers is far from 0"
+        items.append(Item("before", f"sums of columns, deviations and squares{when}", count, 8 * count))
     if file.study.site_estimates:
         count = problem.n + problem.n * (problem.n + 1) // 2
         items.append(Item("at the end", "its own estimate and covariance (SiteEstimate)", count, 8 * count))

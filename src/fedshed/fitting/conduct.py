@@ -6,6 +6,7 @@ curvature), and the inspection (exact curvature once, and whether what was found
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ from fedshed.inference.wording import which_weights
 from fedshed.linalg.threads import one_thread
 from fedshed.objectives import coefficient_names, family_of
 from fedshed.preparation import DesignPlan, Study, negotiate
+from fedshed.preparation.cells import empty_reference_cell
 from fedshed.preparation.combinations import check_spread
 from fedshed.preparation.counts import RowCount, counted
 from fedshed.preparation.messages import Ready
@@ -107,7 +109,7 @@ def conduct(
         goal = replace(goal, max_iterations=most)
         settings: dict[str, Any] = {
             "why": why, "intercept": plan.intercept, "weight_type": weight_type_of(study), "errors": errors,
-            "count": tables.sites, "watch": watch,
+            "count": tables.sites, "watch": watch, "explain": partial(empty_reference_cell, plan),
         }  # fmt: skip
         if study.searched:
             curves, counted_up = None, Traffic()

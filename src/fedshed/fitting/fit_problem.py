@@ -53,6 +53,7 @@ def fit_problem(
     weight_type: WeightType = "auto", inference: bool = True, errors: RowRobust | None = None,
     count: int = 0, progress: Progress | None = None, saver: Checkpoint | None = None,
     watch: Watch | None = None, hazards: HazardsTest = BY_TIME,
+    explain: checks.Explain = checks.unknown_cause,
 ) -> Fitted:  # fmt: skip
     """The run, from the model without columns or from `progress`, the inference, and checks of its end."""
     with one_thread():
@@ -95,7 +96,7 @@ def fit_problem(
             else:
                 if evidence and found and problem.l1 is None:
                     found = replace(found, influence=one_step(problem, result.theta, evidence.sites))
-                result, spent = _checked(problem, result, evidence, found, sites, goal)
+                result, spent = _checked(problem, result, evidence, found, sites, goal, explain)
         except Error as error:
             conclude(replace(result, converged=False, reason=str(error)), watch)
             raise
@@ -162,7 +163,7 @@ def _polished(
 
 def _checked(
     problem: Problem, result: Result, evidence: Evidence | None, inference: Inference | None, sites: Sites,
-    goal: Goal,
+    goal: Goal, explain: checks.Explain,
 ) -> tuple[Result, Traffic]:  # fmt: skip
     """The result, marked as not converged if exact curvature shows that it is not the only optimum."""
     spent, why = evidence.traffic if evidence else Traffic(), None
@@ -175,7 +176,7 @@ def _checked(
             names, spent = _separated(problem, result, step, H, inference, sites, spent, goal)
         free = np.arange(problem.n) if problem.l1 is None else np.flatnonzero(problem.l1 == 0)
         names_of = [problem.columns[j] for j in free]
-        why = checks.collinear_columns(H[np.ix_(free, free)], names_of, separable=separable)
+        why = checks.collinear_columns(H[np.ix_(free, free)], names_of, separable=separable, explain=explain)
     if evidence and not ended and not names:
         why = f"{result.reason}; {_hint(problem, result, evidence)}"
     if names:

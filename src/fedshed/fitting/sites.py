@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from secrets import token_bytes
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from fedshed.fitting.terms import Terms
 from fedshed.objectives import LinearModel, local_objectives, stacked
 from fedshed.objectives.build import held_objective
 from fedshed.preparation import DesignPlan
+from fedshed.preparation.cells import empty_reference_cell
 from fedshed.preparation.protocol import preparers_of
 from fedshed.protocol.codec import raw
 from fedshed.protocol.conversation import Problem
@@ -106,7 +108,8 @@ class LocalTables:
         rows = {site: self._preparers[site].table(plan) for site in sorted(self._preparers)}
         federation = Federation(rows, plan.names)
         objectives = stacked(local_objectives(federation, plan.loss, plan.intercept, plan.classes))
-        checks.unique_optimum(objectives, problem.penalised, problem.columns)
+        explain = partial(empty_reference_cell, plan)
+        checks.unique_optimum(objectives, problem.penalised, problem.columns, explain)
         return self._sites(plan, objectives)
 
     def _sites(self, plan: DesignPlan, objectives: Mapping[str, LinearModel]) -> LocalSites:

@@ -1,12 +1,10 @@
-"""From the schemas of all sites to one plan, or to an error that names the site, the column and a remedy.
-"remedy.
-"""
+"""From the schemas of all sites to one plan, or to an error that names the site, the column and a remedy."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,12 +18,12 @@ from fedshed.preparation import filling, formulas
 from fedshed.preparation.counts import shown
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
-from fedshed.preparation.objections import Objections
+from fedshed.preparation.objections import Objections, by_sentence, in_short
 from fedshed.preparation.plan import REMEDY, DesignPlan, Label
 from fedshed.preparation.spellings import say_positive
 from fedshed.preparation.study import Study
 from fedshed.tables.columns import level_text
-from fedshed.tables.frames import LONGEST, common_order, in_order
+from fedshed.tables.frames import LONGEST, bare, common_order, difference, in_order
 
 Schemas = Mapping[str, Schema]
 LONGEST_REASON = 1000  # characters of a sentence from a site
@@ -39,15 +37,17 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     objections = Objections()
     columns = objections.check(_common_columns, study, fields)
     objections.check(_check_missing, study, schemas)
-    if columns is None:
+    if objections.found:
         _check_problems(fields, objections)
     objections.raise_all()
     assert columns is not None
     fields = _with_values(study, columns, schemas, fields)
+    mixed = set[str]()  # of several kinds, which is why some sites find them wrong
     for column in (*(c for c in study.beside if c not in study.any_kind), *columns):
         alike = {site: mine[column] for site, mine in fields.items() if column in mine}
         objections.check(_same_kind, study, column, alike)
-    _check_problems(fields, objections)
+        mixed |= {column} if len({field.kind for field in alike.values()}) > 1 else set()
+    _check_problems(fields, objections, mixed)
     objections.check(_check_excluded, study, schemas)
     objections.check(_check_positive, study, schemas)
     first = {name: field for mine in reversed(fields.values()) for name, field in mine.items()}
@@ -60,6 +60,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
         objections.check(_no_identifiers, study, schemas, {column: told[column]})
         alike = {site: mine[column] for site, mine in fields.items() if column in mine}
         objections.check(_no_lost_zeros, column, alike)
+        objections.check(_no_mixed_booleans, column, alike)
         levels[column] = objections.check(_levels, study, column, told[column]) or ()
     classes = objections.check(_classes, study, schemas)
     objections.raise_all()
@@ -99,25 +100,25 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
     for site in others:
         for here, there in ((site, first), (first, site)):
             lacks = [column for column in fields[there] if column not in fields[here]]
-            for column in lacks:
-                _check_problem(there, fields[there][column])
+            if any(fields[there][column].problem for column in lacks):
+                problems = Objections()
+                _check_problems({there: {column: fields[there][column] for column in lacks}}, problems)
+                problems.raise_all()
             if lacks:
-                alike = {_bare(column): column for column in fields[here] if column not in fields[there]}
-                meant = alike.get(_bare(lacks[0]))
-                how = "case" if meant and meant.casefold() == lacks[0].casefold() else "case or blanks"
-                hint = f" (its column {meant!r} differs in {how} only)" if meant else ""
+                alike = {bare(column): column for column in fields[here] if column not in fields[there]}
+                if meant := alike.get(bare(lacks[0])):
+                    raise DataError(
+                        f"site {here!r} has column {meant!r}, and site {there!r} {lacks[0]!r}: names that "
+                        f"differ in {difference(meant, lacks[0])} only; rename one of the columns"
+                    )
                 raise DataError(
-                    f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has{hint}; add it, drop "
+                    f"site {here!r} lacks column {lacks[0]!r}, which site {there!r} has; add it, drop "
                     "it at the others, or name the columns to use"
                 )
     chosen = formulas.formula_of(study).columns if study.formula is not None else study.columns
     if lacks := [column for column in (*study.beside, *(chosen or ())) if column not in fields[first]]:
         raise DataError(f"the sites lack column {lacks[0]!r}, which the study names; correct its name")
     return chosen if chosen is not None else tuple(c for c in fields[first] if c not in study.beside)
-
-
-def _bare(column: str) -> str:
-    return "".join(column.split()).casefold()
 
 
 def _with_values(
@@ -168,7 +169,7 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     remedy = _remedy_of_booleans(study, column) if set(counts) == {"boolean", "number"} else (
         "convert it there" if column in study.beside else
         "convert it there (a mark for missing values makes a column of numbers text: name it in na_values, "
-        "--na-values), or list it under categories (--categories)"
+        "--na-values); only if it holds codes at every site, list it under categories (--categories)"
     )  # fmt: skip
     raise DataError(
         f"site {odd!r}, column {column!r}: {_SAID[fields[odd].kind]} where {named} {_SAID[usual]}; {remedy}"
@@ -182,15 +183,22 @@ def _remedy_of_booleans(study: Study, column: str) -> str:
     return "convert it there: write 1 for True and 0 for False"
 
 
-def _check_problems(fields: Mapping[str, Mapping[str, Field]], objections: Objections) -> None:
-    for site, mine in fields.items():
-        for field in mine.values():
-            objections.check(_check_problem, site, field)
+def _check_problems(
+    fields: Mapping[str, Mapping[str, Field]], objections: Objections, but: Container[str] = ()
+) -> None:
+    """Object to what sites say is wrong with their columns, in one line for the sites that say the same."""
+    said = [
+        (site, printable(field.problem[:LONGEST_REASON]))
+        for site, mine in fields.items()
+        for field in mine.values()
+        if field.problem and field.name not in but
+    ]
+    for sites, reason in by_sentence(said):
+        objections.check(_refuse, f"{in_short(sites)}: {reason}")
 
 
-def _check_problem(site: str, field: Field) -> None:
-    if field.problem:
-        raise DataError(f"site {site!r}: {printable(field.problem[:LONGEST_REASON])}")
+def _refuse(sentence: str) -> None:
+    raise DataError(sentence)
 
 
 def _check_excluded(study: Study, schemas: Schemas) -> None:
@@ -244,6 +252,19 @@ def _no_lost_zeros(column: str, fields: Mapping[str, Field]) -> None:
                         f"{level!r}, a number without leading zeros; read the column as text there (in "
                         "pandas: dtype=str), or write the codes alike in the files"
                     )
+
+
+def _no_mixed_booleans(column: str, fields: Mapping[str, Field]) -> None:
+    """Refuse True and False at one site beside 1 and 0 at another: as levels they would be four."""
+    words, digits = (
+        [s for s, field in fields.items() if field.levels and {*map(str.casefold, field.levels)} <= either]
+        for either in ({"true", "false"}, {"0", "1"})
+    )
+    if words and digits:
+        raise DataError(
+            f"{in_short(words)}: column {column!r} holds True and False, where site {digits[0]!r} has 1 and "
+            "0; write 1 for True and 0 for False there"
+        )
 
 
 def _levels(study: Study, column: str, fields: list[Field]) -> tuple[str, ...]:

@@ -76,6 +76,7 @@ def _check_moments(plan: DesignPlan, site: str, ready: Ready) -> None:
         lengths != {count}
         or len(set(ready.measured)) < count
         or any(j >= len(plan.columns) for j in ready.measured)
+        or not set(ready.different) <= set(ready.measured)
     ):
         _refuse(site, "sent means and variances of other columns, or of different lengths")
     if ready.variances is not None and ready.variances.min(initial=0.0) < 0:

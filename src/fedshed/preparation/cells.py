@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedshed.linalg.tall import by_column
 from fedshed.preparation.design import Design, codes, numbers
 from fedshed.preparation.filling import indicator
 from fedshed.preparation.plan import DesignPlan
+from fedshed.preparation.spellings import option
 from fedshed.privacy.policy import Objection, Policy
 from fedshed.privacy.tables import cell_objections, computed_objections
 from fedshed.tables.columns import Column
@@ -48,6 +50,43 @@ def computed_column_objections(
     """The rule on columns that a formula computes, none of which may be about a few rows."""
     columns = computed(plan, plan.used(frame), design)
     return computed_objections(policy, design.X, columns, design.names)
+
+
+def empty_reference_cell(plan: DesignPlan, collinear: Sequence[str]) -> str | None:
+    """The empty cell of an interaction of two categories that makes these columns collinear, if one does.
+
+    A cell of reference levels has no column of its own.  If it is empty, its indicator, a sum of other
+    columns, is 0: for levels a1 (reference) and b2, b[b2] less all of a[.]:b[b2].
+    """
+    for term in dict.fromkeys(plan.terms):
+        names = term.split(":")
+        if len(names) != 2 or not set(names) <= set(plan.levels):
+            continue
+        for cell in product(*(plan.levels[name] for name in names)):
+            shown = _indicator(plan, dict(zip(names, cell, strict=True)))
+            references = [n for n, level in zip(names, cell, strict=True) if level == plan.levels[n][0]]
+            if references and shown <= {*collinear, *plan.constants}:
+                where = " and ".join(f"{n} = {level}" for n, level in zip(names, cell, strict=True))
+                others = {name: plan.levels[name][1] for name in references}
+                options = " ".join(option("reference", f"{name}={other}") for name, other in others.items())
+                return (
+                    f"no row of any site has {where} (an empty cell at a reference level), so the columns of "
+                    f"{term} are collinear; choose another reference (references = {others}, {options}), and "
+                    "the column of that cell is left out"
+                )
+    return None
+
+
+def _indicator(plan: DesignPlan, cell: Mapping[str, str]) -> set[str]:
+    """The design columns that the indicator of a cell is a sum of, without the intercept."""
+    parts = [
+        [f"{name}[{level}]"]
+        if level != plan.levels[name][0]
+        else ["", *(f"{name}[{other}]" for other in plan.levels[name][1:])]
+        for name, level in cell.items()
+    ]
+    found = {":".join(filter(None, pair)) for pair in product(*parts)}
+    return found & set(plan.names)
 
 
 def smallest_cells(plan: DesignPlan, read: Mapping[str, Column], terms: tuple[str, ...]) -> dict[str, int]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, QuotingError
 from fedshed.objectives.families import family_of
 from fedshed.preparation import formulas
+from fedshed.preparation.design import Design, check_finite
 from fedshed.preparation.filling import rows_kept
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import Label
 from fedshed.preparation.responses import event, labels, positive_rows
+from fedshed.preparation.row_numbers import numbers_rows
 from fedshed.preparation.spellings import option, say_positive
 from fedshed.preparation.study import MOST_COLUMNS, Study
 from fedshed.tables.columns import Column, Kind
@@ -22,6 +24,7 @@ from fedshed.tables.frames import LONGEST, Frame, Read, in_order, made
 
 MOST_CLASSES = 100
 _NOTES = logging.getLogger("fedshed")
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
 
 
@@ -50,6 +53,8 @@ def _raise_objections(study: Study, frame: Frame) -> None:
     objections = Objections()
     for name in (*study.beside, *predictors(study, frame)):
         column = objections.check(_typed, study, name, frame)
+        if column is not None:
+            objections.check(_check_values, study, name, column)
         if column is not None and name == study.target and study.classified:
             objections.check(_labels, study, column)
     objections.raise_all()
@@ -159,6 +164,12 @@ def _check_text(name: str, column: Column) -> None:
     if column.kind != "category" or column.declared or not column.levels:
         return
     wrong = [level for level in column.levels if not _is_number(level)]
+    if wrong and all(map(_DECIMAL_COMMA.fullmatch, wrong)):
+        raise DataError(
+            f"column {name!r} is text, because its numbers have a comma ({len(wrong)} of its "
+            f"{len(column.levels)} different values); write a decimal point, or read the file with its "
+            "decimal mark (decimal = ',', --decimal ,)"
+        )
     if not wrong and not looks_like_identifier(len(column.levels), int((~column.missing).sum())):
         raise DataError(
             f"column {name!r} is text, though all its {len(column.levels)} different values are numbers; "
@@ -192,13 +203,22 @@ def _field(study: Study, name: str, column: Column, used: Column) -> Field:
     filled = study.fills_in and name not in study.beside
     missing = int((used if filled else column).missing.sum())
     try:
-        levels = _levels(study, name, used)
-        _no_row_numbers(study, name, used)
+        levels = _check_values(study, name, used)
         return Field(name, column.kind, missing, levels, "", column.ordered, column.from_numbers)
     except QuotingError:
         raise
     except DataError as error:
         return Field(name, column.kind, missing, problem=str(error))
+
+
+def _check_values(study: Study, name: str, column: Column) -> tuple[str, ...]:
+    """The levels of a column; refuse values of a predictor that no model can use, or that identify rows."""
+    levels = _levels(study, name, column)
+    _no_row_numbers(study, name, column)
+    if column.kind == "number" and name not in study.beside and study.formula is None:
+        known = column.values[~np.isnan(column.values)]
+        check_finite(Design(known[:, None], (name,), (name,)))
+    return levels
 
 
 def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
@@ -223,33 +243,15 @@ def _levels(study: Study, name: str, column: Column) -> tuple[str, ...]:
 
 
 def _no_row_numbers(study: Study, name: str, column: Column) -> None:
-    """Refuse whole numbers that number the rows, unless the study names the column; then only say so."""
-    if column.kind != "number" or name in study.beside or not numbers_rows(column.values):
+    """Refuse whole numbers that number the rows, unless the study names the column."""
+    named = study.columns is not None or study.formula is not None
+    if named or column.kind != "number" or name in study.beside or not numbers_rows(column.values):
         return
-    found = (
+    raise DataError(
         f"column {name!r} has a different whole number in each of {len(column.values)} rows and looks like "
-        "an identifier"
+        f"an identifier; leave it out (exclude = [{name!r}], {option('exclude', name)}), or name it in "
+        "columns or a formula to use it all the same"
     )
-    if study.columns is None and study.formula is None:
-        raise DataError(
-            f"{found}; leave it out (exclude = [{name!r}], {option('exclude', name)}), or name it in columns "
-            "or a formula to use it all the same"
-        )
-    _NOTES.warning("%s; leave it out of the columns or the formula unless it measures something", found)
-
-
-def numbers_rows(values: NDArray[np.float64]) -> bool:
-    """Whether numbers are whole, all different, and so close together that this is no chance.
-
-    Of n numbers drawn from a range of m, n (n - 1) / (2 m) pairs agree on average, so with 9.5 or more the
-    probability that none does is below 1e-4.
-    """
-    known = values[~np.isnan(values)]
-    n = len(known)
-    if n < 20 or not np.isfinite(known).all() or (known != np.round(known)).any():
-        return False
-    span = float(known.max() - known.min()) + 1.0
-    return n * (n - 1) / (2 * span) >= 9.5 and len(np.unique(known)) == n
 
 
 def refuse_unlisted(study: Study, name: str, column: Column) -> None:

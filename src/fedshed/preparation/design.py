@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,8 @@ from fedshed.preparation.transforms import completed
 from fedshed.tables.columns import Column
 from fedshed.tables.frames import Read
 from fedshed.tables.stored import LARGEST, unusable
+
+_NOTES = logging.getLogger("fedshed")
 
 if TYPE_CHECKING:
     from fedshed.preparation.plan import DesignPlan
@@ -71,6 +74,13 @@ def _without_aliased(plan: DesignPlan, design: Design) -> Design:
     if isinstance(plan.aliased, UnsetType):
         return design
     kept = [j for j, name in enumerate(design.names) if name not in plan.aliased]
+    unknown = design.X[:, [j for j in range(len(design.names)) if j not in kept]].any(axis=1)
+    if unknown.any():  # of new rows: those of the fit have only zeros there
+        _NOTES.warning(
+            "%d of %d rows have a combination of levels that no row of the fit had (%s is left out); what is "
+            "predicted there assumes that its coefficient is 0",
+            int(unknown.sum()), design.X.shape[0], ", ".join(plan.aliased),
+        )  # fmt: skip
     X = np.ascontiguousarray(design.X[:, kept])
     return Design(X, tuple(design.names[j] for j in kept), tuple(design.terms[j] for j in kept))
 

@@ -130,12 +130,11 @@ def _numeric(text: str, node: ast.expr, names: Mapping[str, str]) -> tuple[str, 
         return _numeric(text, node.left, names) + _numeric(text, node.comparators[0], names)
     if isinstance(node, ast.Call):
         return _numeric(text, _argument(text, node), names)
-    what = (
-        "use ** for powers"
-        if isinstance(node, ast.BinOp)
-        else "allowed are columns, numbers, arithmetic and comparisons"
-    )
-    refuse(text, f"{type(node).__name__} is not allowed in a formula: {what}")
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        refuse(text, "text is not allowed beside numbers; a column g of levels is written g or C(g)")
+    if isinstance(node, ast.BinOp):
+        refuse(text, "this operator is not allowed in a formula: use ** for powers")
+    refuse(text, "this is not allowed in a formula: only columns, numbers, arithmetic and comparisons are")
 
 
 def _argument(text: str, call: ast.Call) -> ast.expr:

@@ -139,11 +139,12 @@ class Ready(Message, frozen=True):
     measured: tuple[Count, ...] = ()
     means: Scalars | None = None
     variances: Scalars | None = None
+    different: tuple[Count, ...] = ()  # those of them that hold a different whole number in each row
 
     adds: ClassVar[Mapping[str, Rule] | None] = {
         "rows": TOTAL, "dropped": TOTAL, "weight": TOTAL, "names": SAME, "terms": SAME, "constant": SAME,
         "sums": FINE, "missing": _Missing(), "digest": SAME, "measured": SAME, "means": NOTHING,
-        "variances": NOTHING,
+        "variances": NOTHING, "different": SAME,
     }  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import UnsetType
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
@@ -17,6 +18,7 @@ from fedshed._utils.names import printable
 from fedshed.exchange import InProcess, Transport, open_transport
 from fedshed.exchange.sums import ALL
 from fedshed.exchange.wire import Traffic, Wire
+from fedshed.linalg.arrays import Scalars
 from fedshed.preparation import answer_checks, filling, formulas, scaling, tallies
 from fedshed.preparation.agreement import LONGEST_REASON, agree, with_names
 from fedshed.preparation.approved import check_protected
@@ -35,8 +37,9 @@ from fedshed.preparation.messages import (
     Values,
 )
 from fedshed.preparation.notices import of_levels
-from fedshed.preparation.objections import Objections
+from fedshed.preparation.objections import Objections, by_sentence, in_short
 from fedshed.preparation.plan import DesignPlan
+from fedshed.preparation.row_numbers import refuse_or_note
 from fedshed.preparation.site import Preparer
 from fedshed.preparation.study import Study
 from fedshed.preparation.units import of_units
@@ -68,21 +71,21 @@ class Preparation(Conversation, frozen=True):
         ready = yield from self._answers(Build(plan), Ready, problem)
         for site, each in ready.items():
             answer_checks.of_ready(plan, site, schemas[site], each)
-        notes = (*of_levels(study, schemas), *of_units(plan, ready))
+        notes = (*of_levels(study, schemas), *of_units(plan, ready), *refuse_or_note(plan, ready))
         plan = with_names(plan, ready)
         same = set[int]()
         if not study.protected:
-            same, empty = yield from self._constants(plan, ready, problem)
-            if empty:
-                plan = replace(plan, names=(), terms=(), aliased=empty)
-                ready = yield from self._answers(Build(plan), Ready, problem)
-                for site, each in ready.items():
-                    answer_checks.of_ready(plan, site, schemas[site], each)
-                plan = with_names(plan, ready)
-                same, _ = yield from self._constants(plan, ready, problem)
+            values = yield from self._constants(plan, ready, problem)
+            if empty := scaling.empty_cells(plan, values):
+                ready = {site: scaling.without_columns(each, empty) for site, each in ready.items()}
+                values = {name: each for name, each in values.items() if name not in empty}
+                plan = replace(with_names(plan, ready), aliased=empty)
                 notes = (*notes, *(_EMPTY.format(name) for name in empty))
+            same = scaling.same_everywhere(plan, values)
         scaled = study.standardize or scaling.far_from_zero(plan, ready, formulas.powers_to_centre(study))
         if not (study.needs_moments or scaled):
+            if not isinstance(plan.aliased, UnsetType):
+                ready = yield from self._built_again(plan, ready, problem)
             return replace(plan, warnings=notes), ready
         means = scaling.means(ready, len(plan.names))
         spread = yield from self._answers(Spread(plan, means), Deviations, problem)
@@ -93,9 +96,7 @@ class Preparation(Conversation, frozen=True):
             same = scaling.without_spread(plan, ready, means, spread)
         if scaled:
             plan = scaling.standardised(plan, ready, means, spread, same)
-            again = yield from self._answers(Build(plan), Ready, problem)
-        for site, each in again.items():
-            answer_checks.same_table(site, ready[site], each)
+            again = yield from self._built_again(plan, ready, problem)
         told = {i: scaling.told(plan, means, ready[i], spread[i], again[i]) for i in again}
         return replace(plan, warnings=notes), dict[str, Ready](told)
 
@@ -117,36 +118,52 @@ class Preparation(Conversation, frozen=True):
 
     def _constants(
         self, plan: DesignPlan, ready: Mapping[str, Ready], problem: Problem
-    ) -> Flow[tuple[set[int], tuple[str, ...]]]:
-        """The design columns that are the same everywhere, and the names of those of empty cells.
-
-        Only those that vary nowhere need be asked for.
-        """
+    ) -> Flow[dict[str, Scalars]]:
+        """The values, site by site, of the design columns that do not vary within any site, by name."""
         columns = tuple(sorted(set.intersection(*(set(each.constant) for each in ready.values()))))
         if not columns:
-            return set(), ()
+            return {}
         values = yield from self._answers(Constants(plan, columns), Values, problem)
-        if empty := scaling.empty_cells(plan, columns, values):
-            return set(), empty
-        return scaling.same_everywhere(plan, columns, values), ()
+        return scaling.by_column(plan, columns, values)
+
+    def _built_again(
+        self, plan: DesignPlan, before: Mapping[str, Ready], problem: Problem
+    ) -> Flow[dict[str, Ready]]:
+        """What the sites say of the final design: columns left out and scales in one request.
+
+        A site that approved the study builds two designs in it and no third.
+        """
+        ready = yield from self._answers(Build(plan), Ready, problem)
+        for site, each in ready.items():
+            answer_checks.same_table(site, before[site], each)
+        return ready
 
     def _answers(self, part: Message, kind: type[M], problem: Problem) -> Flow[dict[str, M]]:
         """One answer of each site, by site; a refusal is an error that names the site."""
         replies = yield from everyone([part], problem)
-        objections, refusals = Objections(), dict[str, list[str]]()
-        for site, (answer,) in replies.items():
-            for reason in answer.reason.split("\n") if isinstance(answer, Refused) else ():
-                refusals.setdefault(printable(reason[:LONGEST_REASON]), []).append(site)
-        for reason, sites in refusals.items():
-            objections.check(_refuse, sites, reason)
-        objections.raise_all()
+        if any(isinstance(answer, Refused) for (answer,) in replies.values()):
+            said = [
+                (site, printable(reason[:LONGEST_REASON]))
+                for site, (answer,) in replies.items()
+                for reason in _reasons(answer)
+            ]
+            objections = Objections()
+            for sites, reason in by_sentence(said):
+                objections.check(_refuse, sites, reason)
+            objections.raise_all()
         return answers_of(replies, kind, type(part))
 
 
 def _refuse(sites: Sequence[str], reason: str) -> None:
     named = sites[0] == ALL and reason.startswith("site ")  # a group names the one that refuses
-    more = f" and {len(sites) - 1} more" if len(sites) > 1 else ""
-    raise DataError(reason if named else f"site {sites[0]!r}{more}: {reason}")
+    raise DataError(reason if named else f"{in_short(sites)}: {reason}")
+
+
+def _reasons(answer: Message) -> list[str]:
+    """Why a site cannot go on, or what it says is wrong with its columns."""
+    if isinstance(answer, Refused):
+        return answer.reason.split("\n")
+    return [field.problem for field in answer.fields if field.problem] if isinstance(answer, Schema) else []
 
 
 @dataclass(frozen=True, eq=False)

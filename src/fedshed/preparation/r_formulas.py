@@ -78,10 +78,7 @@ def from_r(right: str) -> str:
         elif kind == "call":
             text = _CALLS.get(text, text)
         elif kind == "name" and text == ".":
-            _refuse(
-                text,
-                "a dot alone stands for all other columns, as in 'y ~ .' or 'y ~ . - x'; name the columns",
-            )
+            _refuse(text, _DOT)
         elif kind == "name" and "." in text and _is_column(text, before):
             text = f"`{text}`"
         written.append(text)

@@ -156,10 +156,15 @@ def _moments(plan: DesignPlan, ready: Ready) -> dict[str, tuple[float, float]]:
     return {plan.columns[j]: (mean, variance) for j, mean, variance in found}
 
 
-def same_everywhere(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> set[int]:
-    """Those of `columns`, constant at each site, that are so over all; refused unless they are penalised."""
+def by_column(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> dict[str, Scalars]:
+    """The value at each site of design columns that do not vary within any, by name."""
     rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
-    same = {j for j, values in zip(columns, rows.T, strict=True) if (values == values[0]).all()}
+    return {plan.names[j]: values for j, values in zip(columns, rows.T, strict=True)}
+
+
+def same_everywhere(plan: DesignPlan, found: Mapping[str, Scalars]) -> set[int]:
+    """The columns that have one value over all sites; refused unless they are penalised."""
+    same = {plan.names.index(name) for name, values in found.items() if (values == values[0]).all()}
     _refuse_unpenalised(plan, same)
     return same
 
@@ -182,17 +187,30 @@ def far_from_zero(plan: DesignPlan, ready: Mapping[str, Ready], columns: tuple[s
     return False
 
 
-def empty_cells(plan: DesignPlan, columns: tuple[int, ...], found: Mapping[str, Values]) -> tuple[str, ...]:
+def empty_cells(plan: DesignPlan, found: Mapping[str, Scalars]) -> tuple[str, ...]:
     """The columns of interactions that are 0 in every row of every site, and not penalised.
 
     R drops their coefficients, too, because no row tells of them.
     """
     if plan.study.formula is None:
         return ()
-    rows = np.array([_sized(site, found[site].values, len(columns)) for site in sorted(found)])
-    zero = [j for j, values in zip(columns, rows.T, strict=True) if not values.any()]
-    penalties = _penalties(plan)
-    return tuple(plan.names[j] for j in zero if ":" in plan.terms[j] and penalties[j] == 0)
+    terms = dict(zip(plan.names, plan.terms, strict=True))
+    penalty = dict(zip(plan.names, _penalties(plan).tolist()[: len(plan.names)], strict=True))
+    zero = (name for name, values in found.items() if not values.any())
+    return tuple(name for name in zero if ":" in terms[name] and penalty[name] == 0)
+
+
+def without_columns(ready: Ready, names: tuple[str, ...]) -> Ready:
+    """What a site said of its design, but for some columns."""
+    kept = [j for j, name in enumerate(ready.names) if name not in names]
+    constant = set(ready.constant)
+    return replace(
+        ready,
+        names=tuple(ready.names[j] for j in kept),
+        terms=tuple(ready.terms[j] for j in kept),
+        constant=tuple(k for k, j in enumerate(kept) if j in constant),
+        sums=None if ready.sums is None else ready.sums[kept],
+    )
 
 
 def _refuse_unpenalised(plan: DesignPlan, same: set[int]) -> None:

@@ -13,6 +13,7 @@ from fedshed._utils.errors import ProtocolError
 from fedshed.linalg.arrays import Scalars
 from fedshed.preparation.messages import Ready
 from fedshed.preparation.plan import DesignPlan
+from fedshed.preparation.row_numbers import all_different
 from fedshed.tables.frames import Frame
 
 APART = 3.0  # pooled standard deviations between means that have the same unit
@@ -32,10 +33,13 @@ class _Moments(Struct, frozen=True):
 
 def moments(
     plan: DesignPlan, frame: Frame, weights: NDArray[np.float64] | None
-) -> tuple[tuple[int, ...], Scalars, Scalars]:
-    """The columns of numbers with three values or more, their weighted means, and variances about them."""
+) -> tuple[tuple[int, ...], Scalars, Scalars, tuple[int, ...]]:
+    """The columns of numbers with three values or more, their weighted means, and variances about them.
+
+    The last are those whose values are whole numbers and all different.
+    """
     read = plan.used(frame)
-    found = []
+    found, different = [], []
     for j, name in enumerate(plan.columns):
         values = read[name].values
         if name not in plan.levels and _several(values):
@@ -44,10 +48,12 @@ def moments(
                 variance = np.average(np.square(values - mean), weights=weights)
             if np.isfinite(variance):
                 found.append((j, mean, variance))
+                different += [j] if all_different(values) else []
     return (
         tuple(j for j, _, _ in found),
         np.array([mean for _, mean, _ in found], dtype=np.float64),
         np.array([variance for _, _, variance in found], dtype=np.float64),
+        tuple(different),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -247,7 +247,18 @@ def goal(
     )  # fmt: skip
 
 
-def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...]) -> None:
+Explain: TypeAlias = Callable[[Sequence[str]], str | None]  # why columns are collinear, if that is known
+
+
+def unknown_cause(columns: Sequence[str]) -> str | None:
+    """No reason beyond the numbers themselves."""
+    return None
+
+
+def unique_optimum(
+    objectives: Mapping[str, LinearModel], l2: Vector, columns: tuple[str, ...],
+    explain: Explain = unknown_cause,
+) -> None:  # fmt: skip
     """Refuse unpenalised columns that are collinear over all sites, where the optimum is not unique."""
     width = next(iter(objectives.values())).X.shape[1]
     free = np.flatnonzero(l2[:width] == 0)  # with classes: the same columns in each contrast
@@ -256,13 +267,14 @@ def unique_optimum(objectives: Mapping[str, LinearModel], l2: Vector, columns: t
     tables = [chosen_columns(objective.varied, free) for objective in objectives.values()]
     names = [plain_name(columns[j]) for j in free]
     G = np.asarray(sum(map(gram, tables)))
-    if why := collinear_columns(G, names, lambda: _centred(tables, names)):
+    if why := collinear_columns(G, names, lambda: _centred(tables, names), explain=explain):
         raise SingularError(why)
 
 
 def collinear_columns(
-    G: Matrix, columns: Sequence[str], centred: Callable[[], Matrix] | None = None, separable: bool = False
-) -> str | None:
+    G: Matrix, columns: Sequence[str], centred: Callable[[], Matrix] | None = None, separable: bool = False,
+    explain: Explain = unknown_cause,
+) -> str | None:  # fmt: skip
     """Which columns depend on each other, where a Gram matrix or a Hessian of them is singular.
 
     Rounding alone may make it so: `centred` gives that of columns less their means, where rows are at hand.
@@ -275,6 +287,8 @@ def collinear_columns(
     if far and centred is not None and (still := _dependent(centred())):
         found, far = still if len(still) > 1 else found, None
     names = list(dict.fromkeys(plain_name(columns[j]) for j in found))
+    if why := explain(names):
+        return why
     shown = ", ".join(names[:10]) + f" and {len(names) - 10} more" * (len(names) > 10)
     separated = ", or the data are separated there" * separable
     if far and separable:

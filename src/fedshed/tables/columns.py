@@ -167,7 +167,8 @@ def _coded(name: str, values: Sequence[Any]) -> tuple[dict[Any, int], NDArray[np
     except TypeError:  # a list or another value that is no number and no text
         kind = next(type(value).__name__ for value in values if not isinstance(value, Hashable))
         raise DataError(
-            f"column {name!r} holds values of type {kind}; turn it into numbers or text, or leave it out"
+            f"column {name!r} holds values of type {kind}; turn it into numbers or text, or leave it out "
+            f"(exclude = [{name!r}], --exclude {shlex.quote(name)})"
         ) from None
     return index, codes
 
@@ -247,7 +248,10 @@ def _common_kind(name: str, values: Iterable[Any]) -> Kind:
         raise DataError(f"column {name!r} mixes {found}; convert all values to one of them")
     (kind,) = kinds or {"number"}
     if kind not in ("number", "category", "boolean"):
-        raise DataError(f"column {name!r} holds {kind}; turn it into numbers or text, or leave it out")
+        raise DataError(
+            f"column {name!r} holds {kind}; turn it into numbers or text, or leave it out "
+            f"(exclude = [{name!r}], --exclude {shlex.quote(name)})"
+        )
     return kind  # type: ignore[return-value]
 
 

@@ -53,6 +53,12 @@ class Frame:
     def column(self, name: str) -> Column:
         """A column, or an error that names the one perhaps meant."""
         if name not in self._columns:
+            alike = next((here for here in self.names if bare(here) == bare(name)), None)
+            if alike is not None:
+                how = difference(alike, name)
+                raise DataError(
+                    f"there is no column {name!r}; rename {alike!r} to {name!r}, as they differ in {how} only"
+                )
             near = get_close_matches(name, self.names, n=1)  # a site does not tell what else it has
             hint = f"did you mean {near[0]!r}?" if near else "add it, or correct its name in the study"
             raise DataError(f"there is no column {name!r}; {hint}")
@@ -141,6 +147,18 @@ def made(read: Read, make: Callable[[str], Column], names: Iterable[str] | None 
     """Columns that are made of others, by name: at once of those in memory, else when they are looked at."""
     wanted = tuple(read if names is None else names)
     return Columns(wanted, make) if isinstance(read, Columns) else {name: make(name) for name in wanted}
+
+
+def bare(name: str) -> str:
+    """The name of a column without case and blanks."""
+    return "".join(name.split()).casefold()
+
+
+def difference(one: str, other: str) -> str:
+    """In what two names differ that are the same without case and blanks."""
+    if "".join(one.split()) == "".join(other.split()):
+        return "blanks"
+    return "case" if one.casefold() == other.casefold() else "case and blanks"
 
 
 def complete_rows(columns: Iterable[Column]) -> NDArray[np.bool_]:
