@@ -125,7 +125,9 @@ def conduct(
                 problem, chosen, sites, goal, progress=progress, saver=saver, hazards=hazards, **settings
             )
             if study.random_intercept:
-                fitted = with_linear_intercepts(fitted, problem, sites, goal)
+                varying = np.ones(problem.n, dtype=bool)
+                varying[[*set.intersection(*(set(each.constant) for each in ready.values())), -1]] = False
+                fitted = with_linear_intercepts(fitted, problem, sites, goal, varying)
         found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
         estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
     model = assemble_model(plan, fitted, counts, agreed, counted_up, asked, told, tables.told())

@@ -28,6 +28,7 @@ from fedshed.inference.classes import coded_as
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.inference.wording import which_weights
 from fedshed.linalg.arrays import Vector
+from fedshed.linalg.rows import varying_columns
 from fedshed.linalg.tall import Tall
 from fedshed.objectives.base import LinearModel
 from fedshed.objectives.families import at_sites, family_of, with_value
@@ -216,8 +217,10 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
             return fit_problem_protected(problem, objectives, chosen, goal, **settings)
         if not searched:
             fitted = fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
-            linear = bool(self.random_intercept)
-            return with_linear_intercepts(fitted, problem, LocalSites(objectives), goal) if linear else fitted
+            if not self.random_intercept:
+                return fitted
+            varying = np.logical_or.reduce([varying_columns(each.X) for each in objectives.values()])
+            return with_linear_intercepts(fitted, problem, LocalSites(objectives), goal, varying)
 
         def at(value: float) -> tuple[Problem, Sites]:
             own, there = build_problem(
