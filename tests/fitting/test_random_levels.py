@@ -94,6 +94,17 @@ def test_too_few_sites_for_a_column_that_does_not_vary_within_them_give_no_test(
     assert p["x"] <= 1
 
 
+def test_predictions_without_degrees_of_freedom_say_why_they_have_no_intervals():
+    tables = {site: table.drop(columns="stamp") for site, table in stamped("year", 0, 2).items()}
+    model = fedshed.fit(tables, Study(family="linear", target="y", random_intercept=True))
+    with pytest.warns(
+        fedshed.inference.FewSitesWarning, match="constant at each site, and there are too few"
+    ):
+        told = model.predict_interval(tables["s0"])
+    assert np.isnan(told.low).all()
+    assert np.isfinite(told.mean).all()
+
+
 def simulated(rng, tau, rows, arms):
     """What six sites or more say at theta = 0, without an effect of the arm, which is constant at each."""
     said = {}
