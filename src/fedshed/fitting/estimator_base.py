@@ -209,7 +209,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
-        asked = asked and not self._asks_for_weight_type(objectives)
+        asked = asked and not self._asks_for_weight_type(objectives, loss)
         settings: dict[str, Any] = {
             "why": why, "intercept": self.fit_intercept, "weight_type": self.weight_type, "inference": asked,
         }  # fmt: skip
@@ -230,11 +230,12 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
         return fit_searched(at, loss, chosen, goal, **settings)
 
-    def _asks_for_weight_type(self, objectives: Mapping[str, LinearModel]) -> bool:
+    def _asks_for_weight_type(self, objectives: Mapping[str, LinearModel], loss: str) -> bool:
         """Whether statistics wait for the type of whole-number weights; an error if the fit needs it."""
         kinds = {objective.weighing for objective in objectives.values()}
         self._unclear_weights = ""
-        if self.weight_type == "auto" and "counts" in kinds and "fractions" not in kinds:
+        counts = "counts" in kinds and "fractions" not in kinds
+        if self.weight_type == "auto" and counts and not family_of(loss).survival:
             rows = sum(len(objective.y) for objective in objectives.values())
             weight = sum(objective.weight for objective in objectives.values())
             self._unclear_weights = which_weights("sample_weight", rows, weight)
