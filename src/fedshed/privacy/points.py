@@ -112,7 +112,7 @@ def centre_worst(g: Vector, w: Vector) -> Vector:
     Between two neighbours of g this is (a + b c)^2 / (Q - 2 P c + A c^2), which has one stationary point,
     c = (b Q + a P) / (a A + b P); the least is at one of these or of g.
     """
-    centred = g - g.mean()
+    centred: Vector = g - g.mean()
     largest = float(np.abs(centred).max(initial=0.0))
     if not 0.0 < largest < inf:
         return centred
