@@ -25,7 +25,7 @@ from fedshed.fitting.sites import LocalTables
 from fedshed.objectives.cox import Cox
 from fedshed.objectives.life_table import exact_grid, life_table
 from fedshed.objectives.time_scale import TimeScale, pooled_scale
-from fedshed.privacy.points import ForbiddenPointError, PointRules
+from fedshed.privacy.points import ForbiddenPointError, PointRules, centre_worst, effective_rows
 from fedshed.privacy.policy import Policy
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Agent
@@ -198,6 +198,31 @@ def test_a_site_refuses_the_time_itself_if_one_event_is_far_from_all_others():
     assert site.proportionality(np.zeros(2), TimeScale("log"))
     with pytest.raises(ForbiddenPointError, match="effective_rows"):
         site.proportionality(np.zeros(2), TimeScale("identity"))
+
+
+@pytest.mark.parametrize("few", [1, 2, 3])
+def test_a_site_refuses_the_time_itself_if_a_few_events_are_far_from_all_others(few):
+    """The gradient leaves, too, so a reader can shift all times until only the few count."""
+    times = np.concatenate([np.linspace(1, 2, 100), 1e4 + np.arange(few)])
+    site = watched(times)
+    with pytest.raises(ForbiddenPointError, match="effective_rows"):
+        site.proportionality(np.zeros(2), TimeScale("identity"))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["even", "exponential", "two far", "ties", "late"])
+def test_times_are_shifted_to_where_fewest_events_count(kind, weighted):
+    rng = np.random.default_rng(5)
+    g = {
+        "even": np.arange(1.0, 41.0), "exponential": rng.exponential(size=40), "late": 1e9 + np.arange(40.0),
+        "two far": np.append(rng.uniform(1, 2, 38), [1e4, 1.1e4]),
+        "ties": np.repeat([1.0, 2.0, 50.0], [30, 9, 1]),
+    }[kind]  # fmt: skip
+    w = rng.uniform(0.5, 3.0, len(g)) if weighted else np.ones(len(g))
+    found = effective_rows(w * centre_worst(g, w))
+    spread = np.ptp(g)
+    tried = [*g, *np.linspace(g.min() - spread, g.max() + spread, 4001), *np.linspace(1, 2, 1001)]
+    assert found <= min(effective_rows(w * (g - c)) for c in tried) * (1 + 1e-6)
 
 
 def test_an_approved_study_has_one_scale_and_one_grid():

@@ -94,6 +94,17 @@ def test_too_few_sites_for_a_column_that_does_not_vary_within_them_give_no_test(
     assert p["x"] <= 1
 
 
+def test_predictions_without_degrees_of_freedom_say_why_they_have_no_intervals():
+    tables = {site: table.drop(columns="stamp") for site, table in stamped("year", 0, 2).items()}
+    model = fedshed.fit(tables, Study(family="linear", target="y", random_intercept=True))
+    with pytest.warns(
+        fedshed.inference.FewSitesWarning, match="constant at each site, and there are too few"
+    ):
+        told = model.predict_interval(tables["s0"])
+    assert np.isnan(told.low).all()
+    assert np.isfinite(told.mean).all()
+
+
 def simulated(rng, tau, rows, arms):
     """What six sites or more say at theta = 0, without an effect of the arm, which is constant at each."""
     said = {}
@@ -105,7 +116,7 @@ def simulated(rng, tau, rows, arms):
             weight=float(size), information=pack(X.T @ X / size), gradient=-X.T @ y / size,
             loss=float(y @ y) / 2 / size,
         )  # fmt: skip
-    return SiteSums(np.zeros(3), said, float(sum(rows)))
+    return SiteSums(np.zeros(3), said, float(sum(rows)), np.array([True, False, False]))
 
 
 def rejected(tau, rows, arms, freedom, draws=2000):
@@ -130,13 +141,59 @@ def test_a_covariate_of_six_sites_has_a_type_i_error_near_five_percent(rows):
     assert rejected(1.0, rows, arms, lambda sums: sums.freedom) > 0.09
 
 
-def test_a_column_that_hardly_varies_or_is_large_is_at_the_right_level():
-    rng = np.random.default_rng(1)
-    said = {}
-    for k in range(6):
-        year = 2020.0 + rng.integers(0, 2, size=30)
-        X = np.column_stack([year, np.full(30, 1e6 + k / 3), np.full(30, 0.1 * (k % 2)), np.ones(30)])
-        said[f"s{k}"] = SimpleNamespace(
-            weight=30.0, information=pack(X.T @ X / 30), gradient=np.zeros(4), loss=1.0
-        )
-    assert SiteSums(np.zeros(4), said, 180.0).freedom_by_level().tolist() == [173, 3, 3, 173]
+def stamped(kind, seed=1, sites=6):
+    """Tables with a column that is large where it varies little, or that is constant at each site."""
+    rng = np.random.default_rng(seed)
+    tables = {}
+    for k in range(sites):
+        stamp = {
+            "year": 2020.0 + rng.integers(0, 2, 30), "number": 1e7 * (k + 1) + rng.integers(-1, 2, 30),
+            "time": 1.7e9 + rng.integers(-100, 101, 30), "place": np.full(30, 1e6 + k / 3),
+        }[kind]  # fmt: skip
+        x = rng.normal(size=30)
+        y = x + rng.normal() + rng.normal(size=30)
+        tables[f"s{k}"] = pd.DataFrame({"stamp": stamp, "arm": 0.1 * (k % 2), "x": x, "y": y})
+    return tables
+
+
+@pytest.mark.parametrize("kind", ["year", "number", "time", "place"])
+@pytest.mark.parametrize("way", ["study", "estimator"])
+def test_a_column_that_hardly_varies_or_is_large_is_at_the_right_level(kind, way):
+    """The sums of squares at a site do not tell: 1e7 +- 1 has a variance below their rounding."""
+    tables = stamped(kind)
+    if way == "study":
+        study = Study(family="linear", target="y", random_intercept=True, standardize=kind == "time")
+        it = fedshed.fit(tables, study).inference
+    else:
+        X = np.vstack([table[["stamp", "arm", "x"]] for table in tables.values()])
+        X[:, 0] = (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()
+        y, site = np.concatenate([t.y for t in tables.values()]), np.repeat(list(tables), 30)
+        it = fedshed.FederatedLinearRegression(random_intercept=True).fit(X, y, sites=site).inference_
+    if kind == "place":
+        assert it.freedoms().tolist() == [3, 3, 173, 173]
+    else:
+        assert it.freedoms().tolist() == [172, 4, 172, 172]
+
+
+def test_sites_that_the_columns_tell_apart_leave_nothing_for_tau():
+    """Two sites and a column that is constant at each: tau has no information, whatever the data."""
+    for seed in range(6):
+        tables = {site: table.drop(columns="stamp") for site, table in stamped("year", seed, 2).items()}
+        it = fedshed.fit(tables, Study(family="linear", target="y", random_intercept=True)).inference
+        assert (it.nuisance.value, it.nuisance.interval) == (0.0, None)
+        assert "nothing is left from which tau could be estimated" in it.nuisance.note
+        pooled = pd.concat(tables.values())
+        X = np.column_stack([pooled[["arm", "x"]], np.ones(len(pooled))])
+        within = np.linalg.lstsq(X, pooled.y, rcond=None)[0]
+        np.testing.assert_allclose(dict(zip(it.names, it.coef, strict=True))["x"], within[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_interval_of_tau_has_an_end_or_a_reason(seed):
+    """Three sites and a column that is constant at each leave one degree of freedom for tau."""
+    tables = {site: table.drop(columns="stamp") for site, table in stamped("year", seed, 3).items()}
+    own = fedshed.fit(tables, Study(family="linear", target="y", random_intercept=True)).inference.nuisance
+    if own.interval is None:
+        assert "tau has no interval" in own.note
+    else:
+        assert 0 <= own.interval[0] <= own.value < own.interval[1] < 1e6 * max(own.value, 1.0)

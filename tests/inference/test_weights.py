@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 from msgspec.structs import replace
@@ -74,7 +75,7 @@ def test_weights_that_are_no_whole_numbers_are_precisions_unless_said_otherwise(
     study = Study(family="gamma", target="y", weight="w")
     assert fit(study, y=y, w=WEIGHTS).inference.weight_type == "precision"
     assert fit(study, y=y, w=np.ones(N)).inference.weight_type == "none"
-    with pytest.raises(ConfigError, match="look like whole numbers"):
+    with pytest.raises(ConfigError, match="may be precisions or count rows"):
         fit(study, y=y, w=np.ceil(WEIGHTS))
 
 
@@ -113,6 +114,45 @@ def test_an_estimator_with_whole_number_weights_has_no_summary_until_their_type_
         fedshed.FederatedLinearRegression(inference=True).fit(X, y, sample_weight=w)
     assert "Weights are frequencies" in str(given.summary())
     assert unclear.fit(X, y).summary() is not None
+
+
+def test_weights_whose_sum_is_whole_are_not_said_to_be_whole_numbers():
+    """Sites say the sum of their weights before the fit, and no more."""
+    x, y = [0.0, 1.0, 2.0, 4.0] * 3, [1.0, 2.0, 0.0, 5.0] * 3
+    tables = {site: pd.DataFrame({"x": x, "y": y, "w": [0.5, 2.5] * 6}) for site in "ab"}
+    study = Study(family="linear", target="y", columns=("x",), weight="w")
+    with pytest.raises(ConfigError, match="may be precisions or count rows: they sum to 36 over 24") as error:
+        fedshed.fit(tables, study)
+    assert "whole" not in str(error.value)
+    assert fedshed.fit(tables, replace(study, weight_type="precision")).inference.observations == 24
+
+
+def survival_table(seed: int = 4) -> pd.DataFrame:
+    """Ninety rows with whole-number weights."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=90)
+    return pd.DataFrame({
+        "x": x, "t": rng.exponential(np.exp(-x)), "d": rng.integers(0, 2, 90), "w": rng.integers(1, 5, 90),
+        "site": np.repeat(["a", "b", "c"], 30),
+    })  # fmt: skip
+
+
+def test_a_survival_model_is_asked_for_the_type_only_where_errors_depend_on_it():
+    rows = survival_table()
+    tables = {site: part.drop(columns="site") for site, part in rows.groupby("site")}
+    study = Study(family="cox", time="t", event="d", columns=("x",), weight="w")
+    unsaid = fedshed.fit(tables, study).inference
+    for kind in ("precision", "frequency"):
+        said = fedshed.fit(tables, replace(study, weight_type=kind)).inference
+        np.testing.assert_array_equal(unsaid.std_err(), said.std_err())
+        np.testing.assert_array_equal(unsaid.p_values(), said.p_values())
+        assert unsaid.log_likelihood == said.log_likelihood
+    assert "the same if weights count rows" in " ".join(str(fedshed.fit(tables, study).summary()).split())
+    with pytest.raises(ConfigError, match="weight_type"):
+        fedshed.fit(tables, study, errors="HC0")
+    y = np.array(list(zip(rows.d > 0, rows.t, strict=True)), dtype=[("event", bool), ("time", float)])
+    estimator = fedshed.FederatedCox().fit(rows[["x"]], y, sites=rows.site, sample_weight=rows.w)
+    assert estimator.summary() is not None
 
 
 def test_the_statistics_of_whole_number_weights_are_refused_without_their_type():

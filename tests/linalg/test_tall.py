@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 import scipy.linalg
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from fedshed import Federation
 from fedshed._utils.errors import DataError
 from fedshed.exchange.processes import Processes
 from fedshed.linalg import tall
-from fedshed.linalg.rows import gram
+from fedshed.linalg.rows import gram, varying_columns
 from fedshed.linalg.tall import Tall
 from fedshed.objectives import local_objectives
 from fedshed.objectives.logistic import Logistic
@@ -326,3 +327,10 @@ def test_rows_are_chosen_as_numpy_chooses_them(tmp_path, chosen):
     X = np.random.default_rng(0).normal(size=(ROWS, 3))
     table = ArrowRows("site 'a'", arrow(tmp_path / "x", X))
     np.testing.assert_array_equal(table[chosen], X[chosen])
+
+
+def test_columns_that_vary_are_known_exactly_dense_sparse_and_tall():
+    X = np.zeros((2000, 4))
+    X[:, 1], X[1500, 1], X[3, 2], X[:, 3] = 1e16, 1e16 + 2, -1e-300, 3.0
+    for rows in (X, scipy.sparse.csr_array(X), Tall(X)):
+        assert varying_columns(rows).tolist() == [False, True, True, False]

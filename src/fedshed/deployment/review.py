@@ -44,9 +44,10 @@ from fedshed.privacy.ledger import Ledger
 from fedshed.privacy.tables import held_objections, objections
 from fedshed.protocol.codec import encode
 from fedshed.protocol.conversation import Ask, Flow, Problem
+from fedshed.protocol.limits import MOST_LINES
 from fedshed.protocol.messages import Message
 from fedshed.solve import validation as checks
-from fedshed.solve.evaluating import BINS, GROUPS, MOST_STEPS, Evaluating
+from fedshed.solve.evaluating import BINS, GROUPS, Evaluating
 from fedshed.solve.inspection import Inspection
 from fedshed.solve.life_counts import SurvivalCounts
 from fedshed.solve.null_start import NullStart
@@ -276,7 +277,7 @@ def _evaluated(sites: Sites, problem: Problem) -> list[Item]:
         rows = int(getattr(first, "rows", 0))
         counts = min(4 * (BINS + 1), 4 * rows) + 4 * GROUPS
         items.append(Item("at the end", "counts of rows held out, by score and class", counts, 8 * counts))
-        sums = 5 * MOST_STEPS
+        sums = 5 * MOST_LINES
         items.append(Item("at the end", "sums that recalibrate the model", sums, 8 * sums))
     return items
 

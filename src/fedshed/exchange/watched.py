@@ -211,7 +211,7 @@ class WatchedModel:
         self.gradient_at(theta, self.at(theta).slopes)
         self.curvature_at(theta, self._model.at(theta))
         event = self._model.y["event"]
-        times, weights = self._model.y["time"][event], np.zeros(len(event))
+        times = self._model.y["time"][event]
         least = self._rules.least_count
         if scale.times is not None:
             counts = np.bincount(scale.cells(times))
@@ -221,9 +221,7 @@ class WatchedModel:
                     'min_rows_per_class); use a wider grid, or ph_transform = "identity" or "log"',
                     "the test of proportional hazards is on the scale of a grid with fewer",
                 )
-        g = scale.of(times)
-        weights[event] = g - g.mean()
-        if objection := self._rules.of_times(self.at(theta).value, weights):
+        if objection := self._rules.of_times(self.at(theta).value, event, scale.of(times)):
             self.withheld += 1
             raise ForbiddenPointError(theta, objection, fits=True)
         return self._model.proportionality(theta, scale)

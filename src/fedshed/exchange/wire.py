@@ -6,7 +6,8 @@ quorum rule, and the run ends when it stays away for too long (docs/faults.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from secrets import token_bytes
 from typing import Any, TypeVar
 
@@ -92,16 +93,22 @@ class Wire:
         return self._contacts.all()
 
     def run_conversation(self, flow: Flow[R], known: Mapping[AgentId, SiteModel[Any]] = NOBODY) -> R:
-        """Run a flow to its end: each Ask it yields is answered; `known` is what the sites said before."""
+        """Run a flow to its end; `known` is what the sites said before.
+
+        Each Ask that it yields is answered; one that a site does not answer is raised where it was yielded.
+        """
         self._known = known
-        replies: Replies[Any] | None = None
+        go_on: Callable[[], Ask] = partial(next, flow)
         while True:
             try:
-                ask = flow.send(replies)  # type: ignore[arg-type]
+                ask = go_on()
             except StopIteration as done:
                 result: R = done.value
                 return result
-            replies = self.collect_replies(ask)
+            try:
+                go_on = partial(flow.send, self.collect_replies(ask))
+            except SilenceError as silence:
+                go_on = partial(flow.throw, silence)
 
     def collect_replies(self, ask: Ask) -> Replies[Any]:
         """The replies of a quorum and of all that are needed; the missing are asked again until then."""

@@ -84,7 +84,7 @@ def conduct(
             stateless = transport.stateless
             plan, ready, agreed = negotiate(study, transport, tables.names, goal.patience)
         _known_columns(plan, ready)
-        _known_weights(study, ready)
+        _known_weights(study, ready, errors)
         problem = group_problem(problem_of(plan, ready, stateless), tables.groups)
         if not problem.n:
             raise ConfigError(
@@ -127,7 +127,9 @@ def conduct(
                 problem, chosen, sites, goal, progress=progress, saver=saver, hazards=hazards, **settings
             )
             if study.random_intercept:
-                fitted = with_linear_intercepts(fitted, problem, sites, goal)
+                varying = np.ones(problem.n, dtype=bool)
+                varying[[*set.intersection(*(set(each.constant) for each in ready.values())), -1]] = False
+                fitted = with_linear_intercepts(fitted, problem, sites, goal, varying)
         found, asked = evaluate_held(plan, problem, sites, fitted.result, tables, goal.patience)
         estimates, told = own_estimates(plan, problem, sites, fitted.result.theta, goal.patience)
     model = assemble_model(plan, fitted, counts, agreed, counted_up, asked, told, tables.told())
@@ -209,8 +211,13 @@ def _known_columns(plan: DesignPlan, ready: dict[str, Ready]) -> None:
             raise ProtocolError(f"site {site!r} counts missing values of columns that the study does not use")
 
 
-def _known_weights(study: Study, ready: dict[str, Ready]) -> None:
-    """Ask for the type of weights whose sums are whole numbers above the rows: they may count rows."""
+def _known_weights(study: Study, ready: dict[str, Ready], errors: RowRobust | None) -> None:
+    """Ask for the type of weights whose sums are whole numbers above the rows: they may count rows.
+
+    The errors of a survival model are the same for both types, unless they are robust by rows.
+    """
+    if family_of(study.loss).survival and errors is None:
+        return
     rows, weight = (float(sum(getattr(each, name) for each in ready.values())) for name in ("rows", "weight"))
     whole = all(float(each.weight).is_integer() for each in ready.values())
     if study.weight is not None and weight_type_of(study) == "auto" and whole and weight > rows:

@@ -28,6 +28,7 @@ from fedshed.inference.classes import coded_as
 from fedshed.inference.result import Distribution, WeightType
 from fedshed.inference.wording import which_weights
 from fedshed.linalg.arrays import Vector
+from fedshed.linalg.rows import varying_columns
 from fedshed.linalg.tall import Tall
 from fedshed.objectives.base import LinearModel
 from fedshed.objectives.families import at_sites, family_of, with_value
@@ -208,7 +209,7 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         checks.unique_optimum(objectives, problem.penalised, problem.columns)
         asked = problem.n <= MOST_COEFFICIENTS if self.inference == "auto" else bool(self.inference)
-        asked = asked and not self._asks_for_weight_type(objectives)
+        asked = asked and not self._asks_for_weight_type(objectives, loss)
         settings: dict[str, Any] = {
             "why": why, "intercept": self.fit_intercept, "weight_type": self.weight_type, "inference": asked,
         }  # fmt: skip
@@ -216,8 +217,10 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
             return fit_problem_protected(problem, objectives, chosen, goal, **settings)
         if not searched:
             fitted = fit_problem(problem, chosen, LocalSites(objectives), goal, **settings)
-            linear = bool(self.random_intercept)
-            return with_linear_intercepts(fitted, problem, LocalSites(objectives), goal) if linear else fitted
+            if not self.random_intercept:
+                return fitted
+            varying = np.logical_or.reduce([varying_columns(each.X) for each in objectives.values()])
+            return with_linear_intercepts(fitted, problem, LocalSites(objectives), goal, varying)
 
         def at(value: float) -> tuple[Problem, Sites]:
             own, there = build_problem(
@@ -227,11 +230,12 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]
 
         return fit_searched(at, loss, chosen, goal, **settings)
 
-    def _asks_for_weight_type(self, objectives: Mapping[str, LinearModel]) -> bool:
+    def _asks_for_weight_type(self, objectives: Mapping[str, LinearModel], loss: str) -> bool:
         """Whether statistics wait for the type of whole-number weights; an error if the fit needs it."""
         kinds = {objective.weighing for objective in objectives.values()}
         self._unclear_weights = ""
-        if self.weight_type == "auto" and "counts" in kinds and "fractions" not in kinds:
+        counts = "counts" in kinds and "fractions" not in kinds
+        if self.weight_type == "auto" and counts and not family_of(loss).survival:
             rows = sum(len(objective.y) for objective in objectives.values())
             weight = sum(objective.weight for objective in objectives.values())
             self._unclear_weights = which_weights("sample_weight", rows, weight)

@@ -330,6 +330,8 @@ class Model:
         For two classes the mean is the probability of the modelled class. The standard error of the linear
         predictor is (x'Vx)^(1/2); its interval is transformed to the scale of the mean, so that it contains
         possible means only. The interval is for the mean, not for a new response.
+        With a random intercept in a linear model it uses the smallest degrees of freedom of all coefficients;
+        if these are 0, there are no intervals (NaN), and a warning says so.
 
         Parameters
         ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from fedshed._utils.errors import ConfigError
-from fedshed.inference import Inference
+from fedshed.inference import FewSitesWarning, Inference
 from fedshed.inference.classes import class_coefficients
 from fedshed.inference.result import Robust, student
 from fedshed.linalg.arrays import Matrix, Vector
@@ -18,6 +19,11 @@ from fedshed.linalg.tall import Tall, in_blocks
 from fedshed.objectives import family_of
 from fedshed.objectives.ordinal import class_probabilities
 from fedshed.preparation import DesignPlan
+
+NO_INTERVALS = (
+    "predictions have no intervals (NaN): their degrees of freedom are those of columns that are constant "
+    "at each site, and there are too few sites for any; leave such columns out"
+)
 
 
 class Prediction(NamedTuple):
@@ -64,7 +70,10 @@ def intervals(plan: DesignPlan, inference: Inference, frame: Any, level: float, 
     V = inference.covariance(robust)
     withheld = np.isnan(inference.std_err(robust))  # too few sites inform these coefficients
     error = np.concatenate([_errors(rows, V, withheld) for _, rows in in_blocks(X)])
-    _, quantile = student(inference.freedom(robust), (1 - level) / 2, z)
+    freedom = inference.freedom(robust)
+    if freedom <= 0 and inference.level_freedom is not None:
+        warnings.warn(NO_INTERVALS, FewSitesWarning, stacklevel=3)
+    _, quantile = student(freedom, (1 - level) / 2, z)
     low, high = family.mean(z - quantile * error), family.mean(z + quantile * error)
     return Prediction(family.mean(z), family.mean_slope(z) * error, low, high)
 

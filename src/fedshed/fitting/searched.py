@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from fedshed.algorithms.base import AnyAlgorithm
 from fedshed.exchange.sites import Sites
@@ -97,11 +98,16 @@ def _with_interval(
     return replace(fitted, inference=inference, spent=spent)
 
 
-def with_linear_intercepts(fitted: Fitted, problem: Problem, sites: Sites, goal: Goal) -> Fitted:
-    """A linear fit with a random intercept per site, from the sites' answers at the estimate."""
+def with_linear_intercepts(
+    fitted: Fitted, problem: Problem, sites: Sites, goal: Goal, varying: NDArray[np.bool_]
+) -> Fitted:
+    """A linear fit with a random intercept per site, from the sites' answers at the estimate.
+
+    `varying` says of each column whether it varies within some site.
+    """
     result, inference = fitted.result, fitted.inference
     if inference is None or inference.model_covariance is None or not result.converged:
         return fitted
     inspected, spent = inspect(sites, problem, result.theta, fitted.spent, goal.patience)
-    theta, found = with_random_intercept(inference, result.theta, inspected)
+    theta, found = with_random_intercept(inference, result.theta, inspected, varying)
     return Fitted(replace(result, theta=theta), replace(found, traffic=spent), spent)

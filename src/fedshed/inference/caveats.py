@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from fedshed.inference.records import Numbers, SurvivalFacts
 from fedshed.inference.result import ENOUGH_CLUSTERS, FEW_SITES, Inference, Robust, by_site, few_sites
 from fedshed.inference.wording import plain
 from fedshed.objectives import family_of
-
-if TYPE_CHECKING:
-    pass
 
 OVERDISPERSED = 1.5
 ENOUGH = 5
@@ -97,7 +93,12 @@ def caveats(it: Inference, robust: Robust) -> Iterable[str]:
             f"Tests and intervals use Student's t with {plain(it.df_resid)} degrees of freedom, because the "
             "dispersion is estimated."
         )
-    if it.weight_type == "precision":
+    if it.weight_type == "precision" and family_of(it.loss).survival:
+        yield (
+            "A row is one observation whatever its weight; the errors of the model are the same if weights "
+            "count rows (weight_type)."
+        )
+    elif it.weight_type == "precision":
         yield "Weights are precisions: a weight divides the variance of its row, which is one observation."
     if it.weight_type == "frequency":
         yield "Weights are frequencies: a weight is how often its row counts."

@@ -192,7 +192,7 @@ def infer_from(
     Inference
         The statistics; if there are no standard errors, its `notes` say why.
     """
-    sites, fit = evidence.sites, totals(evidence.sites, weight_type)
+    sites, fit = evidence.sites, totals(evidence.sites, weight_type, family_of(problem.loss).survival)
     curvatures = Curvatures(problem, sites)
     g = _gradient(problem, theta, sites)
     bare = _bare(problem, theta, g, evidence, fit)
@@ -295,12 +295,17 @@ def _no_freedom(observations: float, k: float) -> str | None:
     return f"{observations:.6g} observations leave no degrees of freedom with {k:.6g} parameters."
 
 
-def totals(sites: Mapping[str, Inspected], weight_type: WeightType = "auto") -> Totals:
-    """Sums over the sites, in sorted order; of whole-number weights the type is asked for."""
+def totals(
+    sites: Mapping[str, Inspected], weight_type: WeightType = "auto", survival: bool = False
+) -> Totals:
+    """Sums over the sites, in sorted order; of whole-number weights the type is asked for.
+
+    The errors of a survival model are the same for both types, so its rows are observations unless said.
+    """
     each = tuple(sites.values())
     rows, weight = sum(site.rows for site in each), sum(site.weight for site in each)
     if weight_type == "auto":
-        precise = any(site.weighing == "fractions" for site in each)
+        precise = survival or any(site.weighing == "fractions" for site in each)
         if not precise and any(site.weighing for site in each):
             raise ConfigError(which_weights("whole numbers above 1", rows, weight))
     else:

@@ -19,8 +19,9 @@ class Nuisance(Struct, frozen=True):
     """A parameter besides the coefficients: alpha, p or tau.
 
     `log_error` is the standard error of its logarithm from the joint Hessian of all parameters; it is None if
-    the value was given or is 0. `profile` is the 95 % interval of tau from the profile likelihood. Other
-    parameters have the interval of 1.96 standard errors about their logarithm.
+    the value was given or is 0. `profile` is the 95 % interval of tau from the profile likelihood, which is
+    that of lme4's `confint` unless it is the restricted one. Other parameters have the interval of 1.96
+    standard errors about their logarithm.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Nuisance(Struct, frozen=True):
     log_error: float | None = None
     note: str = ""
     profile: tuple[float, float] | None = None
+    restricted: bool = False  # found by restricted maximum likelihood, as tau of a linear model
 
     @property
     def error(self) -> float | None:
@@ -51,9 +53,10 @@ class Nuisance(Struct, frozen=True):
         ends = self.interval
         if ends is not None:
             error = "" if self.error is None else f"standard error {self.error:.3g}, "
+            kind = "restricted likelihood" if self.restricted else "likelihood"
             how = "(from its logarithm)" if self.profile is None else "from the same"
             yield (
-                f"{self.name} = {self.value:.6g} was found by profile likelihood: {error}95 % interval "
+                f"{self.name} = {self.value:.6g} was found by profile {kind}: {error}95 % interval "
                 f"{ends[0]:.4g} to {ends[1]:.4g} {how}."
             )
         if self.note:

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from math import exp, inf, log, pi, sqrt
+from math import exp, log, pi, sqrt
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
 from fedshed._utils.errors import ConfigError
@@ -34,25 +35,41 @@ from fedshed.objectives.random_intercept import TAU
 from fedshed.solve.inspection import Inspected
 
 STEP = 1e-3  # of logarithms, for second derivatives
-CONSTANT = 1e-12  # of a column's sum of squares at a site: a smaller one about its mean is rounding
 FARTHEST = 60.0  # of log lambda^2
+WIDEST = log(1e6)  # of an interval's upper end above tau and sigma
 NOTE = (
     "The estimates and the log-likelihood are those of restricted maximum likelihood (REML); compare only "
     "models with the same columns by it. The table of the sites and the test of heterogeneity are those of "
     "the model without a random intercept."
 )
+UNKNOWN = (
+    "The intercept and the columns that are constant at each site are as many as the sites, so nothing is "
+    "left from which tau could be estimated: it is 0 here and has no interval, and the errors of these "
+    "coefficients do not include differences between sites."
+)
+UNBOUNDED = "tau has no interval: the profile likelihood is too flat, or singular, far above its estimate."
 
 
 class SiteSums:
-    """What the sites said at theta, as functions of a step d and of v = lambda^2; the intercept is last."""
+    """What the sites said at theta, as functions of a step d and of v = lambda^2; the intercept is last.
 
-    def __init__(self, theta: Vector, sites: Mapping[str, Inspected], observations: float) -> None:
+    `varying` says of each column whether it varies within some site; that of the intercept does not.
+    """
+
+    def __init__(
+        self, theta: Vector, sites: Mapping[str, Inspected], observations: float, varying: NDArray[np.bool_]
+    ) -> None:  # fmt: skip
         n, each = len(theta), [sites[i] for i in sorted(sites)]
-        self.theta, self.freedom = theta, observations - n
+        self.theta, self.freedom, self.varying = theta, observations - n, varying
         self.W = np.array([site.weight for site in each])
         self.A = np.array([site.weight * unpack(site.information, n) for site in each])
         self.g = np.array([site.weight * site.gradient for site in each])  # -X'wr
         self.squares = sum(2 * site.weight * site.loss for site in each)
+
+    @property
+    def between(self) -> float:
+        """M - 1 - q: sites less the intercept and the columns that are constant at each of them."""
+        return len(self.W) - float(np.count_nonzero(~self.varying))
 
     def freedom_by_level(self) -> Vector:
         """Degrees of freedom of the t test of each coefficient (Pinheiro and Bates 2000, section 2.4.2).
@@ -60,12 +77,8 @@ class SiteSums:
         With M sites and p columns that vary within some site, these have N - M - p, as has the intercept in
         R's nlme.  The q columns that are constant at each site have M - 1 - q.
         """
-        squares = np.diagonal(self.A, axis1=1, axis2=2)
-        about_mean = squares - np.square(self.A[:, :, -1]) / self.W[:, None]
-        varying = (about_mean > CONSTANT * squares).any(axis=0)
-        between = np.count_nonzero(~varying[:-1])
-        within = self.freedom + len(varying) - len(self.W) - np.count_nonzero(varying)
-        freedom = np.where(varying, within, len(self.W) - 1.0 - between)
+        within = self.freedom + len(self.varying) - len(self.W) - np.count_nonzero(self.varying)
+        freedom = np.where(self.varying, within, self.between)
         freedom[-1] = within
         return freedom
 
@@ -96,8 +109,8 @@ class SiteSums:
 
     @cached_property
     def ratio(self) -> float:
-        """The best v; 0 if L does not increase with v."""
-        if not self.slope(0.0) < 0:
+        """The best v; 0 if L does not increase with v, as where L does not depend on v."""
+        if self.between <= 0 or not self.slope(0.0) < 0:
             return 0.0
         low = high = log(1.0 / float(self.W.mean()))
         while self.slope(exp(low)) > 0:
@@ -113,10 +126,10 @@ class SiteSums:
 
 
 def with_random_intercept(
-    inference: Inference, theta: Vector, sites: Mapping[str, Inspected]
+    inference: Inference, theta: Vector, sites: Mapping[str, Inspected], varying: NDArray[np.bool_]
 ) -> tuple[Vector, Inference]:
     """theta and the inference of the model with a random intercept, from those of the model without one."""
-    sums = SiteSums(theta, sites, inference.observations)
+    sums = SiteSums(theta, sites, inference.observations, varying)
     if sums.freedom <= 0:
         raise ConfigError("a random intercept needs more observations than coefficients; remove some columns")
     best, Q, M = sums.best(sums.ratio)
@@ -144,9 +157,10 @@ def _without(sums: SiteSums, variance: float) -> float:
     return -(sums.freedom * log(2 * pi * variance) + Q / variance + float(np.linalg.slogdet(M)[1])) / 2
 
 
-def profile_interval(sums: SiteSums, tau: float, sigma: float) -> tuple[float, float]:
+def profile_interval(sums: SiteSums, tau: float, sigma: float) -> tuple[float, float] | None:
     """The values of tau for which -2 L, with sigma at its best, is at most 3.84 above its least.
 
+    None if there is no upper end up to 1e6 times tau and sigma.
     3.84 is the quantile of 0.95 of chi2 with one degree of freedom, so that this is a 95 % interval.
     """
 
@@ -166,9 +180,12 @@ def profile_interval(sums: SiteSums, tau: float, sigma: float) -> tuple[float, f
     while excess(start) > 0:
         start -= 1.0
     low = high = start
-    while excess(high) < 0 and high - start < FARTHEST:
+    widest = max(start, log(sigma)) + WIDEST
+    while excess(high) < 0:
         high += 1.0
-    upper = exp(float(brentq(excess, high - 1.0, high, xtol=1e-10))) if high - start < FARTHEST else inf
+        if high > widest:
+            return None
+    upper = exp(float(brentq(excess, high - 1.0, high, xtol=1e-10)))
     if 2 * (top - at_zero) <= NORMAL**2:
         return 0.0, upper
     while excess(low) < 0:
@@ -179,9 +196,18 @@ def profile_interval(sums: SiteSums, tau: float, sigma: float) -> tuple[float, f
 def _nuisance(sums: SiteSums, tau: float, sigma: float, count: int) -> Nuisance:
     """tau with the error of its logarithm, from the Hessian of L by log tau and log sigma."""
     words = [few_sites(count)] if count < FEW_SITES else []
-    ends = profile_interval(sums, tau, sigma)
+    if sums.between <= 0:
+        return Nuisance(TAU.name, 0.0, found=True, restricted=True, note=" ".join([UNKNOWN, *words]))
+    try:
+        ends = profile_interval(sums, tau, sigma)
+    except np.linalg.LinAlgError:  # M, at a tau far above the estimate
+        ends = None
+    if ends is None:
+        words.append(UNBOUNDED)
     if tau == 0.0:
-        return Nuisance(TAU.name, 0.0, found=True, note=" ".join([TAU.none, *words]), profile=ends)
+        return Nuisance(
+            TAU.name, 0.0, found=True, restricted=True, note=" ".join([TAU.none, *words]), profile=ends
+        )
     at, h = np.log([tau, sigma]), STEP * np.eye(2)
 
     def L(point: Vector) -> float:  # noqa: N802
@@ -190,4 +216,6 @@ def _nuisance(sums: SiteSums, tau: float, sigma: float, count: int) -> Nuisance:
     corners = [[L(at + u + w) + L(at - u - w) - L(at + u - w) - L(at - u + w) for u in h] for w in h]
     variances = np.linalg.inv(-np.array(corners) / (4 * STEP * STEP))
     error = sqrt(float(variances[0, 0])) if variances[0, 0] > 0 else None
-    return Nuisance(TAU.name, tau, found=True, log_error=error, note=" ".join(words), profile=ends)
+    return Nuisance(
+        TAU.name, tau, found=True, restricted=True, log_error=error, note=" ".join(words), profile=ends
+    )

@@ -44,7 +44,7 @@ EXPECTED = "-expected"
 
 
 class FewSitesWarning(UserWarning):
-    """Warns that errors clustered by site are based on too few sites."""
+    """Warns that errors are based on too few sites, or that there are too few for an interval."""
 
 
 class Inference(Struct, frozen=True):

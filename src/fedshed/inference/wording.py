@@ -9,10 +9,10 @@ def plain(value: float | None) -> str:
 
 
 def which_weights(what: str, rows: float, weight: float) -> str:
-    """The question for the type of whole-number weights, with both meanings."""
+    """The question for the type of weights that may count rows, with both meanings."""
     return (
-        f"the weights ({what}) look like whole numbers: they sum to {weight:,.0f} over {rows:,.0f} rows; say "
-        "what they mean (weight_type, --weight-type): with 'frequency' a row counts as many times as its "
-        f"weight ({weight:,.0f} observations), with 'precision' the variance of a row is divided by its "
-        f"weight ({rows:,.0f} observations)"
+        f"the weights ({what}) may be precisions or count rows: they sum to {weight:,.0f} over {rows:,.0f} "
+        "rows; say what they mean (weight_type, --weight-type): with 'frequency' a row counts as many times "
+        f"as its weight ({weight:,.0f} observations), with 'precision' the variance of a row is divided by "
+        f"its weight ({rows:,.0f} observations)"
     )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedshed.linalg.arrays import Matrix, Vector
-from fedshed.linalg.tall import BLOCK, Tall
+from fedshed.linalg.tall import BLOCK, Tall, in_blocks
 
 FEW = 8  # columns of a sparse table that are as well dense
 Rows: TypeAlias = Any  # a dense float64 matrix, a scipy CSR array or a `Tall` table, one row per observation
@@ -49,6 +49,18 @@ def centred_gram(X: Rows, centres: Vector) -> Matrix:
         centred = (block if isinstance(block, np.ndarray) else block.toarray()) - centres
         total += centred.T @ centred
     return total
+
+
+def varying_columns(X: Rows) -> NDArray[np.bool_]:
+    """Whether each column has more than one value, exactly."""
+    first, found = _dense(X[:1]), np.zeros(X.shape[1], dtype=bool)
+    for _, block in in_blocks(X):
+        found |= (_dense(block.max(axis=0)) != first) | (_dense(block.min(axis=0)) != first)
+    return found
+
+
+def _dense(row: Rows) -> Vector:
+    return np.asarray(row if isinstance(row, np.ndarray) else row.toarray()).ravel()
 
 
 def chosen_columns(X: Rows, chosen: NDArray[np.intp]) -> Rows:

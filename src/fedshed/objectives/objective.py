@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -16,9 +16,6 @@ from fedshed.objectives.folds import WithoutRows
 from fedshed.objectives.life_table import LifeTable
 from fedshed.objectives.scored import Scored
 from fedshed.objectives.time_scale import TimeScale
-
-if TYPE_CHECKING:
-    pass
 
 
 class Fit(Struct, frozen=True):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError, ProtocolError
 from fedshed.linalg.arrays import Scalars
+from fedshed.linalg.rows import varying_columns
 from fedshed.linalg.tall import in_blocks
 from fedshed.preparation.messages import Deviations, Ready, Told, Values
 from fedshed.preparation.plan import DesignPlan
@@ -47,9 +48,7 @@ def _deviations(w: Scalars, centred: NDArray[np.float64]) -> tuple[Scalars, Scal
 
 def constant(table: Table) -> tuple[int, ...]:
     """The columns that have one value in all rows of this site."""
-    first = table.X[:1]
-    same = reduce(np.logical_and, ((first == X).all(axis=0) for _, X in in_blocks(table.X)))
-    return tuple(np.flatnonzero(same).tolist())
+    return tuple(np.flatnonzero(~varying_columns(table.X)).tolist())
 
 
 def means(ready: Mapping[str, Ready], width: int) -> Scalars:

@@ -11,11 +11,12 @@ from fedshed._utils.errors import DisclosureError
 from fedshed.privacy.audit import Audit
 from fedshed.privacy.ledger import IN_FIT, SEARCH, StudyRecord, TableRecord
 from fedshed.privacy.policy import Objection, Policy
+from fedshed.protocol.limits import MOST_LINES
 
 # Requests of a kind that a study may make, each as often as it likes: the preparation has one way to go.
 DIFFERENT = {
     "Describe": 1, "Tally": 4, "Build": 2, "Spread": 1, "Constants": 1, "Inspect": 12, "Scatter": 2,
-    "Evaluate": 1, "Tabulate": 1, "Recalibrate": 8,  # two grids of scores would differ by single rows
+    "Evaluate": 1, "Tabulate": 1, "Recalibrate": MOST_LINES,  # two grids would differ by single rows
     "AskCounts": 1, "CheckSurvival": 1, "AskEstimate": 1,
 }  # fmt: skip
 MOST_ANSWERS = 5000  # to one approved study, over all its runs

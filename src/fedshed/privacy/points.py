@@ -103,6 +103,36 @@ def _known_costs(model: LinearModel) -> tuple[float, float]:
     return max(costs), least
 
 
+FAR = 1e6  # times the spread of the times: there the sum is the gradient
+
+
+def centre_worst(g: Vector, w: Vector) -> Vector:
+    """g - c with the c for which (sum w |g - c|)^2 / sum w^2 (g - c)^2 is least.
+
+    Between two neighbours of g this is (a + b c)^2 / (Q - 2 P c + A c^2), which has one stationary point,
+    c = (b Q + a P) / (a A + b P); the least is at one of these or of g.
+    """
+    centred: Vector = g - g.mean()
+    largest = float(np.abs(centred).max(initial=0.0))
+    if not 0.0 < largest < inf:
+        return centred
+    order = np.argsort(centred)
+    x, w = centred[order] / largest, w[order]
+    below, moment = (np.concatenate([[0.0], np.cumsum(part)]) for part in (w, w * x))
+    b, a = (
+        2 * below - below[-1],
+        moment[-1] - 2 * moment,
+    )  # before the first, between each two, after the last
+    A, P, Q = float(w @ w), float(np.square(w) @ x), float(np.square(w * x).sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        between = (b * Q + a * P) / (a * A + b * P)
+    inside = (between > np.append(-inf, x)) & (between < np.append(x, inf)) & (np.abs(between) < FAR)
+    at = np.concatenate([x, between[inside]])
+    sums = np.concatenate([a[1:] + b[1:] * x, (a + b * between)[inside]])
+    worst = at[np.argmin(np.square(sums) / (Q - 2 * P * at + A * np.square(at)))]
+    return np.asarray(centred / largest - worst)
+
+
 class PointRules:
     """The rules of a policy at points of one site's model.
 
@@ -175,8 +205,13 @@ class PointRules:
         """What the policy has against a sum of squared scores."""
         return self._few(value, squares, "squared scores")
 
-    def of_times(self, value: float, weights: NDArray[np.float64]) -> Objection | None:
-        """What the policy has against a sum over events that is weighted by time."""
+    def of_times(self, value: float, event: NDArray[np.bool_], g: Vector) -> Objection | None:
+        """What the policy has against a sum over events that is weighted by g of their times.
+
+        The gradient may leave, too, so that every sum with g - c in place of g follows from both.
+        """
+        weights = np.zeros(len(event))
+        weights[event] = centre_worst(g, np.ones(len(g)) if self._weights is None else self._weights[event])
         return self._few(value, weights, "time of events")
 
     def of_line(self, losses: Vector, errors: Vector, spreads: Vector) -> Objection | None:

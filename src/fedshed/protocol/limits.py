@@ -14,6 +14,8 @@ from fedshed._utils.errors import CodecError
 
 MOST_PARTS = 2  # of a request: a search, and the update at its full step
 MOST_STEP_SIZES = 32  # of a search
+MOST_STEPS = 8  # of each of the two recalibrations of an evaluation
+MOST_LINES = 2 * MOST_STEPS - 1  # that both ask about: they share the first
 FREE = 56 << 20  # bytes that any coded array may take; the rest of the 64 MB is for the work of decoding
 TIMES = 4  # of its own length that a message may take beyond that
 LONG = 2 << 20  # bytes of a message from which its items are counted first: shorter ones cannot hold many

@@ -16,12 +16,13 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from fedshed._utils.errors import ProtocolError
+from fedshed.exchange.wire import SilenceError
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.objectives import family_of
 from fedshed.objectives.ranking import edges_of
 from fedshed.objectives.scored import LARGEST, Scored, covariance_of, newton
 from fedshed.protocol.conversation import Agent, AgentId, Conversation, Flow, Problem, answers_of, everyone
-from fedshed.protocol.limits import Count
+from fedshed.protocol.limits import MOST_LINES, MOST_STEPS, Count
 from fedshed.protocol.messages import Message
 from fedshed.protocol.sums import FINE, MAYBE, NOTHING, TOTAL, Rule
 from fedshed.solve.evaluation_checks import impossible_line_sums, impossible_sums, other_rows
@@ -29,8 +30,7 @@ from fedshed.solve.evaluation_checks import impossible_line_sums, impossible_sum
 BINS = 1000  # of the scores
 GROUPS = 10  # of a calibration curve
 MOST_BINS = 4096
-MOST_STEPS = 8  # of each recalibration over all sites
-POINTS = 1 + 2 * MOST_STEPS  # that an evaluation may ask about, beside theta
+POINTS = 2 + MOST_LINES  # that an evaluation may ask about: theta, a grid of scores, and the lines
 ROWS_A_BIN = 10  # on average, where bins cannot be merged at the sites
 
 
@@ -158,18 +158,25 @@ class Evaluating(Conversation, frozen=True, tag=True):
         for site, table in tables.items():
             _believe(site, other_rows(table, sums[site], two, alone))
         weights = {site: answer.weight for site, answer in sums.items()}
-        line, level = (yield from self._recalibration(problem, theta, weights)) if two else (None, None)
+        line, level = None, None
+        if two:
+            line, level = yield from self._recalibration(problem, theta, weights, alone)
         grid = None if asked.grid is None else (float(asked.grid[0]), float(asked.grid[1]), cut)
         return Told(sums, tables, grid, bins, line, level)
 
     def _recalibration(
-        self, problem: Problem, theta: Vector, weights: Mapping[AgentId, float]
+        self, problem: Problem, theta: Vector, weights: Mapping[AgentId, float], alone: bool
     ) -> Flow[tuple[tuple[float, ...] | None, tuple[float, float] | None]]:
-        """a and b, then a alone with b = 1; both start at a = 0 and b = 1."""
+        """a and b, then a alone with b = 1, None if a site refuses it; both start at a = 0 and b = 1."""
         ask = partial(self._line_sums, problem, theta, weights)
         first = yield from ask(np.array([0.0, 1.0]))
         line = yield from _line(ask, first)
-        level = yield from _level(ask, first)
+        try:
+            level = yield from _level(ask, first)
+        except SilenceError:
+            if not alone:  # sums over all sites end with the first that is missing
+                raise
+            level = None
         return line, level
 
     def _line_sums(
