@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from fedshed._utils.canvas import GAP, dress, legend, sheet, style
 from fedshed._utils.figure_style import look
+from fedshed._utils.log_axis import use_log_scale
 from fedshed._utils.mathematics import tex, typeset
 from fedshed.experiments.comparison import Comparison
 from fedshed.experiments.curves import Curve, Points, curve_of, plot
@@ -97,7 +98,7 @@ def _draw_panel(ax: Axes, panel: Panel, comparison: Comparison) -> None:
     if np.isfinite(top := _top(comparison)):
         ax.set_ylim(top=top)
     if panel.log:
-        ax.set_xscale("log")
+        use_log_scale(ax, "x", 5)
     else:
         ax.set_xlim(left=0, right=panel.end(comparison))
 

@@ -9,9 +9,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
-from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from fedshed._utils.figure_style import BLACK, BLUE, GREY, VERMILLION
+from fedshed._utils.log_axis import use_log_scale
 from fedshed._utils.names import printable
 from fedshed.inference.meta import Line, MetaAnalysis
 from fedshed.inference.random_effects import Combined, Interval, Method
@@ -19,7 +19,6 @@ from fedshed.objectives import family_of
 
 MOST, MOST_SITES = 12, 60  # coefficients, and sites of each, in one figure
 LINE = 0.24  # inches
-NARROW = 30.0  # between the ends of a logarithmic axis
 COLOURS = {"fixed": GREY, "pooled": VERMILLION}
 
 
@@ -80,12 +79,7 @@ def _axes(ax: Any, name: str, lines: list[Line], it: Combined, level: float, exp
     ax.set_yticks([-k for k in range(len(labels))], labels)
     ax.set_ylim(-len(labels) + 0.4, 0.7)
     if exp:
-        ax.set_xscale("log")
-        low, high = ax.get_xlim()
-        if high < NARROW * low:  # powers of ten would be too few
-            ax.xaxis.set_major_locator(MaxNLocator(7))
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        use_log_scale(ax, "x", 8)
     p = "" if isnan(it.p_heterogeneity) else f", P = {it.p_heterogeneity:.2g}"
     ax.set_title(
         f"{printable(name)}   $Q$ = {it.q:.3g} ({it.df} df{p}), $I^2$ = {it.i2:.0%}, "
