@@ -30,7 +30,8 @@ def draw(
     like a point; on the right every interval has the same length, so that signs and zeros can be compared.
     """
     table = inference.table(level, robust)
-    shown = [j for j, name in enumerate(inference.names) if not name.startswith("intercept")][:MOST]
+    names = inference.names[: inference.ratio_count if exp else None]
+    shown = [j for j, name in enumerate(names) if not name.startswith("intercept")][:MOST]
     shown = shown or list(range(len(inference.names)))
     estimates, errors = table[shown][:, [0, 4, 5]], table[shown, 1:2]
     scaled = np.divide(estimates, errors, out=np.full_like(estimates, np.nan), where=errors > 0)
