@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedshed._utils.log_axis import ticks
 from fedshed.report import Coefficient, Fit, Run, SiteTraffic
+from log_axes import AXES
 from reports import rows
 
 pytestmark = pytest.mark.browser
@@ -15,11 +17,12 @@ def drawn(page):
     """The plot of coefficients: type of its axis, estimates, lower and upper ends, and the line."""
     return page.evaluate(
         """() => {
-            const {data: [points], layout} = document.getElementById('fit-plot');
+            const {data: [points, intervals], layout} = document.getElementById('fit-plot');
             return {
                 type: layout.xaxis.type, range: layout.xaxis.range, line: layout.shapes[0].x0, x: points.x,
-                low: points.x.map((x, k) => x - points.error_x.arrayminus[k]),
-                high: points.x.map((x, k) => x + points.error_x.array[k]),
+                low: points.x.map((x, k) => intervals.x[3 * k]),
+                high: points.x.map((x, k) => intervals.x[3 * k + 1]),
+                labels: layout.xaxis.ticktext,
             };
         }"""
     )
@@ -83,6 +86,25 @@ def test_with_exp_the_table_and_the_first_plot_are_the_exponentials_of_the_summa
     assert [head.strip() for head in heads] == ["coefficient", "odds ratio", "low", "high", "p"]
     cells = page.locator("#fit-table tbody td").all_text_contents()
     assert float(cells[-4]) == pytest.approx(np.exp(0.5), rel=1e-3)
+
+
+def test_the_interval_of_a_huge_ratio_is_drawn_from_its_own_ends(show):
+    """From its length, 4.4e22 to 3.4e61 was drawn across 1, above some 65 labels of 20 digits and more."""
+    some = (
+        Coefficient("smoothness", 97.0, 22.9, 52.0, 141.7, 2e-5),
+        Coefficient("radius", 1.3, 0.2, 1.0, 1.6, 0.01),
+    )
+    found = drawn(show(fit=Fit(some, ratio="odds ratio", exp=True)))
+    np.testing.assert_allclose(np.log(found["low"]), [52.0, 1.0])
+    np.testing.assert_allclose(np.log(found["high"]), [141.7, 1.6])
+    assert found["labels"] == ["10<sup>0</sup>", "10<sup>20</sup>", "10<sup>40</sup>", "10<sup>60</sup>"]
+
+
+@pytest.mark.parametrize("ends", AXES)
+def test_the_page_labels_a_logarithmic_axis_as_the_figures_do(show, ends):
+    page = show(fit=Fit((Coefficient("a", 0.5),), ratio="rate ratio"))
+    found = page.evaluate("([left, right]) => logTicks(left, right, 6)", np.log10(ends).tolist())
+    np.testing.assert_allclose(found["tickvals"], ticks(*ends, 6), rtol=1e-9)
 
 
 def test_a_fit_without_intervals_is_points(show):

@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
 import fedshed
 from against_r import FOLDER
 from calls import call, strict_json
 from fedshed.inference import plot
+from fedshed.tables import read_sites
 
 FILES = {
     *("model.json", "summary.txt", "trace.csv", "report.html"),
@@ -302,8 +304,33 @@ def test_the_figure_shows_every_interval_whatever_the_units(frames):
 
 def _segments(axes):
     """The ends of the intervals, from top to bottom."""
-    (bars,) = axes.containers[0].lines[2]
+    (bars,) = axes.collections
     return [segment[:, 0] for segment in bars.get_segments()]
+
+
+def test_the_interval_of_a_huge_ratio_is_drawn_from_its_own_ends(tmp_path):
+    """1.2e42 with 4.4e22 to 3.4e61 was drawn from below 0.001: 1.2e42 - (1.2e42 - 4.4e22) is 0 or less."""
+    assert call("example", "hospitals", tmp_path).exit_code == 0
+    tables = read_sites(sorted(tmp_path.glob("*.csv")))
+    inference = fedshed.fit(tables, fedshed.Study(family="logistic", target="malignant")).inference
+    left, _ = plot.draw(inference, "", exp=True).axes
+    ends = inference.conf_int()[:-1]
+    assert inference.names[-1] == "intercept"
+    assert ends.max() > 100
+    np.testing.assert_allclose(np.log(_segments(left)), ends, rtol=1e-9)
+    caps = np.array([line.get_xdata() for line in left.lines[2:]]).T
+    np.testing.assert_allclose(np.log(caps), ends, rtol=1e-9)
+    low, high = left.get_xlim()
+    assert low <= np.exp(ends.min()) < np.exp(ends.max()) <= high
+
+
+def test_a_ratio_beyond_all_numbers_is_drawn_without_a_cap():
+    figure = Figure()
+    axes = figure.subplots()
+    drawn = plot._ratios(np.array([[30.0, -9000.0, 9060.0], [0.1, 0.0, 0.2]]))
+    plot._intervals(axes, drawn, ("x", "z"), True)
+    figure.savefig(io.BytesIO(), format="svg")
+    assert [len(line.get_xdata()) for line in axes.lines[2:]] == [1, 1]
 
 
 def test_a_figure_that_fails_costs_neither_summary_nor_model(files, tmp_path, monkeypatch):

@@ -362,6 +362,25 @@ def test_a_run_that_diverges_is_said_once_and_the_others_are_drawn(federation, t
     assert "usable answer" not in said
 
 
+class NoStep(Newton, frozen=True, tag="no-step"):
+    """It stops where it starts."""
+
+    def step(self, problem, state):
+        yield from ()
+        return state, Info(0.0, 0, stopped="the line search found no step size above 2^-40")
+
+
+def test_a_run_that_found_no_step_is_a_point_with_a_note(federation):
+    """It was in the legend alone: one iterate had no marker, and only runs that diverged had a note."""
+    figure = draw(compare(federation, {"newton": "newton", "mine": NoStep()}, l2=1e-3))
+    assert "mine stopped: the line search found no step size above 2^-40." in figure.get_supxlabel().replace(
+        "\n", " "
+    )
+    mine = next(line for line in figure.axes[0].lines if line.get_label() == "mine")
+    assert len(mine.get_xdata()) == 1
+    assert mine.get_markevery() is None
+
+
 def test_a_run_that_converges_to_rounding_is_on_the_map_with_its_figure(federation, capsys):
     found = compare(federation, ["newton", "lbfgs"], l2=1e-3, tol=1e-18)
     for one in found.summary():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import warnings
 
 import msgspec
@@ -173,6 +174,19 @@ def test_text_csv_and_plot_have_every_site(tmp_path):
     assert "all rows (one stage)" in labels
     assert (tmp_path / "forest.svg").stat().st_size > 1000
     assert len(found.plot().axes) == 3
+
+
+@pytest.mark.parametrize("columns", [("radius", "texture"), ("smoothness", "compactness")])
+@pytest.mark.parametrize("exp", [False, True])
+def test_the_numbers_of_a_panel_have_the_same_decimals_and_stand_below_each_other(columns, exp):
+    """`13.9`, `1.4e+02` and `97.10` stood in one column, each as wide as it was."""
+    found = fedshed.meta_analysis(hospitals(), Study(family="logistic", target="malignant", columns=columns))
+    for axes in found.plot(exp=exp).axes:
+        lines = [text.get_text() for text in axes.texts if text.get_family() == ["monospace"]]
+        forms = [re.sub(r"\d", "0", line.split("]")[0]) for line in lines]
+        assert len(forms) >= 5
+        assert len({len(form) for form in forms}) == 1
+        assert len({tuple(re.findall(r"\.0+e?", form)) for form in forms}) == 1
 
 
 def test_the_command_writes_table_and_figure(tmp_path, monkeypatch):

@@ -13,9 +13,11 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 import fedshed
 from fedshed import ConfigError, DataError, Federation, Study
 from fedshed.exchange import Stateless
+from fedshed.inference.plot import draw
 from fedshed.linalg import tall
 from fedshed.objectives import FAMILIES
 from fedshed.objectives.ordinal import Ordinal
+from fedshed.report.fitted import _coefficients
 
 ORDER = ("low", "mid", "high", "top")  # which is not that of the alphabet
 CUTS = (0, 3, 20, 200)
@@ -63,7 +65,18 @@ def test_estimates_errors_and_likelihood_are_those_of_the_pooled_rows():
     assert model.inference.names[3:] == (
         "threshold [low | mid]", "threshold [mid | high]", "threshold [high | top]"
     )  # fmt: skip
-    assert "odds ratio" in str(model.summary(exp=True))
+    ratios = model.summary(exp=True)
+    assert "odds ratio" in str(ratios)
+    assert (
+        list(ratios.to_frame().index)
+        == [row["name"] for row in ratios.to_rows()]
+        == ["age", "children", "religion"]
+    )
+    assert "threshold [" not in str(ratios)  # their exponentials were printed below "odds ratio"
+    assert "Thresholds are left out" in " ".join(str(ratios).split())
+    left, _ = draw(model.inference, "", exp=True).axes
+    assert [label.get_text() for label in left.get_yticklabels()] == ["age", "children", "religion"]
+    assert [one.name for one in _coefficients(model, ratios)] == ["age", "children", "religion"]
     assert "low < mid < high < top" in str(model.summary())
     shares = np.bincount(codes) / len(codes)
     null = -2 * len(codes) * (shares * np.log(shares)).sum()

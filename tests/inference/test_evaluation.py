@@ -360,4 +360,14 @@ def test_no_line_of_an_evaluation_is_wider_than_a_terminal(site):
     found = fedshed.evaluate(model, tables)
     lines = found.summary().splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith(f"{site}0") for line in lines)
+    (own,) = (line for line in lines if line.startswith(f"{site}0"))
+    assert (own != f"{site}0") == (len(site) < 12)  # a short name has its numbers beside it
+
+
+def test_what_rounds_to_zero_has_no_sign(cancer) -> None:
+    found = fedshed.evaluate(*cancer)
+    tiny = {name: replace(one, value=-1e-9, std_err=1e-9) for name, one in found.pooled.items()}
+    sites = {name: replace(one, measures=tiny) for name, one in found.sites.items()}
+    text = replace(found, pooled=tiny, sites=sites).summary()
+    assert " 0.0000" in text
+    assert "-0.0000" not in text

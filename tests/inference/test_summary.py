@@ -150,3 +150,16 @@ def test_a_certificate_with_bound_and_estimate_fits_a_terminal(cancer):
     text = str(Summary(replace(cancer, certificate=Certificate(8.91e-13, 4.62e-20, 4.62e-24))))
     assert max(map(len, text.splitlines())) <= 80
     assert "(estimate)" in text
+
+
+def test_a_title_that_is_broken_has_lines_of_similar_length(cancer):
+    """`Modelled: the probability that malignant is yes, not any other` had `value` below it."""
+    words = "Modelled: the probability that malignant_tumour is benign, not any other value"
+    for about in (words, words.replace("_tumour", "_tumour_of_the_breast"), "x" * 90):
+        lines = [
+            line.strip() for line in str(Summary(cancer, about=(about,))).split("=" * 78)[0].splitlines()[1:]
+        ]
+        assert "".join(lines).replace(" ", "") == about.replace(" ", "")
+        assert len(lines) == 1 + (len(about) > 78)
+        if " " in about:
+            assert min(map(len, lines)) > 0.45 * max(map(len, lines))

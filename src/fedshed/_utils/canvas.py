@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from fedshed._utils.figure_style import STYLE, WIDTH
 from fedshed._utils.files import write_atomically
+from fedshed._utils.log_axis import use_log_scale
 from fedshed._utils.mathematics import plain
 
 GAP = r"$f(\theta^t) - f^\star$"
@@ -37,7 +38,7 @@ def sheet(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tup
 def dress(ax: Axes, x_label: str = "", title: str = "", *, log: bool = True) -> None:
     """Labels, a light grid, and letters that stay as large outside of `style`."""
     if log:
-        ax.set_yscale("log")
+        use_log_scale(ax, "y", 7)
     ax.set_xlabel(x_label)
     ax.set_title(title)
     ax.tick_params(labelsize=STYLE["xtick.labelsize"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TERMINAL = 80  # characters
-GAP = 2  # blanks between columns that are as narrow as what they hold
+GAPS = (2, 1)  # blanks between columns that are as narrow as what they hold: the first that fits
 
 
 def table_lines(rows: Sequence[Sequence[str]], first: int, sizes: Sequence[int]) -> list[str]:
@@ -16,9 +16,10 @@ def table_lines(rows: Sequence[Sequence[str]], first: int, sizes: Sequence[int])
     has a line of its own, above its numbers.
     """
     first = max(first, *(len(row[0]) for row in rows))
-    if first + sum(sizes) > TERMINAL:
-        cells = zip(*(row[1:] for row in rows), strict=True)
-        sizes = [max(map(len, column)) + GAP for column in cells]
+    widths = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
+    for gap in GAPS:
+        if first + sum(sizes) > TERMINAL:
+            sizes = [width + gap for width in widths]
     room = TERMINAL - sum(sizes)
     if first > room:
         first = max((len(row[0]) for row in rows if len(row[0]) <= room), default=0)

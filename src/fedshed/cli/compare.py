@@ -314,12 +314,12 @@ OPTIONAL = ("vectors", "sec.", "iter.", "rounds", "KB down")
 
 def _how_it_ended(one: Summary) -> str:
     """A sentence on a run that did not reach the tolerance."""
-    from fedshed.experiments.summaries import has_diverged
+    from fedshed.experiments.summaries import failure
     from fedshed.solve.engine import ROUNDING
 
-    if one.reason.startswith(ROUNDING) or has_diverged(one.reason):
+    if one.reason.startswith(ROUNDING):
         return f"{one.algorithm} {one.reason}"
-    return "" if one.converged else f"{one.algorithm} stopped: {one.reason}"
+    return failure(one.algorithm, one.converged, one.reason)
 
 
 def _row(one: Summary, to_gap: bool) -> dict[str, str]:

@@ -46,7 +46,7 @@ def _at(x: Numbers, cost: Numbers, value: Numbers) -> Numbers:
 def plot(ax: Axes, curve: Curve, label: str, look: Look, place: int = 0) -> None:
     """Draw a curve; `place` staggers the markers, so that equal curves are seen to be two."""
     shown = curve.x <= curve.end
-    marks = (0.02 * (place % 7), 0.14)  # in screen distance
+    marks = (0.02 * (place % 7), 0.14) if shown.sum() > 1 else None  # in screen distance
     ax.plot(curve.x[shown], curve.y[shown], label=label, markevery=marks, **LINE, **look.line_options())
     if curve.least is not None and curve.most is not None:
         ax.fill_between(curve.x, curve.least, curve.most, color=look.color, alpha=0.2, linewidth=0)

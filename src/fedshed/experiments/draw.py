@@ -9,10 +9,10 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from fedshed._utils import figure_style as looks
 from fedshed._utils.canvas import GAP, dress, sheet, style, wrapped
+from fedshed._utils.log_axis import use_log_scale
 from fedshed.experiments import draw_theory
 from fedshed.experiments.curves import curve_of, plot
 from fedshed.experiments.draw_theory import entitle
@@ -88,9 +88,7 @@ def hessian_counts(plan: Plan, records: Records) -> Figure:
         for run, amounts in zip(panel.runs, counts, strict=True):
             _dot(ax, y, amounts, looks.look(run.algorithm), run.name if y == 0 else None)
     dress(ax, "Hessians per agent (logarithmic)", log=False)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(ScalarFormatter())
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    use_log_scale(ax, "x")
     ends = [end for panel in plan.panels for runs in records[panel.title] for end in _extremes(runs)]
     ax.set_xlim(0.7 * min(ends), 2 * max(ends))  # room for the numbers beside the dots
     ax.set_ylim(-0.6, len(plan.panels) - 0.3)

@@ -9,10 +9,11 @@ from msgspec import Struct
 
 from fedshed._utils.canvas import GAP, dress, legend, sheet, style
 from fedshed._utils.figure_style import look
+from fedshed._utils.log_axis import use_log_scale
 from fedshed._utils.mathematics import tex, typeset
 from fedshed.experiments.comparison import Comparison
 from fedshed.experiments.curves import Curve, Points, curve_of, plot
-from fedshed.experiments.summaries import KB, has_diverged
+from fedshed.experiments.summaries import KB, failure, has_diverged
 from fedshed.solve.run import Result
 
 FLOOR = 1e-16  # below it a gap is rounding
@@ -97,7 +98,7 @@ def _draw_panel(ax: Axes, panel: Panel, comparison: Comparison) -> None:
     if np.isfinite(top := _top(comparison)):
         ax.set_ylim(top=top)
     if panel.log:
-        ax.set_xscale("log")
+        use_log_scale(ax, "x", 5)
     else:
         ax.set_xlim(left=0, right=panel.end(comparison))
 
@@ -110,12 +111,14 @@ def _notes(comparison: Comparison) -> list[str]:
     several = [f"Lines are medians over {repeats} partitions; bands reach from the least to the most."]
     notes = [f"Gaps below {floor}, also negative ones, are drawn at {floor}."] if clipped else []
     notes += several if repeats > 1 else []
-    notes += [f"{name} {result.reason}." for name, result in results if has_diverged(result.reason)]
-    for name, result in results:
-        if has_diverged(result.reason):
-            continue
-        if any(panel.cuts(result, comparison) for panel in PANELS):
-            last = result.trace[-1]
-            gap = f"${tex(last.gap)}$" if last.gap is not None else "unknown"
-            notes.append(f"{name} goes on beyond an axis: gap {gap} after {last.rounds} rounds.")
-    return notes
+    return notes + [note for name, result in results if (note := _ending(name, result, comparison))]
+
+
+def _ending(name: str, result: Result, comparison: Comparison) -> str:
+    """How a run ended that goes on beyond an axis, or that did not reach the tolerance."""
+    if not has_diverged(result.reason) and any(panel.cuts(result, comparison) for panel in PANELS):
+        last = result.trace[-1]
+        gap = f"${tex(last.gap)}$" if last.gap is not None else "unknown"
+        return f"{name} goes on beyond an axis: gap {gap} after {last.rounds} rounds."
+    said = failure(name, result.converged, result.reason)
+    return f"{said}." if said else ""

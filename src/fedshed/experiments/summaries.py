@@ -41,6 +41,13 @@ def has_diverged(reason: str) -> bool:
     return reason.startswith(DIVERGED)
 
 
+def failure(name: str, converged: bool, reason: str) -> str:
+    """Why a run did not reach the tolerance; empty if it did."""
+    if has_diverged(reason):
+        return f"{name} {reason}"
+    return "" if converged else f"{name} stopped: {reason}"
+
+
 def ended(one: Summary) -> str:
     """How a run ended, in a word."""
     if one.converged:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from fedshed._utils.canvas import dress, sheet, style
 from fedshed._utils.figure_style import BLUE, GREY, PALETTE, VERMILLION
+from fedshed._utils.log_axis import use_log_scale
 from fedshed._utils.names import printable
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _validation(axes: Any, path: Path) -> None:
 def _penalty_axis(axes: Any, path: Path, named: bool = False) -> None:
     """The penalty, the largest on the left; lines at the choices, named with their coefficients not 0."""
     dress(axes, log=False)
-    axes.set_xscale("log")
+    use_log_scale(axes, "x")
     axes.xaxis.set_inverted(True)
     for k, line in ((path.minimum, "-"), (path.one_se, "--")):
         if k is not None:

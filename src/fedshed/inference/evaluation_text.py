@@ -77,8 +77,13 @@ def _sites(it: Evaluation) -> str:
 
 def _short(x: float | None) -> str:
     """A number that leaves room for eight of them in a line of a terminal."""
-    return "" if x is None else f"{x:.4f}" if abs(x) < 100 else f"{x:.{4 if abs(x) < 1e4 else 3}g}"
+    return "" if x is None else _decimals(x) if abs(x) < 100 else f"{x:.{4 if abs(x) < 1e4 else 3}g}"
 
 
 def _number(x: float | None) -> str:
-    return "" if x is None else f"{x:.4f}" if abs(x) < 1e4 else f"{x:.4g}"
+    return "" if x is None else _decimals(x) if abs(x) < 1e4 else f"{x:.4g}"
+
+
+def _decimals(x: float) -> str:
+    """Four decimals, and 0.0000 also for what is negative and rounds to 0."""
+    return f"{x:z.4f}"

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from math import isnan
+from collections.abc import Sequence
+from math import floor, isnan, log10
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
-from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from fedshed._utils.figure_style import BLACK, BLUE, GREY, VERMILLION
+from fedshed._utils.log_axis import use_log_scale
 from fedshed._utils.names import printable
 from fedshed.inference.meta import Line, MetaAnalysis
 from fedshed.inference.random_effects import Combined, Interval, Method
+from fedshed.linalg.arrays import Matrix
 from fedshed.objectives import family_of
 
 MOST, MOST_SITES = 12, 60  # coefficients, and sites of each, in one figure
 LINE = 0.24  # inches
-NARROW = 30.0  # between the ends of a logarithmic axis
 COLOURS = {"fixed": GREY, "pooled": VERMILLION}
 
 
@@ -65,7 +66,7 @@ def _panel(ax: Any, name: str, lines: list[Line], it: Combined, level: float, ex
                 Polygon([(low, -k), (middle, 0.32 - k), (high, -k), (middle, -0.32 - k)], color=colour)
             )
             ax.plot([low, high], [-k, -k], color=colour, linewidth=0.8)
-        _numbers(ax, -k, line, (middle, low, high))
+    _numbers(ax, lines, value)
     sites = sum(line.kind == "site" for line in lines)
     if not isnan(it.low_new):
         ends = [float(value(it.low_new)), float(value(it.high_new))]
@@ -80,12 +81,7 @@ def _axes(ax: Any, name: str, lines: list[Line], it: Combined, level: float, exp
     ax.set_yticks([-k for k in range(len(labels))], labels)
     ax.set_ylim(-len(labels) + 0.4, 0.7)
     if exp:
-        ax.set_xscale("log")
-        low, high = ax.get_xlim()
-        if high < NARROW * low:  # powers of ten would be too few
-            ax.xaxis.set_major_locator(MaxNLocator(7))
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        use_log_scale(ax, "x", 8)
     p = "" if isnan(it.p_heterogeneity) else f", P = {it.p_heterogeneity:.2g}"
     ax.set_title(
         f"{printable(name)}   $Q$ = {it.q:.3g} ({it.df} df{p}), $I^2$ = {it.i2:.0%}, "
@@ -97,12 +93,27 @@ def _axes(ax: Any, name: str, lines: list[Line], it: Combined, level: float, exp
     ax.tick_params(axis="y", length=0)
 
 
-def _numbers(ax: Any, y: float, line: Line, values: tuple[float, float, float]) -> None:
-    """The estimate, its interval and its weight, at the right of a panel."""
-    middle, low, high = (f"{x:.2f}" if 0.05 <= abs(x) < 1000 else f"{x:.2g}" for x in values)
-    weight = "" if isnan(line.weight) else f"{line.weight:.1%}"
-    ends = "" if isnan(line.low) else f" [{low}, {high}]"
-    ax.text(
-        1.01, y, f"{middle}{ends}  {weight:>6}", transform=ax.get_yaxis_transform(), va="center", fontsize=8,
-        family="monospace",
-    )  # fmt: skip
+def _numbers(ax: Any, lines: list[Line], value: Any) -> None:
+    """The estimates, their intervals and their weights, at the right of a panel, in columns."""
+    table = value(np.array([(line.estimate, line.low, line.high) for line in lines]))
+    columns = [_aligned(column, _format_of(table)) for column in table.T]
+    for k, (line, (middle, low, high)) in enumerate(zip(lines, zip(*columns, strict=True), strict=True)):
+        weight = "" if isnan(line.weight) else f"{line.weight:.1%}"
+        ends = " " * (len(low) + len(high) + 4) if isnan(line.low) else f"[{low}, {high}]"
+        ax.text(
+            1.01, -k, f"{middle} {ends}  {weight:>6}", transform=ax.get_yaxis_transform(), va="center",
+            fontsize=8, family="monospace",
+        )  # fmt: skip
+
+
+def _aligned(numbers: Sequence[float], kind: str) -> list[str]:
+    """The numbers of a column, below each other."""
+    written = ["" if isnan(x) else f"{x:{kind}}" for x in numbers]
+    return [f"{text:>{max(map(len, written))}}" for text in written]
+
+
+def _format_of(table: Matrix) -> str:
+    """One format for a panel: three digits of its largest estimate, but two decimals at least."""
+    finite = np.abs(np.where(np.isfinite(table), table, 0.0))
+    power = floor(log10(finite[:, 0].max() or 1.0))
+    return f".{max(2, 2 - power)}f" if power > -4 and finite.max() < 1e5 else ".2e"

@@ -27,6 +27,7 @@ from fedshed.inference.records import (
 )
 from fedshed.linalg.arrays import Matrix, Vector, unpack
 from fedshed.objectives import family_of
+from fedshed.objectives.build import threshold_count
 from fedshed.objectives.families import is_known
 from fedshed.preparation.study import WeightType as WeightType
 from fedshed.solve.certificate import Certificate
@@ -264,6 +265,12 @@ class Inference(Struct, frozen=True):
         """What the exponential of a coefficient is called, such as odds ratio."""
         sums_to_zero = self.coding is not None and self.coding.reference is None
         return "exp(coef)" if sums_to_zero else family_of(self.loss).ratio
+
+    @property
+    def ratio_count(self) -> int:
+        """How many coefficients have exponentials that are ratios: all but thresholds, which come last."""
+        ordered = family_of(self.loss).classes == "ordered"
+        return len(self.names) - threshold_count(self.names) * ordered
 
     def freedom(self, robust: Robust = False, distribution: Distribution = "auto") -> float:
         """Degrees of freedom of Student's t, infinite for the normal distribution.

@@ -73,9 +73,14 @@ class Summary(Struct, frozen=True):
         return "coef", "std err", z, f"P>|{z}|", *ends
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The coefficients in the table; with `exp` without thresholds, whose exponentials are no ratios."""
+        return self.inference.names[: self.inference.ratio_count if self.exp else None]
+
+    @property
     def table(self) -> Matrix:
         """The numbers under `columns`; exponentials have no standard error, as it is not useful there."""
-        table = self.inference.table(self.level, self.robust, self.distribution)
+        table = self.inference.table(self.level, self.robust, self.distribution)[: len(self.names)]
         if not self.exp:
             return table
         with np.errstate(over="ignore"):
@@ -105,13 +110,13 @@ class Summary(Struct, frozen=True):
             import pandas as pd
         except ImportError as error:
             raise ConfigError("to_frame() needs pandas; run pip install 'fedshed[data]'") from error
-        return pd.DataFrame(self.table, columns=list(self.columns), index=list(self.inference.names))
+        return pd.DataFrame(self.table, columns=list(self.columns), index=list(self.names))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The table of coefficients as plain data, one dict per coefficient."""
         return [
             {"name": name, **dict(zip(self.columns, row, strict=True))}
-            for name, row in zip(self.inference.names, self.table.tolist(), strict=True)
+            for name, row in zip(self.names, self.table.tolist(), strict=True)
         ]
 
     def __str__(self) -> str:
@@ -143,7 +148,7 @@ class Summary(Struct, frozen=True):
     def _about(self, width: int) -> list[str]:
         coding = self.inference.coding
         about = self.about if coding is None else (*self.about, coding.in_words())
-        return [line for text in about for line in wrap(printable(text), width)]
+        return [line for text in about for line in _balanced(printable(text), width)]
 
     def _header(self, width: int) -> list[str]:
         it = self.inference
@@ -224,7 +229,7 @@ class Summary(Struct, frozen=True):
             yield "Bytes up, down", f"{self.uplink_bytes:,}, {self.downlink_bytes:,}"
 
     def _coefficients(self) -> list[str]:
-        names = [printable(name) for name in self.inference.names]
+        names = [printable(name) for name in self.names]
         own = [max(11, len(column) + 1) for column in self.columns]
         equal = max(12, *map(len, names)) + max(own) * len(own) <= TERMINAL
         rows = [["", *self.columns]]
@@ -281,6 +286,10 @@ class Summary(Struct, frozen=True):
         notes = [*self.notes, *self.inference.notes, *caveats(self.inference, self.robust)]
         if said := dropped_in_words(self.counts, self._beside_rows()[0]):
             notes.insert(len(self.notes), said)
+        if len(self.names) < len(self.inference.names):
+            notes.append(
+                "Thresholds are left out, as their exponentials are no ratios; without exp they are shown."
+            )
         moved = influence_of(self.inference) if self.influence else None
         if moved is not None and (said := moved.in_words()):
             notes.append(said)
@@ -293,6 +302,13 @@ class Summary(Struct, frozen=True):
             for k, note in enumerate(notes, 1)
         )
         return [line for text in lines for line in text.splitlines()]
+
+
+def _balanced(text: str, width: int) -> list[str]:
+    """As few lines as possible, of similar length, so that none has the last word alone."""
+    fewest = len(wrap(text, width))
+    narrowest = next(each for each in range(1, width + 1) if len(wrap(text, each)) <= fewest)
+    return wrap(text, narrowest)
 
 
 def _promised(promise: Promise | None) -> str:
@@ -328,14 +344,14 @@ def _pair(label: str, value: Any, width: int) -> str:
 
 
 def _statistic(value: float) -> str:
-    return "" if isnan(value) else f"{value:.3f}"
+    return "" if isnan(value) else f"{value:z.3f}"
 
 
 def _number(value: float) -> str:
     """A number with four decimals, or four digits if it is very small or large; empty for NaN."""
     if isnan(value):
         return ""
-    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"
+    return f"{value:z.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"
 
 
 def _ridge(l2: tuple[float, ...]) -> str:

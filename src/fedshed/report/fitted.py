@@ -94,7 +94,8 @@ def _ratio(summary: Summary) -> str:
 def _coefficients(model: Model, summary: Summary) -> Iterator[Coefficient]:
     """The coefficients with their intervals, and what is known of their columns."""
     plan, it = model.plan, summary.inference
-    names, table = it.names, it.table(summary.level, summary.robust).tolist()
+    names = summary.names
+    table = it.table(summary.level, summary.robust)[: len(names)].tolist()
     for name, (estimate, error, _, p, low, high) in zip(names, table, strict=True):
         column = name if it.coding is None else name.rpartition(" [")[0]  # without a class
         kind = _kind(plan, column)

@@ -114,32 +114,33 @@ function inWords({ one, estimate, low, high }) {
 
 function drawIntervals(points, range) {
   const y = points.map((_, k) => k);
-  const reach = (end) =>
-    points.map((one) => (one[end] === null ? 0 : Math.min(Math.abs(one[end] - one.estimate), Number.MAX_VALUE)));
+  const inside = (value) => (fitRatio() ? Math.min(Math.max(value, 1e-300), 1e300) : value);
+  // Ends are drawn where they are: their distances from the estimate, on the scale of ratios, would lose the lower one.
+  const drawn = points.flatMap((one, k) => (one.low === null ? [] : [{ ...one, k }]));
+  const intervals = {
+    x: drawn.flatMap(({ low, high }) => [inside(low), inside(high), null]),
+    y: drawn.flatMap(({ k }) => [k, k, null]),
+    mode: "lines+markers",
+    connectgaps: false,
+    line: { color: css("--mark"), width: 2 },
+    marker: { symbol: "line-ns", size: 9, line: { color: css("--mark"), width: 2 } },
+    hoverinfo: "skip",
+  };
   const trace = {
-    x: points.map(({ estimate }) => estimate),
+    x: points.map(({ estimate }) => inside(estimate)),
     y,
     mode: "markers",
     marker: { color: css("--mark"), size: 8 },
-    error_x: {
-      type: "data",
-      symmetric: false,
-      array: reach("high"),
-      arrayminus: reach("low"),
-      color: css("--mark"),
-      thickness: 2,
-      width: 4,
-    },
     text: points.map((point) => `${plain(shortened(point.one.name, 34))}<br>${inWords(point)}`),
     hovertemplate: "%{text}<extra></extra>",
   };
-  return draw("fit", [trace], fitLayout(points, y, range), fitReading(points));
+  return draw("fit", [trace, intervals], fitLayout(points, y, range), fitReading(points));
 }
 
 function fitLayout(points, y, range) {
   const slim = narrow("fit"),
     [what, unit] = scaleWords().map(plain);
-  const log = () => ({ type: "log", ...logTicks(...range.map((end) => 10 ** end), slim ? 5 : 14) });
+  const log = () => ({ type: "log", ...logTicks(...range, slim ? 4 : 6) });
   const line = { color: css("--soft"), width: 1.5, dash: "dash" };
   return {
     height: 92 + 24 * points.length,

@@ -72,22 +72,57 @@ function logScale(axis, shortest, longest) {
 
 /** 0 at the left end of an axis of costs, then as on any logarithmic axis. */
 function costTicks(left, longest) {
-  const { tickvals, ticktext } = logTicks(1.25 * left, 1.15 * longest, 7);
+  const { tickvals, ticktext } = logTicks(Math.log10(1.25 * left), Math.log10(1.15 * longest), 7);
   return { tickvals: [left, ...tickvals], ticktext: ["0", ...ticktext] };
 }
 
-/** 1, 2, 5, 10, ...; where there is no room for so many numbers, only the decades have theirs. */
-function logTicks(low, high, room) {
-  const marks = [];
-  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++) {
-    for (const digit of [1, 2, 5]) marks.push({ digit, value: Number(`${digit}e${power}`) });
-  }
-  const inside = marks.filter(({ value }) => low <= value && value <= high),
-    every = inside.length <= room;
-  return {
-    tickvals: inside.map(({ value }) => value),
-    ticktext: inside.map(({ digit, value }) => (digit === 1 || every ? String(value) : "")),
+/** The ticks of a logarithmic axis between two powers of ten: as many labels as there is room for, as in the figures. */
+function logTicks(left, right, room) {
+  const values = ticksBetween(left, right, room),
+    isPlain = plainOnLogAxis(values);
+  const power = (value) => {
+    const [factor, exponent] = value.toExponential(3).split("e");
+    return `${Number(factor) === 1 ? "" : `${Number(factor)}×`}10<sup>${Number(exponent)}</sup>`;
   };
+  const label = (value) => String(Number(value.toPrecision(10)));
+  return { tickvals: values, ticktext: values.map(isPlain ? label : power) };
+}
+
+const plainOnLogAxis = (values) => values.every((value) => 0.999e-3 <= value && value <= 1.001e5);
+
+/** 1, 2, 5, 10, ... or 1, 3, 10, ... over short ranges, powers of ten over long ones, every second, third, fifth, ... over still longer ones. */
+function ticksBetween(left, right, room) {
+  const digits = [[1, 2, 5], [1, 3], [1]];
+  const inside = (value) => left <= Math.log10(value) && Math.log10(value) <= right;
+  const powers = (step) =>
+    Array.from({ length: Math.floor(right / step) - Math.ceil(left / step) + 1 }, (_, k) => (Math.ceil(left / step) + k) * step);
+  if (right - left < 2 * room) {
+    const from = Array.from({ length: Math.floor(right) - Math.floor(left) + 1 }, (_, k) => Math.floor(left) + k);
+    for (const some of plainOnLogAxis([10 ** left, 10 ** right]) ? digits : digits.reverse()) {
+      const found = from.flatMap((power) => some.map((digit) => Number(`${digit}e${power}`))).filter(inside);
+      if (found.length >= 3 && found.length <= room) return found;
+    }
+  }
+  if (right - left < 1) return equallySpaced(10 ** left, 10 ** right, room);
+  const most = room - (Math.max(-left, right) >= 100 ? 2 : 0); // exponents of three digits are wide
+  let step = 1;
+  for (let k = 1; powers(step).length > most; k++) step = [1, 2, 3, 5][k % 4] * 10 ** Math.floor(k / 4);
+  return powers(step).map((power) => Number(`1e${power}`));
+}
+
+/** Multiples of 1, 2 or 5 times a power of ten, fewer of them if their labels are long. */
+function equallySpaced(low, high, room) {
+  const power = Math.floor(Math.log10((high - low) / room));
+  let found = [];
+  for (let k = 0; k < 9; k++) {
+    const step = Number(`${[1, 2, 5][k % 3]}e${power + Math.floor(k / 3)}`),
+      first = Math.ceil(low / step);
+    const count = Math.floor(high / step) - first + 1;
+    if (count > room) continue;
+    found = Array.from({ length: count }, (_, each) => Number(((first + each) * step).toPrecision(12)));
+    if ((plainOnLogAxis(found) ? found.join("").length : 5 * found.length) <= 4 * room) break;
+  }
+  return found;
 }
 
 /** Where costs are drawn on a scale. */
