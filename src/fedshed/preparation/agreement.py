@@ -20,6 +20,7 @@ from fedshed.preparation import filling, formulas
 from fedshed.preparation.counts import shown
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
+from fedshed.preparation.notices import sites_without_positive
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import REMEDY, DesignPlan, Label
 from fedshed.preparation.spellings import say_positive
@@ -50,6 +51,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     _check_problems(fields, objections)
     objections.check(_check_excluded, study, schemas)
     objections.check(_check_positive, study, schemas)
+    objections.check(_check_other_spellings, study, schemas)
     first = {name: field for mine in reversed(fields.values()) for name, field in mine.items()}
     objections.check(_check_kinds_of_numbers, study, first)
     categories = [column for column in columns if first[column].kind != "number"]
@@ -208,6 +210,24 @@ def _check_positive(study: Study, schemas: Schemas) -> None:
             f"positive names {lacks[0]!r}, which no site has in column {study.marked!r} (a site with a "
             "disclosure policy does not name a value that too few rows have); correct it, or leave it out"
         )
+
+
+def _check_other_spellings(study: Study, schemas: Schemas) -> None:
+    """Refuse sites that seem to write the two classes otherwise, where the others have one class beside yes.
+
+    Where others have several, a site without a positive value may have two of these, and is noted only.
+    """
+    without = sites_without_positive(study, schemas)
+    odd = [site for site in without if schemas[site].others == "respelled"]
+    if not odd or any(schemas[site].others == "several" for site in schemas if site not in without):
+        return
+    named, some = ", ".join(map(repr, odd)), len(odd) > 1
+    raise DataError(
+        f"site{'s' * some} {named} {'have' if some else 'has'} none of the values named by positive in "
+        f"column {study.marked!r}, but others that look like two classes in another spelling; all rows there "
+        "would count as the other class. Write the values there as at the other sites, or name in positive "
+        "(--positive) what means the same there, if no other site has it with another meaning"
+    )
 
 
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:

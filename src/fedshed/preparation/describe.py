@@ -14,7 +14,7 @@ from fedshed.preparation.filling import rows_kept
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import Label
-from fedshed.preparation.responses import event, labels, positive_rows
+from fedshed.preparation.responses import event, labels, other_values, positive_rows
 from fedshed.preparation.spellings import option, say_positive
 from fedshed.preparation.study import MOST_COLUMNS, Study
 from fedshed.tables.columns import Column, Kind
@@ -61,9 +61,12 @@ def _schema(study: Study, frame: Frame, least: int) -> Schema:
     fields = [_field(study, name, column, used[name]) for name, column in read.items()]
     classes = _labels(study, used[study.target]) if study.classified else ()
     excluded = tuple(name for name in study.exclude if name in frame.names)
-    counts = _positive_rows(study, frame, read)
+    if not study.positive:
+        return Schema(frame.rows, complete, tuple(fields), classes, excluded)
+    target = _marked(study, frame, read)
+    counts, others = positive_rows(study, target), other_values(study, target, least)
     positive = tuple(place for place, rows in counts.items() if rows >= least)
-    return Schema(frame.rows, complete, tuple(fields), classes, excluded, positive)
+    return Schema(frame.rows, complete, tuple(fields), classes, excluded, positive, others)
 
 
 def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
@@ -79,19 +82,17 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     read = read_columns(study, frame)
     used, _ = rows_to_use(study, read)
     fewest = {name: _fewest(used[name]) for name in used if name in named}
-    counts = _positive_rows(study, frame, read)
     if schema.positive:
+        counts = positive_rows(study, _marked(study, frame, read))
         rows = [counts.get(j, 0) for j in schema.positive]
         fewest[study.marked] = min([*rows, fewest.get(study.marked, rows[0])])
     return fewest
 
 
-def _positive_rows(study: Study, frame: Frame, read: Read) -> dict[int, int]:
-    """In how many of the rows that will be used each positive value of the target occurs."""
-    if not study.positive:
-        return {}
+def _marked(study: Study, frame: Frame, read: Read) -> Column:
+    """The target or event as it is in the table, in the rows that will be used."""
     target = frame.column(study.marked)
-    return positive_rows(study, target if study.missing == "refuse" else target.take(rows_kept(study, read)))
+    return target if study.missing == "refuse" else target.take(rows_kept(study, read))
 
 
 def _fewest(column: Column) -> int:

@@ -34,7 +34,7 @@ from fedshed.preparation.messages import (
     Tally,
     Values,
 )
-from fedshed.preparation.notices import of_levels
+from fedshed.preparation.notices import of_levels, of_positive
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.site import Preparer
@@ -68,7 +68,7 @@ class Preparation(Conversation, frozen=True):
         ready = yield from self._answers(Build(plan), Ready, problem)
         for site, each in ready.items():
             answer_checks.of_ready(plan, site, schemas[site], each)
-        notes = (*of_levels(study, schemas), *of_units(plan, ready))
+        notes = (*of_positive(study, schemas), *of_levels(study, schemas), *of_units(plan, ready))
         plan = with_names(plan, ready)
         same = set[int]()
         if not study.protected:

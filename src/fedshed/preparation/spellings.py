@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+Others: TypeAlias = Literal["", "several", "respelled"]
 
 YES = frozenset(
     (
@@ -45,6 +48,7 @@ NO = frozenset(
         "none",
     )
 )
+_WORDS_FOR_YES = YES - {"1"}
 
 
 def spellings_of_yes(labels: Iterable[object]) -> tuple[str, ...]:
@@ -64,6 +68,32 @@ def say_positive(labels: Iterable[object]) -> str:
         listed = ",".join(text.strip() for text in yes)
         return f"say which values count as yes (positive = {list(yes)}, --positive {shlex.quote(listed)})"
     return "say which values count as yes (positive = [...], --positive)"
+
+
+def look_of_others(positive: Iterable[str], others: Iterable[str], has_positive: bool) -> Others:
+    """What the values that are not positive look like: one class, several, or another spelling of yes and no.
+
+    Words for no are one class. Where a site `has_positive` values, a further word for yes is another
+    spelling. Where it has none, these are values that say yes and no, the codes 1 and 2, and numbers where
+    the positive values are words (or the reverse).
+    """
+    folded, named = ({text.strip().casefold() for text in texts} for texts in (others, positive))
+    if has_positive and named & _WORDS_FOR_YES and folded & _WORDS_FOR_YES:
+        return "respelled"
+    if len({"no" if text in NO else text for text in folded}) < 2:
+        return ""
+    kinds = [{_reads_as_number(text) for text in texts} for texts in (folded, named)]
+    of_other_kind = len(kinds[0]) == len(kinds[1]) == 1 and kinds[0] != kinds[1]
+    in_words = bool(folded & YES and folded & NO) or folded == {"1", "2"}
+    return "respelled" if not has_positive and (of_other_kind or in_words) else "several"
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def option(name: str, value: str) -> str:
