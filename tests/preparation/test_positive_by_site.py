@@ -102,3 +102,51 @@ def test_words_for_no_are_one_class():
     assert look_of_others(["yes"], ["No", "no", "n"], has_positive=True) == ""
     assert look_of_others(["yes"], ["No", "perhaps"], has_positive=True) == "several"
     assert look_of_others(["yes"], ["no"], has_positive=False) == ""
+
+
+# --- remedies that do no harm --------------------------------------------------------------------
+
+
+def refusal(sites, **fields) -> str:
+    with pytest.raises(DataError) as caught:
+        prepare(sites, Study(**fields))
+    return str(caught.value)
+
+
+def test_booleans_beside_1_and_2_are_to_be_recoded():
+    """With `positive = [1]` the sites with 1 and 2 would have the opposite classes."""
+    sites = {"north": table([True, False]), "city": table([1, 2]), "port": table([1, 2], seed=2)}
+    said = refusal(sites, **LOGISTIC)
+    assert "--positive 1" not in said
+    assert "sites 'city', 'port' have 1 and 2, site 'north' has False and True" in said
+    assert "recode the column so that all sites write the same two classes" in said
+
+
+def test_codes_of_other_sites_are_named_with_the_sites():
+    sites = {"north": table([0, 1]), "city": table([1, 2]), "port": table([1, 2], seed=2)}
+    said = refusal(sites, **LOGISTIC)
+    assert "but there are 3" in said
+    assert "site 'north' has 0 and 1" in said
+    assert "sites 'city', 'port' have 1 and 2" in said
+    assert "recode" in said
+    assert "--positive" not in said
+
+
+def test_words_beside_codes_are_named_with_the_sites():
+    said = refusal({"north": table(["yes", "no"]), "city": table([1, 2])}, **LOGISTIC)
+    assert "site 'city' has 1 and 2, site 'north' has no and yes; recode" in said
+    assert "--positive" not in said
+    assert "--positive yes,1" in refusal({"a": table(["yes", "no"]), "b": table([0, 1])}, **LOGISTIC).replace(
+        "1,yes", "yes,1"
+    )
+
+
+def test_events_coded_1_and_2_at_some_sites_are_told_of_those_coded_0_and_1():
+    said = refusal({"north": table([0, 1]), "city": table([1, 2]), "port": table([1, 2])}, **COX)
+    assert "if 2 is the event and 1 is not at every site" in said
+    assert "a site with 0 and 1 must be recoded first" in said
+
+
+def test_the_first_error_about_one_site_tells_of_the_others():
+    sites = {"north": table(["yes", "no", "Yes"]), "city": table([1, 2])}
+    assert "a site that has none of the values named counts as all no" in refusal(sites, **LOGISTIC)

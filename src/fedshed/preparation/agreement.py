@@ -23,7 +23,7 @@ from fedshed.preparation.messages import Field, Ready, Schema
 from fedshed.preparation.notices import sites_without_positive
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import REMEDY, DesignPlan, Label
-from fedshed.preparation.spellings import say_positive
+from fedshed.preparation.spellings import say_positive, spellings_of_yes
 from fedshed.preparation.study import Study
 from fedshed.tables.columns import level_text
 from fedshed.tables.frames import LONGEST, common_order, in_order
@@ -47,7 +47,7 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     fields = _with_values(study, columns, schemas, fields)
     for column in (*(c for c in study.beside if c not in study.any_kind), *columns):
         alike = {site: mine[column] for site, mine in fields.items() if column in mine}
-        objections.check(_same_kind, study, column, alike)
+        objections.check(_same_kind, study, column, alike, schemas)
     _check_problems(fields, objections)
     objections.check(_check_excluded, study, schemas)
     objections.check(_check_positive, study, schemas)
@@ -156,7 +156,7 @@ def _check_missing(study: Study, schemas: Schemas) -> None:
             )
 
 
-def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
+def _same_kind(study: Study, column: str, fields: Mapping[str, Field], schemas: Schemas) -> None:
     """All sites hold a column as the same kind, or the one that most do not share is named."""
     counts = Counter(field.kind for field in fields.values())
     if len(counts) == 1:
@@ -167,7 +167,9 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     named = (
         f"site {others[0]!r} has" if len(others) == 1 else f"{len(others)} sites (such as {others[0]!r}) have"
     )
-    remedy = _remedy_of_booleans(study, column) if set(counts) == {"boolean", "number"} else (
+    of_two = column == study.target and family_of(study.loss).classes == "two"
+    remedy = _remedy_of_classes(schemas) if of_two else (
+        "convert it there: write 1 for True and 0 for False" if set(counts) == {"boolean", "number"} else
         "convert it there" if column in study.beside else
         "convert it there (a mark for missing values makes a column of numbers text: name it in na_values, "
         "--na-values), or list it under categories (--categories)"
@@ -177,11 +179,34 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     )
 
 
-def _remedy_of_booleans(study: Study, column: str) -> str:
-    """What to do where some sites write TRUE and FALSE, and others 1 and 0."""
-    if column == study.target and family_of(study.loss).classes == "two":
+def _remedy_of_classes(schemas: Schemas) -> str:
+    """What to do where sites write two classes otherwise, with what each of them has."""
+    found = {label for schema in schemas.values() for label in schema.labels}
+    numbers = {label for label in found if not isinstance(label, bool | str)}
+    if found <= {0, 1}:  # True is 1
         return "say that 1 counts as yes, which True then does, too (positive = [1], --positive 1)"
-    return "convert it there: write 1 for True and 0 for False"
+    how = "" if numbers and not spellings_of_yes(found) else f", or {say_positive(found)}"
+    return f"{_say_labels(schemas)}; recode the column so that all sites write the same two classes{how}"
+
+
+def _say_labels(schemas: Schemas) -> str:
+    """The classes that each site has; numbers other than codes may be measurements, and are not quoted."""
+    sites: dict[str, list[str]] = {}
+    for site in sorted(schemas):
+        labels = [
+            str(label) if isinstance(label, bool | str) or label in (0, 1, 2) else "another number"
+            for label in schemas[site].labels
+        ]
+        if labels:
+            sites.setdefault(" and ".join(dict.fromkeys(labels)), []).append(site)
+    return ", ".join(f"{_name_sites(names)} {said}" for said, names in sites.items())
+
+
+def _name_sites(names: list[str]) -> str:
+    """The first sites of some, and the verb."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    some = len(names) > 1
+    return f"site{'s' * some} {', '.join(map(repr, names[:5]))}{more} {'have' if some else 'has'}"
 
 
 def _check_problems(fields: Mapping[str, Mapping[str, Field]], objections: Objections) -> None:
@@ -221,12 +246,11 @@ def _check_other_spellings(study: Study, schemas: Schemas) -> None:
     odd = [site for site in without if schemas[site].others == "respelled"]
     if not odd or any(schemas[site].others == "several" for site in schemas if site not in without):
         return
-    named, some = ", ".join(map(repr, odd)), len(odd) > 1
     raise DataError(
-        f"site{'s' * some} {named} {'have' if some else 'has'} none of the values named by positive in "
-        f"column {study.marked!r}, but others that look like two classes in another spelling; all rows there "
-        "would count as the other class. Write the values there as at the other sites, or name in positive "
-        "(--positive) what means the same there, if no other site has it with another meaning"
+        f"{_name_sites(odd)} none of the values named by positive in column {study.marked!r}, but others that "
+        "look like two classes in another spelling; all rows there would count as the other class. Write the "
+        "values there as at the other sites, or name in positive (--positive) what means the same there, if "
+        "no other site has it with another meaning"
     )
 
 
@@ -334,7 +358,7 @@ def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
         union = dict.fromkeys(label for each in found for label in each.tolist())
         if family_of(study.loss).classes != "two" or len(union) < 3:
             raise
-        raise DataError(f"{error}; or {say_positive(union)}") from None
+        raise DataError(f"{error}: {_remedy_of_classes(schemas)}") from None
     if study.classes and classes is not None and len(classes) < len(study.classes):
         lacks = next(label for label in study.classes if label not in classes)
         raise ConfigError(

@@ -297,7 +297,8 @@ def _labels(study: Study, column: Column) -> tuple[bool | int | float | str, ...
     if family_of(study.loss).classes == "two" and len(found) > 2:
         raise DataError(
             f"the target {study.target!r} has {len(found)} different values, but the {study.family} family "
-            f"needs exactly two classes; {numbers} or multinomial, or {say_positive(found)}"
+            f"needs exactly two classes; {numbers} or multinomial, or {say_positive(found)}; a site "
+            "that has none of the values named counts as all no"
         )
     if len(found) > min(study.max_levels, MOST_CLASSES):
         raise DataError(

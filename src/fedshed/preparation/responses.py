@@ -92,7 +92,8 @@ def _events(name: str, column: Column) -> NDArray[np.bool_]:
     if bad.any():
         two = np.isin(column.values, (1, 2)).all()
         remedy = (
-            "if 2 is the event and 1 is not, say so (positive = [2], --positive 2)"
+            "if 2 is the event and 1 is not at every site, say so (positive = [2], --positive 2); a site "
+            "with 0 and 1 must be recoded first"
             if two
             else "say which of its values are events (positive = [...], --positive), or correct those rows"
         )

@@ -66,8 +66,10 @@ def say_positive(labels: Iterable[object]) -> str:
     """How to say which classes count as yes, with the spellings of yes if the labels are known words."""
     if yes := spellings_of_yes(labels):
         listed = ",".join(text.strip() for text in yes)
-        return f"say which values count as yes (positive = {list(yes)}, --positive {shlex.quote(listed)})"
-    return "say which values count as yes (positive = [...], --positive)"
+        found = f"positive = {list(yes)}, --positive {shlex.quote(listed)}"
+    else:
+        found = "positive = [...], --positive"
+    return f"say which values of any site count as yes ({found})"
 
 
 def look_of_others(positive: Iterable[str], others: Iterable[str], has_positive: bool) -> Others:
