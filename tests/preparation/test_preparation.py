@@ -240,7 +240,7 @@ MISMATCHES = [
     (lambda f: f.assign(age="about " + f["age"].astype(str)), "column 'age': text where 2 sites", "convert"),
     (lambda f: f.assign(visits=f["visits"] > 3), "column 'visits': booleans where 2 sites", "convert"),
     (lambda f: f.drop(columns="age"), "no column 'age'", "correct its name"),
-    (lambda f: f.rename(columns={"age": "Age"}), "no column 'age'", "did you mean 'Age'"),
+    (lambda f: f.rename(columns={"age": "Age"}), "no column 'age'", "only in case or blanks: 'Age'"),
     (lambda f: f.assign(age=pd.Timestamp("2020-01-01")), "holds values of type", "leave it out"),
     (lambda f: f.head(0), "has no rows", "leave it out"),
     (

@@ -26,7 +26,7 @@ from fedshed.preparation.plan import REMEDY, DesignPlan, Label
 from fedshed.preparation.spellings import say_positive, spellings_of_yes
 from fedshed.preparation.study import Study
 from fedshed.tables.columns import level_text
-from fedshed.tables.frames import LONGEST, common_order, in_order
+from fedshed.tables.frames import LONGEST, common_order, in_order, without_blanks
 
 Schemas = Mapping[str, Schema]
 LONGEST_REASON = 1000  # characters of a sentence from a site
@@ -104,8 +104,10 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
             for column in lacks:
                 _check_problem(there, fields[there][column])
             if lacks:
-                alike = {_bare(column): column for column in fields[here] if column not in fields[there]}
-                meant = alike.get(_bare(lacks[0]))
+                alike = {
+                    without_blanks(column): column for column in fields[here] if column not in fields[there]
+                }
+                meant = alike.get(without_blanks(lacks[0]))
                 how = "case" if meant and meant.casefold() == lacks[0].casefold() else "case or blanks"
                 hint = f" (its column {meant!r} differs in {how} only)" if meant else ""
                 raise DataError(
@@ -116,10 +118,6 @@ def _common_columns(study: Study, fields: Mapping[str, Mapping[str, Field]]) -> 
     if lacks := [column for column in (*study.beside, *(chosen or ())) if column not in fields[first]]:
         raise DataError(f"the sites lack column {lacks[0]!r}, which the study names; correct its name")
     return chosen if chosen is not None else tuple(c for c in fields[first] if c not in study.beside)
-
-
-def _bare(column: str) -> str:
-    return "".join(column.split()).casefold()
 
 
 def _with_values(
@@ -247,10 +245,10 @@ def _check_other_spellings(study: Study, schemas: Schemas) -> None:
     if not odd or any(schemas[site].others == "several" for site in schemas if site not in without):
         return
     raise DataError(
-        f"{_name_sites(odd)} none of the values named by positive in column {study.marked!r}, but others that "
-        "look like two classes in another spelling; all rows there would count as the other class. Write the "
-        "values there as at the other sites, or name in positive (--positive) what means the same there, if "
-        "no other site has it with another meaning"
+        f"{_name_sites(odd)} none of the values named by positive in column {study.marked!r}, but others "
+        "that look like two classes in another spelling; all rows there would count as the other class. "
+        "Write the values there as at the other sites, or name in positive (--positive) what means the same "
+        "there, if no other site has it with another meaning"
     )
 
 

@@ -12,6 +12,7 @@ from fedshed.objectives.families import family_of
 from fedshed.preparation import formulas
 from fedshed.preparation.filling import rows_kept
 from fedshed.preparation.messages import Field, Schema
+from fedshed.preparation.numerals import fault_of_numbers
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import Label
 from fedshed.preparation.responses import event, labels, other_values, positive_rows
@@ -22,7 +23,6 @@ from fedshed.tables.frames import LONGEST, Frame, Read, in_order, made
 
 MOST_CLASSES = 100
 _NOTES = logging.getLogger("fedshed")
-MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
 
 
 _WORDS = {"number": "numbers", "category": "text or codes", "boolean": "booleans"}
@@ -156,37 +156,15 @@ def text_columns(study: Study) -> tuple[str, ...]:
 
 
 def _check_text(name: str, column: Column) -> None:
-    """Refuse a column of numbers that are text: by its type, by a mark for missing values, or by a slip."""
+    """Refuse a column of numbers that are text: by its type, its marks, or a slip."""
     if column.kind != "category" or column.declared or not column.levels:
         return
-    wrong = [level for level in column.levels if not _is_number(level)]
-    if not wrong and not looks_like_identifier(len(column.levels), int((~column.missing).sum())):
+    codes = looks_like_identifier(len(column.levels), int((~column.missing).sum()))
+    if fault := fault_of_numbers(column.levels, codes):
         raise DataError(
-            f"column {name!r} is text, though all its {len(column.levels)} different values are numbers; "
-            "convert it to numbers, or list it under categories (--categories; in a formula: C()) if they "
-            "are codes"
+            f"column {name!r} is text, though {fault}, or list the column under categories (--categories; in "
+            "a formula: C()) if they are codes"
         )
-    if 0 < len(wrong) < len(column.levels) / 2:
-        raise DataError(
-            f"column {name!r} is text, though {len(column.levels) - len(wrong)} of its {len(column.levels)} "
-            f"different values are numbers{_mark(wrong)}; name the mark for missing values in na_values "
-            "(--na-values), correct the slip, or list the column under categories (--categories; in a "
-            "formula: C())"
-        )
-
-
-def _mark(wrong: list[str]) -> str:
-    """What may stand for a missing value; any other text could be a row's, and is not quoted."""
-    found = (text for text in wrong if not any(map(str.isalnum, text)) or text.lower() in MARKS)
-    return next((f" ({text[:20]!r} is not)" for text in found), "")
-
-
-def _is_number(level: str) -> bool:
-    try:
-        float(level)
-    except ValueError:
-        return False
-    return True
 
 
 def _field(study: Study, name: str, column: Column, used: Column) -> Field:

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
+from fedshed.preparation.numerals import reads_as_number
+
 Others: TypeAlias = Literal["", "several", "respelled"]
 
 YES = frozenset(
@@ -84,18 +86,10 @@ def look_of_others(positive: Iterable[str], others: Iterable[str], has_positive:
         return "respelled"
     if len({"no" if text in NO else text for text in folded}) < 2:
         return ""
-    kinds = [{_reads_as_number(text) for text in texts} for texts in (folded, named)]
+    kinds = [{reads_as_number(text) for text in texts} for texts in (folded, named)]
     of_other_kind = len(kinds[0]) == len(kinds[1]) == 1 and kinds[0] != kinds[1]
     in_words = bool(folded & YES and folded & NO) or folded == {"1", "2"}
     return "respelled" if not has_positive and (of_other_kind or in_words) else "several"
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def option(name: str, value: str) -> str:

@@ -53,8 +53,11 @@ class Frame:
     def column(self, name: str) -> Column:
         """A column, or an error that names the one perhaps meant."""
         if name not in self._columns:
+            bare = {without_blanks(other): other for other in self.names}
             near = get_close_matches(name, self.names, n=1)  # a site does not tell what else it has
             hint = f"did you mean {near[0]!r}?" if near else "add it, or correct its name in the study"
+            if alike := bare.get(without_blanks(name)):
+                hint = f"a column differs only in case or blanks: {alike!r}; write the names alike"
             raise DataError(f"there is no column {name!r}; {hint}")
         if name not in self._read:
             self._read = {} if self.large else self._read  # the last one stays
@@ -151,6 +154,11 @@ def complete_rows(columns: Iterable[Column]) -> NDArray[np.bool_]:
 def _is_row_number(name: str) -> bool:
     """Whether a column is an index that pandas wrote: "Unnamed: 0" in CSV, __index_level_0__ in Parquet."""
     return re.fullmatch(r"Unnamed: 0(\.\d+)?|__index_level_\d+__", name) is not None
+
+
+def without_blanks(name: str) -> str:
+    """A name without blanks, in lower case."""
+    return "".join(name.split()).casefold()
 
 
 def in_order(levels: Iterable[str]) -> tuple[str, ...]:
