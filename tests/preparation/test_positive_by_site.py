@@ -8,8 +8,10 @@ import pytest
 import fedshed
 from fedshed import DataError, Study
 from fedshed.preparation import Preparer, prepare
+from fedshed.preparation.approved import approved_schema
 from fedshed.preparation.messages import Describe
 from fedshed.preparation.spellings import look_of_others
+from fedshed.tables.frames import Frame
 
 
 def table(values, rows: int = 40, seed: int = 0) -> dict[str, list]:
@@ -150,3 +152,25 @@ def test_events_coded_1_and_2_at_some_sites_are_told_of_those_coded_0_and_1():
 def test_the_first_error_about_one_site_tells_of_the_others():
     sites = {"north": table(["yes", "no", "Yes"]), "city": table([1, 2])}
     assert "a site that has none of the values named counts as all no" in refusal(sites, **LOGISTIC)
+
+
+# --- tables that the agreement does not see ------------------------------------------------------
+
+
+def test_an_evaluation_names_a_table_without_the_positive_values():
+    study = Study(**LOGISTIC, positive=("yes",))
+    model = fedshed.fit({"north": table(["yes", "no"]), "south": table(["no", "yes"], seed=1)}, study)
+    new = {"city": table(["ja", "nein"], seed=2), "port": table(["yes", "no"], seed=3)}
+    (said,) = fedshed.evaluate(model, new).notes
+    assert said.startswith("site 'city' has none of the values named by positive ('yes') in column 'y'")
+
+
+def test_a_protected_site_tells_its_own_log_only(caplog):
+    study = Study(**LOGISTIC, positive=("yes",), protected=True)
+    schema = approved_schema(study, Frame(table(["ja", "nein"])))
+    assert "column 'y' has none of the values named by positive" in caplog.text
+    assert (schema.positive, schema.others) == ((0,), "")
+
+
+def test_classes_of_another_kind_are_objected_to_once():
+    assert "\n" not in refusal({"north": table(["yes", "no"]), "city": table([1, 2])}, **LOGISTIC)

@@ -184,7 +184,7 @@ def test_decimal_points_beside_commas_are_refused_where_they_are_used(tmp_path, 
     assert table.column("a").to_pylist() == [1.5, 2.5, 3.5]
     logistic = {"family": "logistic", "target": "y"}
     assert prepare({"s": table}, Study(**logistic, columns=("a",))).plan.columns == ("a",)
-    with pytest.raises(DataError, match=r"'b' is text.*points may stand between thousands"):
+    with pytest.raises(DataError, match=r"'b' is text.*because of --decimal or of another column"):
         prepare({"s": table}, Study(**logistic, columns=("b",)))
     with pytest.raises(DataError, match="'b' is text at every site"):
         prepare({"s": table}, Study(family="linear", target="b", columns=("a",)))
@@ -216,7 +216,7 @@ def test_a_named_decimal_mark_that_a_file_does_not_have_is_blamed(tmp_path, capl
     assert "b.csv: column 'dose' does not have the decimal comma that was named" in caplog.text
     assert "leave the option out" in caplog.text
     study = Study(family="logistic", target="y", columns=("dose",))
-    with pytest.raises(DataError, match=r"'dose' is text, though all its .* named by decimal, --decimal"):
+    with pytest.raises(DataError, match=r"'dose' is text, though all its .*because of --decimal"):
         prepare(tables, study)
     caplog.clear()
     read_table(tmp_path / "a.csv", CsvFormat(decimal="."))

@@ -63,7 +63,8 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
         alike = {site: mine[column] for site, mine in fields.items() if column in mine}
         objections.check(_no_lost_zeros, column, alike)
         levels[column] = objections.check(_levels, study, column, told[column]) or ()
-    classes = objections.check(_classes, study, schemas)
+    if len({mine[study.target].kind for mine in fields.values()}) == 1:  # else that is the objection
+        objections.check(_classes, study, schemas)
     objections.raise_all()
     lost = {field.name for schema in schemas.values() for field in schema.fields if field.missing}
     levels = filling.agreed_levels(study, levels, lost)

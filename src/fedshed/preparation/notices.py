@@ -26,15 +26,8 @@ def of_levels(study: Study, schemas: Mapping[str, Schema]) -> tuple[str, ...]:
 
 def of_positive(study: Study, schemas: Mapping[str, Schema]) -> tuple[str, ...]:
     """A sentence for each site without a positive value of the target, all rows of which are alike."""
-    named = ", ".join(repr(level_text(value)) for value in study.positive)
-    secret = "" if study.event is None else " (or in fewer rows than its disclosure policy lets it tell)"
-    found = "its rows count as the other class" if study.event is None else "its rows count as censored"
-    without = sites_without_positive(study, schemas)
-    alone = (
-        f"site {site!r} has none of the values named by positive ({named}) in column {study.marked!r}{secret}"
-        f"; all {found}, so check how the site writes them"
-        for site in without
-    )
+    named, without = _positive_in_words(study), sites_without_positive(study, schemas)
+    alone = (say_without_positive(study, site) for site in without)
     more = (
         f"site {site!r} has other words for yes in column {study.marked!r} than those named by positive "
         f"({named}), and they count as the other class; name them in positive (--positive), too"
@@ -42,6 +35,21 @@ def of_positive(study: Study, schemas: Mapping[str, Schema]) -> tuple[str, ...]:
         if site not in without and schemas[site].others == "respelled"
     )
     return (*alone, *more)
+
+
+def say_without_positive(study: Study, site: str) -> str:
+    """The sentence for a site that has no positive value of the target."""
+    survival = study.event is not None
+    secret = " (or in fewer rows than its disclosure policy lets it tell)" if survival else ""
+    return (
+        f"site {site!r} has none of the values named by positive ({_positive_in_words(study)}) in column "
+        f"{study.marked!r}{secret}; all its rows count as {'censored' if survival else 'the other class'}, "
+        "so check how the site writes them"
+    )
+
+
+def _positive_in_words(study: Study) -> str:
+    return ", ".join(repr(level_text(value)) for value in study.positive)
 
 
 def sites_without_positive(study: Study, schemas: Mapping[str, Schema]) -> list[str]:

@@ -52,6 +52,6 @@ def fault_of_numbers(levels: Sequence[str], codes: bool) -> str:
 
 
 _POINTS = (
-    " (in a file whose decimal mark is the comma, found in another column or named by decimal, --decimal, "
-    "points may stand between thousands)"
+    " (where commas were taken for decimal marks, because of --decimal or of another column of the file, "
+    "numbers with points stay text)"
 )
