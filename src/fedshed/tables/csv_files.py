@@ -235,8 +235,8 @@ def _say_points(path: Path, table: Any, form: CsvFormat) -> None:
         lost = [*_columns_with_commas(table)]
     if lost:
         _NOTES.warning(
-            "%s: column %r does not have the decimal %s that was named for all files (decimal, --decimal), so "
-            "it is text here; leave the option out, and each file's mark is found",
+            "%s: column %r does not have the decimal %s that was named for all files (decimal, --decimal), "
+            "so it is text here; leave the option out, and each file's mark is found",
             path, lost[0], mark,
         )  # fmt: skip
 
