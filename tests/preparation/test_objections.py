@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -156,6 +158,28 @@ def test_a_name_that_differs_in_blanks_is_shown(name):
     )
     said = sentence(frames, family="linear", target="affairs", columns=("age",))
     assert f"site 's1': there is no column 'age'; rename {name!r} to 'age'" in said
+
+
+@pytest.mark.parametrize("name", ["Age ", " age", "AGE", "a ge"])
+def test_a_name_that_differs_in_blanks_is_shown_where_columns_are_named_and_in_predictions(name):
+    """Difflib sees no likeness between 'age' and 'Age '."""
+    frames = sites_of(FAIR)
+    study = Study(family="linear", target="affairs", columns=("age", "children"))
+    model = fedshed.fit(frames, study)
+    frames["s1"] = frames["s1"].rename(columns={"age": name})
+    said = f"there is no column 'age'; rename {name!r} to 'age'"
+    with pytest.raises(DataError, match=re.escape(f"site 's1': {said}")):
+        prepare(frames, study)
+    with pytest.raises(DataError, match=re.escape(said)):
+        model.predict(frames["s1"])
+
+
+@pytest.mark.parametrize("ages", [["31", "?", "44.5"], ["?", "?", "?"]])
+def test_a_mark_among_the_numbers_of_a_prediction_is_named(ages):
+    study = Study(family="linear", target="affairs", columns=("age", "children"))
+    model = fedshed.fit(sites_of(FAIR), study)
+    with pytest.raises(DataError, match=r"'age'.*'\?' is not.*na_values \(--na-values\)"):
+        model.predict(pd.DataFrame({"age": ages, "children": [0.0, 1.0, 2.0]}))
 
 
 def test_booleans_and_numbers_get_the_remedy():

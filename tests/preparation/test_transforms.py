@@ -238,7 +238,7 @@ def test_too_few_values_are_refused(frames, term, why):
 
 def test_what_is_not_finite_is_the_sites_own_error(frames):
     made = {site: frame.assign(age=frame["age"] - 42.0) for site, frame in frames.items()}
-    with pytest.raises(DataError, match=r"site '\w+': term 'center\(log\(age\)\)' is infinite"):
+    with pytest.raises(DataError, match=r"site '\w+' and 2 more: term 'center\(log\(age\)\)' is infinite"):
         prepare(made, Study(family="linear", formula="stay ~ center(log(age))"))
 
 

@@ -175,11 +175,52 @@ def test_a_row_of_another_length_is_refused_without_quoting_it(tmp_path, text):
     assert "secret" not in str(refused.value)
 
 
-def test_decimal_points_and_commas_in_one_file_are_refused(tmp_path):
+@pytest.mark.parametrize("points", [("1.5", "2.5"), ("100.000", "200.000")])
+def test_decimal_points_beside_commas_are_refused_where_they_are_used(tmp_path, points, caplog):
     path = tmp_path / "t.csv"
-    path.write_text("a;b\n1,5;1.5\n2,5;2.5\n")
-    with pytest.raises(DataError, match="'a' has decimal commas and column 'b' decimal points"):
-        read_table(path)
+    path.write_text(f"a;b;y\n1,5;{points[0]};0\n2,5;{points[1]};1\n3,5;{points[1]};0\n")
+    table = read_table(path)
+    assert "column 'a' has decimal commas and column 'b' points" in caplog.text
+    assert table.column("a").to_pylist() == [1.5, 2.5, 3.5]
+    logistic = {"family": "logistic", "target": "y"}
+    assert prepare({"s": table}, Study(**logistic, columns=("a",))).plan.columns == ("a",)
+    with pytest.raises(DataError, match=r"'b' is text.*because of --decimal or of another column"):
+        prepare({"s": table}, Study(**logistic, columns=("b",)))
+    with pytest.raises(DataError, match="'b' is text at every site"):
+        prepare({"s": table}, Study(family="linear", target="b", columns=("a",)))
+
+
+@pytest.mark.parametrize("rows", [12, 60])
+def test_thousands_marks_among_decimal_commas_are_no_levels(tmp_path, rows):
+    path = tmp_path / "t.csv"
+    doses = [f"{k},5" for k in range(rows - 2)] + ["1.210,5", "12.001,0"]
+    path.write_text("dose;y\n" + "".join(f"{dose};{k % 2}\n" for k, dose in enumerate(doses)))
+    study = Study(family="logistic", target="y", columns=("dose",), max_levels=1000)
+    for table in (read_table(path), pd.DataFrame({"dose": doses, "y": [k % 2 for k in range(rows)]})):
+        with pytest.raises(
+            DataError, match=f"{rows} of its {rows} different values look like numbers"
+        ) as said:
+            prepare({"s": table}, study)
+        assert "no thousands marks" in str(said.value)
+        assert "12.001,0" not in str(said.value)
+
+
+def test_a_named_decimal_mark_that_a_file_does_not_have_is_blamed(tmp_path, caplog):
+    """`--decimal ,` holds for all files; one with points is then text, which every use refuses."""
+    rng = np.random.default_rng(0)
+    for site, mark in (("a", ","), ("b", ".")):
+        doses = [f"{value:.3f}".replace(".", mark) for value in rng.uniform(1, 9, 30)]
+        lines = (f"{dose};{k % 2}\n" for k, dose in enumerate(doses))
+        (tmp_path / f"{site}.csv").write_text("dose;y\n" + "".join(lines))
+    tables = read_sites([tmp_path / "a.csv", tmp_path / "b.csv"], csv=CsvFormat(decimal=","))
+    assert "b.csv: column 'dose' does not have the decimal comma that was named" in caplog.text
+    assert "leave the option out" in caplog.text
+    study = Study(family="logistic", target="y", columns=("dose",))
+    with pytest.raises(DataError, match=r"'dose' is text, though all its .*because of --decimal"):
+        prepare(tables, study)
+    caplog.clear()
+    read_table(tmp_path / "a.csv", CsvFormat(decimal="."))
+    assert "does not have the decimal point that was named" in caplog.text
 
 
 def study(**more):
@@ -317,12 +358,15 @@ def test_marks_can_be_given_on_the_command_line(tmp_path):
 
 
 @pytest.mark.parametrize("sep", [",", ";"])
-def test_commas_between_thousands_are_not_read_as_decimals(tmp_path, sep):
+def test_commas_between_thousands_are_not_read_as_decimals(tmp_path, sep, caplog):
     """1,234 is no 1.234: a number a thousand times too small would go unseen."""
     path = tmp_path / "t.csv"
     path.write_text(f'income{sep}y\n"76,586"{sep}1\n200{sep}0\n"1,234,567"{sep}1\n')
-    with pytest.raises(DataError, match="'income' seems to have commas between thousands"):
-        read_table(path)
+    table = read_table(path)
+    assert "'income' seems to have commas between thousands" in caplog.text
+    with pytest.raises(DataError, match="'income' is text, though 3 of its 3 different values look like num"):
+        prepare({"a": table}, Study(family="logistic", target="y", columns=("income",)))
+    assert prepare({"a": table}, Study(family="logistic", target="y", columns=())).plan.columns == ()
     path.write_text(f'income{sep}y\n"76,586"{sep}1\n"0,5"{sep}0\n')
     assert read_table(path).column("income").to_pylist() == [76.586, 0.5]
     path.write_text(f'income{sep}y\n"76,586"{sep}1\n')

@@ -25,6 +25,8 @@ from fedshed.objectives.multinomial import contrasts
 from fedshed.preparation import DesignPlan, Study
 from fedshed.preparation.counts import RowCount, dropped_in_words
 from fedshed.preparation.holdout import NOT_EVALUATED
+from fedshed.preparation.notices import say_without_positive
+from fedshed.preparation.responses import positive_rows
 from fedshed.protocol.conversation import Problem
 from fedshed.solve.evaluating import MOST_BINS, Told
 from fedshed.solve.stages import evaluate as ask
@@ -92,7 +94,8 @@ def evaluate(
     names = ", ".join(sorted(map(str, tables)))
     return evaluation_of(
         told, KINDS[family.classes], classes=plan.shown_classes, about=f"all rows of {names}",
-        threshold=threshold, exchanges=exchanges, notes=_left_out_note(counts),
+        threshold=threshold, exchanges=exchanges,
+        notes=(*_left_out_note(counts), *_notes_on_positive(plan.study, tables)),
     )  # fmt: skip
 
 
@@ -124,6 +127,19 @@ def _left_out_note(counts: Mapping[str, RowCount]) -> tuple[str, ...]:
     """A sentence on the rows that are left out, if there are any."""
     said = dropped_in_words(counts)
     return () if said is None else (said,)
+
+
+def _notes_on_positive(study: Study, tables: Mapping[str, Any]) -> tuple[str, ...]:
+    """A sentence for each table whose target has none of the positive values."""
+    frames = {
+        str(site): table if isinstance(table, Frame) else Frame(table)
+        for site, table in (tables if study.positive else {}).items()
+    }
+    return tuple(
+        say_without_positive(study, site)
+        for site in sorted(frames)
+        if not positive_rows(study, frames[site].column(study.marked))
+    )
 
 
 def _without_incomplete(plan: DesignPlan) -> DesignPlan:

@@ -18,9 +18,10 @@ from fedshed.preparation import filling, formulas
 from fedshed.preparation.counts import shown
 from fedshed.preparation.describe import identifier, is_category, looks_like_identifier
 from fedshed.preparation.messages import Field, Ready, Schema
+from fedshed.preparation.notices import sites_without_positive
 from fedshed.preparation.objections import Objections, by_sentence, in_short
 from fedshed.preparation.plan import REMEDY, DesignPlan, Label
-from fedshed.preparation.spellings import say_positive
+from fedshed.preparation.spellings import say_positive, spellings_of_yes
 from fedshed.preparation.study import Study
 from fedshed.tables.columns import level_text
 from fedshed.tables.frames import LONGEST, bare, common_order, difference, in_order
@@ -45,11 +46,12 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
     mixed = set[str]()  # of several kinds, which is why some sites find them wrong
     for column in (*(c for c in study.beside if c not in study.any_kind), *columns):
         alike = {site: mine[column] for site, mine in fields.items() if column in mine}
-        objections.check(_same_kind, study, column, alike)
+        objections.check(_same_kind, study, column, alike, schemas)
         mixed |= {column} if len({field.kind for field in alike.values()}) > 1 else set()
     _check_problems(fields, objections, mixed)
     objections.check(_check_excluded, study, schemas)
     objections.check(_check_positive, study, schemas)
+    objections.check(_check_other_spellings, study, schemas)
     first = {name: field for mine in reversed(fields.values()) for name, field in mine.items()}
     objections.check(_check_kinds_of_numbers, study, first)
     categories = [column for column in columns if first[column].kind != "number"]
@@ -62,7 +64,8 @@ def agree(study: Study, schemas: Schemas) -> DesignPlan:
         objections.check(_no_lost_zeros, column, alike)
         objections.check(_no_mixed_booleans, column, alike)
         levels[column] = objections.check(_levels, study, column, told[column]) or ()
-    classes = objections.check(_classes, study, schemas)
+    if len({mine[study.target].kind for mine in fields.values()}) == 1:  # else that is the objection
+        objections.check(_classes, study, schemas)
     objections.raise_all()
     lost = {field.name for schema in schemas.values() for field in schema.fields if field.missing}
     levels = filling.agreed_levels(study, levels, lost)
@@ -155,7 +158,7 @@ def _check_missing(study: Study, schemas: Schemas) -> None:
             )
 
 
-def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
+def _same_kind(study: Study, column: str, fields: Mapping[str, Field], schemas: Schemas) -> None:
     """All sites hold a column as the same kind, or the one that most do not share is named."""
     counts = Counter(field.kind for field in fields.values())
     if len(counts) == 1:
@@ -166,7 +169,9 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     named = (
         f"site {others[0]!r} has" if len(others) == 1 else f"{len(others)} sites (such as {others[0]!r}) have"
     )
-    remedy = _remedy_of_booleans(study, column) if set(counts) == {"boolean", "number"} else (
+    of_two = column == study.target and family_of(study.loss).classes == "two"
+    remedy = _remedy_of_classes(schemas) if of_two else (
+        "convert it there: write 1 for True and 0 for False" if set(counts) == {"boolean", "number"} else
         "convert it there" if column in study.beside else
         "convert it there (a mark for missing values makes a column of numbers text: name it in na_values, "
         "--na-values); only if it holds codes at every site, list it under categories (--categories)"
@@ -176,11 +181,34 @@ def _same_kind(study: Study, column: str, fields: Mapping[str, Field]) -> None:
     )
 
 
-def _remedy_of_booleans(study: Study, column: str) -> str:
-    """What to do where some sites write TRUE and FALSE, and others 1 and 0."""
-    if column == study.target and family_of(study.loss).classes == "two":
+def _remedy_of_classes(schemas: Schemas) -> str:
+    """What to do where sites write two classes otherwise, with what each of them has."""
+    found = {label for schema in schemas.values() for label in schema.labels}
+    numbers = {label for label in found if not isinstance(label, bool | str)}
+    if found <= {0, 1}:  # True is 1
         return "say that 1 counts as yes, which True then does, too (positive = [1], --positive 1)"
-    return "convert it there: write 1 for True and 0 for False"
+    how = "" if numbers and not spellings_of_yes(found) else f", or {say_positive(found)}"
+    return f"{_say_labels(schemas)}; recode the column so that all sites write the same two classes{how}"
+
+
+def _say_labels(schemas: Schemas) -> str:
+    """The classes that each site has; numbers other than codes may be measurements, and are not quoted."""
+    sites: dict[str, list[str]] = {}
+    for site in sorted(schemas):
+        labels = [
+            str(label) if isinstance(label, bool | str) or label in (0, 1, 2) else "another number"
+            for label in schemas[site].labels
+        ]
+        if labels:
+            sites.setdefault(" and ".join(dict.fromkeys(labels)), []).append(site)
+    return ", ".join(f"{_name_sites(names)} {said}" for said, names in sites.items())
+
+
+def _name_sites(names: list[str]) -> str:
+    """The first sites of some, and the verb."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    some = len(names) > 1
+    return f"site{'s' * some} {', '.join(map(repr, names[:5]))}{more} {'have' if some else 'has'}"
 
 
 def _check_problems(
@@ -216,6 +244,23 @@ def _check_positive(study: Study, schemas: Schemas) -> None:
             f"positive names {lacks[0]!r}, which no site has in column {study.marked!r} (a site with a "
             "disclosure policy does not name a value that too few rows have); correct it, or leave it out"
         )
+
+
+def _check_other_spellings(study: Study, schemas: Schemas) -> None:
+    """Refuse sites that seem to write the two classes otherwise, where the others have one class beside yes.
+
+    Where others have several, a site without a positive value may have two of these, and is noted only.
+    """
+    without = sites_without_positive(study, schemas)
+    odd = [site for site in without if schemas[site].others == "respelled"]
+    if not odd or any(schemas[site].others == "several" for site in schemas if site not in without):
+        return
+    raise DataError(
+        f"{_name_sites(odd)} none of the values named by positive in column {study.marked!r}, but others "
+        "that look like two classes in another spelling; all rows there would count as the other class. "
+        "Write the values there as at the other sites, or name in positive (--positive) what means the same "
+        "there, if no other site has it with another meaning"
+    )
 
 
 def _check_kinds_of_numbers(study: Study, fields: Mapping[str, Field]) -> None:
@@ -335,7 +380,7 @@ def _classes(study: Study, schemas: Schemas) -> tuple[Label, ...] | None:
         union = dict.fromkeys(label for each in found for label in each.tolist())
         if family_of(study.loss).classes != "two" or len(union) < 3:
             raise
-        raise DataError(f"{error}; or {say_positive(union)}") from None
+        raise DataError(f"{error}: {_remedy_of_classes(schemas)}") from None
     if study.classes and classes is not None and len(classes) < len(study.classes):
         lacks = next(label for label in study.classes if label not in classes)
         raise ConfigError(

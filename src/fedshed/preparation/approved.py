@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from msgspec.structs import replace
 
 from fedshed._utils.errors import ConfigError, DataError
@@ -17,11 +19,13 @@ from fedshed.preparation.describe import (
 )
 from fedshed.preparation.messages import Field, Schema
 from fedshed.preparation.plan import DesignPlan, Label
-from fedshed.preparation.responses import labels
+from fedshed.preparation.responses import labels, positive_rows
 from fedshed.preparation.study import Study
 from fedshed.preparation.transforms import Spline, begun
 from fedshed.tables.columns import Column, Kind
 from fedshed.tables.frames import Frame
+
+_NOTES = logging.getLogger("fedshed")
 
 
 def check_protected(study: Study) -> None:
@@ -81,6 +85,10 @@ def approved_schema(study: Study, frame: Frame) -> Schema:
         raise DataError("some rows miss a value, but a private study needs complete rows; complete the table")
     fields = tuple(_field(study, name, column, used[name]) for name, column in read.items())
     positive = tuple(range(len(study.positive)))
+    if study.positive and not positive_rows(study, frame.column(study.marked)):
+        _NOTES.warning(
+            "column %r has none of the values named by positive; check how it writes them", study.marked
+        )
     return Schema(frame.rows, complete, fields, _classes(study, used[study.target]), (), positive)
 
 

@@ -13,9 +13,10 @@ from fedshed.preparation import formulas
 from fedshed.preparation.design import Design, check_finite
 from fedshed.preparation.filling import rows_kept
 from fedshed.preparation.messages import Field, Schema
+from fedshed.preparation.numerals import fault_of_numbers, reads_as_number
 from fedshed.preparation.objections import Objections
 from fedshed.preparation.plan import Label
-from fedshed.preparation.responses import event, labels, positive_rows
+from fedshed.preparation.responses import event, labels, other_values, positive_rows
 from fedshed.preparation.row_numbers import numbers_rows
 from fedshed.preparation.spellings import option, say_positive
 from fedshed.preparation.study import MOST_COLUMNS, Study
@@ -25,7 +26,6 @@ from fedshed.tables.frames import LONGEST, Frame, Read, in_order, made
 MOST_CLASSES = 100
 _NOTES = logging.getLogger("fedshed")
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
-MARKS = ("na", "n/a", "nan", "null", "none", "missing", "unknown")  # for missing values: they tell of no row
 
 
 _WORDS = {"number": "numbers", "category": "text or codes", "boolean": "booleans"}
@@ -66,9 +66,12 @@ def _schema(study: Study, frame: Frame, least: int) -> Schema:
     fields = [_field(study, name, column, used[name]) for name, column in read.items()]
     classes = _labels(study, used[study.target]) if study.classified else ()
     excluded = tuple(name for name in study.exclude if name in frame.names)
-    counts = _positive_rows(study, frame, read)
+    if not study.positive:
+        return Schema(frame.rows, complete, tuple(fields), classes, excluded)
+    target = _marked(study, frame, read)
+    counts, others = positive_rows(study, target), other_values(study, target, least)
     positive = tuple(place for place, rows in counts.items() if rows >= least)
-    return Schema(frame.rows, complete, tuple(fields), classes, excluded, positive)
+    return Schema(frame.rows, complete, tuple(fields), classes, excluded, positive, others)
 
 
 def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
@@ -84,19 +87,17 @@ def rarest(study: Study, frame: Frame, schema: Schema) -> dict[str, int]:
     read = read_columns(study, frame)
     used, _ = rows_to_use(study, read)
     fewest = {name: _fewest(used[name]) for name in used if name in named}
-    counts = _positive_rows(study, frame, read)
     if schema.positive:
+        counts = positive_rows(study, _marked(study, frame, read))
         rows = [counts.get(j, 0) for j in schema.positive]
         fewest[study.marked] = min([*rows, fewest.get(study.marked, rows[0])])
     return fewest
 
 
-def _positive_rows(study: Study, frame: Frame, read: Read) -> dict[int, int]:
-    """In how many of the rows that will be used each positive value of the target occurs."""
-    if not study.positive:
-        return {}
+def _marked(study: Study, frame: Frame, read: Read) -> Column:
+    """The target or event as it is in the table, in the rows that will be used."""
     target = frame.column(study.marked)
-    return positive_rows(study, target if study.missing == "refuse" else target.take(rows_kept(study, read)))
+    return target if study.missing == "refuse" else target.take(rows_kept(study, read))
 
 
 def _fewest(column: Column) -> int:
@@ -160,43 +161,22 @@ def text_columns(study: Study) -> tuple[str, ...]:
 
 
 def _check_text(name: str, column: Column) -> None:
-    """Refuse a column of numbers that are text: by its type, by a mark for missing values, or by a slip."""
+    """Refuse a column of numbers that are text: by its type, its marks, or a slip."""
     if column.kind != "category" or column.declared or not column.levels:
         return
-    wrong = [level for level in column.levels if not _is_number(level)]
+    wrong = [level for level in column.levels if not reads_as_number(level)]
     if wrong and all(map(_DECIMAL_COMMA.fullmatch, wrong)):
         raise DataError(
             f"column {name!r} is text, because its numbers have a comma ({len(wrong)} of its "
             f"{len(column.levels)} different values); write a decimal point, or read the file with its "
             "decimal mark (decimal = ',', --decimal ,)"
         )
-    if not wrong and not looks_like_identifier(len(column.levels), int((~column.missing).sum())):
+    codes = looks_like_identifier(len(column.levels), int((~column.missing).sum()))
+    if fault := fault_of_numbers(column.levels, codes):
         raise DataError(
-            f"column {name!r} is text, though all its {len(column.levels)} different values are numbers; "
-            "convert it to numbers, or list it under categories (--categories; in a formula: C()) if they "
-            "are codes"
+            f"column {name!r} is text, though {fault}, or list the column under categories (--categories; in "
+            "a formula: C()) if they are codes"
         )
-    if 0 < len(wrong) < len(column.levels) / 2:
-        raise DataError(
-            f"column {name!r} is text, though {len(column.levels) - len(wrong)} of its {len(column.levels)} "
-            f"different values are numbers{_mark(wrong)}; name the mark for missing values in na_values "
-            "(--na-values), correct the slip, or list the column under categories (--categories; in a "
-            "formula: C())"
-        )
-
-
-def _mark(wrong: list[str]) -> str:
-    """What may stand for a missing value; any other text could be a row's, and is not quoted."""
-    found = (text for text in wrong if not any(map(str.isalnum, text)) or text.lower() in MARKS)
-    return next((f" ({text[:20]!r} is not)" for text in found), "")
-
-
-def _is_number(level: str) -> bool:
-    try:
-        float(level)
-    except ValueError:
-        return False
-    return True
 
 
 def _field(study: Study, name: str, column: Column, used: Column) -> Field:
@@ -298,7 +278,8 @@ def _labels(study: Study, column: Column) -> tuple[bool | int | float | str, ...
     if family_of(study.loss).classes == "two" and len(found) > 2:
         raise DataError(
             f"the target {study.target!r} has {len(found)} different values, but the {study.family} family "
-            f"needs exactly two classes; {numbers} or multinomial, or {say_positive(found)}"
+            f"needs exactly two classes; {numbers} or multinomial, or {say_positive(found)}; a site "
+            "that has none of the values named counts as all no"
         )
     if len(found) > min(study.max_levels, MOST_CLASSES):
         raise DataError(

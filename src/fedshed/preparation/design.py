@@ -14,6 +14,7 @@ from fedshed._utils.errors import DataError, QuotingError
 from fedshed.linalg.tall import Tall
 from fedshed.preparation import formulas
 from fedshed.preparation.filling import indicator
+from fedshed.preparation.numerals import fault_of_numbers, name_mark
 from fedshed.preparation.transforms import completed
 from fedshed.tables.columns import Column
 from fedshed.tables.frames import Read
@@ -134,7 +135,13 @@ def _by_column(plan: DesignPlan, read: Read, rows: int, order: Literal["C", "F"]
 def numbers(name: str, column: Column) -> NDArray[np.float64]:
     """A column that was agreed to hold numbers."""
     if column.kind != "number":
-        raise DataError(f"column {name!r} is {column.kind}, but was agreed to hold numbers; convert it")
+        if column.kind == "boolean":
+            raise DataError(f"column {name!r} was agreed to hold numbers, but is boolean; convert it")
+        fault = fault_of_numbers(column.levels, codes=False)
+        mark = name_mark(column.levels)
+        remedy = "; name a mark for missing values in na_values (--na-values), or convert it"
+        text = f"text, though {fault}" if fault else f"text{mark}{remedy}"
+        raise DataError(f"column {name!r} was agreed to hold numbers, but is {text}")
     return np.asarray(column.values, dtype=np.float64)
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from fedshed.linalg.arrays import Scalars, Vector
 from fedshed.preparation.plan import DesignPlan, Label
+from fedshed.preparation.spellings import Others
 from fedshed.preparation.study import Study
 from fedshed.protocol.codec import Codec
 from fedshed.protocol.limits import Count
@@ -110,10 +111,11 @@ class Schema(Message, frozen=True):
     labels: tuple[Label, ...] = ()
     excluded: tuple[str, ...] = ()  # of the columns that the study excludes, those that are there
     positive: tuple[Count, ...] = ()  # places of the study's positive values that the target has here
+    others: Others = ""  # what its other values look like: one class, several, or two of another spelling
 
     adds: ClassVar[Mapping[str, Rule] | None] = {
         "rows": TOTAL, "complete": TOTAL, "fields": _Fields(), "labels": SAME, "excluded": SAME,
-        "positive": SAME,
+        "positive": SAME, "others": SAME,
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fedshed.preparation.messages import Schema
 from fedshed.preparation.study import Study
+from fedshed.tables.columns import level_text
 from fedshed.tables.frames import common_order, in_order
 from fedshed.tables.marks import is_mark
 
@@ -21,6 +22,43 @@ def of_levels(study: Study, schemas: Mapping[str, Schema]) -> tuple[str, ...]:
         for sentence in (*_alike(column, sites), *_marks(column, sites), *_at_one_site(study, column, sites))
     )
     return (*found, *_orders(schemas))
+
+
+def of_positive(study: Study, schemas: Mapping[str, Schema]) -> tuple[str, ...]:
+    """A sentence for each site without a positive value of the target, all rows of which are alike."""
+    named, without = _positive_in_words(study), sites_without_positive(study, schemas)
+    alone = (say_without_positive(study, site) for site in without)
+    more = (
+        f"site {site!r} has other words for yes in column {study.marked!r} than those named by positive "
+        f"({named}), and they count as the other class; name them in positive (--positive), too"
+        for site in sorted(schemas)
+        if site not in without and schemas[site].others == "respelled"
+    )
+    return (*alone, *more)
+
+
+def say_without_positive(study: Study, site: str) -> str:
+    """The sentence for a site that has no positive value of the target."""
+    survival = study.event is not None
+    secret = " (or in fewer rows than its disclosure policy lets it tell)" if survival else ""
+    return (
+        f"site {site!r} has none of the values named by positive ({_positive_in_words(study)}) in column "
+        f"{study.marked!r}{secret}; all its rows count as {'censored' if survival else 'the other class'}, "
+        "so check how the site writes them"
+    )
+
+
+def _positive_in_words(study: Study) -> str:
+    return ", ".join(repr(level_text(value)) for value in study.positive)
+
+
+def sites_without_positive(study: Study, schemas: Mapping[str, Schema]) -> list[str]:
+    """The sites that have none of the study's positive values, as far as they tell."""
+    if not study.positive:
+        return []
+    return [
+        site for site in sorted(schemas) if not schemas[site].positive and True not in schemas[site].labels
+    ]
 
 
 def _levels_by_site(study: Study, schemas: Mapping[str, Schema]) -> dict[str, dict[str, list[str]]]:

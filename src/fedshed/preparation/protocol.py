@@ -36,7 +36,7 @@ from fedshed.preparation.messages import (
     Tally,
     Values,
 )
-from fedshed.preparation.notices import of_levels
+from fedshed.preparation.notices import of_levels, of_positive
 from fedshed.preparation.objections import Objections, by_sentence, in_short
 from fedshed.preparation.plan import DesignPlan
 from fedshed.preparation.row_numbers import refuse_or_note
@@ -71,7 +71,12 @@ class Preparation(Conversation, frozen=True):
         ready = yield from self._answers(Build(plan), Ready, problem)
         for site, each in ready.items():
             answer_checks.of_ready(plan, site, schemas[site], each)
-        notes = (*of_levels(study, schemas), *of_units(plan, ready), *refuse_or_note(plan, ready))
+        notes = (
+            *of_positive(study, schemas),
+            *of_levels(study, schemas),
+            *of_units(plan, ready),
+            *refuse_or_note(plan, ready),
+        )
         plan = with_names(plan, ready)
         same = set[int]()
         if not study.protected:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedshed._utils.errors import DataError
 from fedshed.objectives import family_of
+from fedshed.preparation.spellings import Others, look_of_others
 from fedshed.preparation.study import Study
 from fedshed.tables import survival
 from fedshed.tables.columns import Column, level_text
@@ -43,6 +44,15 @@ def positive_rows(study: Study, column: Column) -> dict[int, int]:
     rows = dict(zip(mine.levels, found.tolist(), strict=True))
     counts = {j: rows.get(_as_level(value, column), 0) for j, value in enumerate(study.positive)}
     return {j: count for j, count in counts.items() if count}
+
+
+def other_values(study: Study, column: Column, least: int) -> Others:
+    """What the values that are not positive look like, without those that fewer than `least` rows have."""
+    mine = column.as_category()
+    found = np.bincount(mine.values[~mine.missing], minlength=len(mine.levels)).tolist()
+    positive = {_as_level(value, column) for value in study.positive}
+    often = {level for level, rows in zip(mine.levels, found, strict=True) if rows >= max(least, 1)}
+    return look_of_others(positive, often - positive, has_positive=bool(often & positive))
 
 
 def labels(column: Column) -> tuple[Any, ...]:
@@ -82,7 +92,8 @@ def _events(name: str, column: Column) -> NDArray[np.bool_]:
     if bad.any():
         two = np.isin(column.values, (1, 2)).all()
         remedy = (
-            "if 2 is the event and 1 is not, say so (positive = [2], --positive 2)"
+            "if 2 is the event and 1 is not at every site, say so (positive = [2], --positive 2); a site "
+            "with 0 and 1 must be recoded first"
             if two
             else "say which of its values are events (positive = [...], --positive), or correct those rows"
         )

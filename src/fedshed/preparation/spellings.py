@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from fedshed.preparation.numerals import reads_as_number
+
+Others: TypeAlias = Literal["", "several", "respelled"]
 
 YES = frozenset(
     (
@@ -45,6 +50,7 @@ NO = frozenset(
         "none",
     )
 )
+_WORDS_FOR_YES = YES - {"1"}
 
 
 def spellings_of_yes(labels: Iterable[object]) -> tuple[str, ...]:
@@ -62,8 +68,28 @@ def say_positive(labels: Iterable[object]) -> str:
     """How to say which classes count as yes, with the spellings of yes if the labels are known words."""
     if yes := spellings_of_yes(labels):
         listed = ",".join(text.strip() for text in yes)
-        return f"say which values count as yes (positive = {list(yes)}, --positive {shlex.quote(listed)})"
-    return "say which values count as yes (positive = [...], --positive)"
+        found = f"positive = {list(yes)}, --positive {shlex.quote(listed)}"
+    else:
+        found = "positive = [...], --positive"
+    return f"say which values of any site count as yes ({found})"
+
+
+def look_of_others(positive: Iterable[str], others: Iterable[str], has_positive: bool) -> Others:
+    """What the values that are not positive look like: one class, several, or another spelling of yes and no.
+
+    Words for no are one class. Where a site `has_positive` values, a further word for yes is another
+    spelling. Where it has none, these are values that say yes and no, the codes 1 and 2, and numbers where
+    the positive values are words (or the reverse).
+    """
+    folded, named = ({text.strip().casefold() for text in texts} for texts in (others, positive))
+    if has_positive and named & _WORDS_FOR_YES and folded & _WORDS_FOR_YES:
+        return "respelled"
+    if len({"no" if text in NO else text for text in folded}) < 2:
+        return ""
+    kinds = [{reads_as_number(text) for text in texts} for texts in (folded, named)]
+    of_other_kind = len(kinds[0]) == len(kinds[1]) == 1 and kinds[0] != kinds[1]
+    in_words = bool(folded & YES and folded & NO) or folded == {"1", "2"}
+    return "respelled" if not has_positive and (of_other_kind or in_words) else "several"
 
 
 def option(name: str, value: str) -> str:

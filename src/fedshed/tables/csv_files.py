@@ -195,25 +195,50 @@ def _width(lines: Sequence[str], mark: str) -> int:
 
 
 def _with_decimals(path: Path, table: Any, form: CsvFormat) -> Any:
-    """The table with decimal commas read as such, if a column has them; not if another has points."""
-    with_comma = _columns_with_commas(table) if form.decimal is None else {}
+    """The table with decimal commas read as such, if a column has them; one with points is then text.
+
+    Beside decimal commas, 100.000 is most likely a hundred thousand, so it is not read as 100.
+    """
+    if form.decimal is not None:
+        _say_points(path, table, form)
+        return table
+    with_comma = _columns_with_commas(table)
     if not with_comma:
         return table
     if all(with_comma.values()):
-        raise DataError(
-            f"{path}: column {next(iter(with_comma))!r} seems to have commas between thousands; write its "
-            "numbers without them, or say that commas mark decimals (decimal = ',', --decimal ,)"
-        )
+        _NOTES.warning(
+            "%s: column %r seems to have commas between thousands, so it is text here; before you use it, "
+            "write its numbers without them, or say that commas mark decimals (decimal = ',', --decimal ,)",
+            path, next(iter(with_comma)),
+        )  # fmt: skip
+        return table
     first, *others = with_comma
     other = _arrow(path, replace(form, decimal=","))
-    if spoilt := [name for name in table.column_names if _became_text(table, other, name)]:
-        raise DataError(
-            f"{path}: column {first!r} has decimal commas and column {spoilt[0]!r} decimal points; "
-            "write both alike"
-        )
     more = f" and {len(others)} more" if others else ""
     _NOTES.warning("%s: commas were read as decimal marks in column %r%s", path, first, more)
+    if spoilt := [name for name in table.column_names if _became_text(table, other, name)]:
+        _NOTES.warning(
+            "%s: column %r has decimal commas and column %r points, which may stand between thousands; it is "
+            "text here, so write both alike before you use it",
+            path, first, spoilt[0],
+        )  # fmt: skip
     return other
+
+
+def _say_points(path: Path, table: Any, form: CsvFormat) -> None:
+    """Say which columns became text because the decimal mark that was named is not theirs."""
+    mark = "comma" if form.decimal == "," else "point"
+    if form.decimal == ",":
+        plain = _arrow(path, replace(form, decimal="."))
+        lost = [name for name in table.column_names if _became_text(plain, table, name)]
+    else:
+        lost = [*_columns_with_commas(table)]
+    if lost:
+        _NOTES.warning(
+            "%s: column %r does not have the decimal %s that was named for all files (decimal, --decimal), "
+            "so it is text here; leave the option out, and each file's mark is found",
+            path, lost[0], mark,
+        )  # fmt: skip
 
 
 def _columns_with_commas(table: Any) -> dict[str, bool]:
