@@ -14,6 +14,7 @@ from fedshed.datasets.files import find
 from fedshed.datasets.loaders import DATASETS
 
 os.environ.setdefault("FEDSHED_OFFLINE", "1")  # no test reaches the network
+os.environ.pop("COLUMNS", None)  # messages are whole, unless a test says how wide a terminal is
 # The same examples in every run: a gate must not depend on chance. FEDSHED_EXPLORE=1 draws new ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", derandomize=False, deadline=None)

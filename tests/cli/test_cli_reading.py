@@ -124,3 +124,27 @@ def test_wrong_use_is_one_sentence(files, tmp_path, more, said):
     assert result.exit_code == 2
     assert said in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+COMMAS = "age;ill\n" + "".join(f"4{k % 10},{k % 7};{'yes' if k % 3 else 'no'}\n" for k in range(30))
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200", None])
+def test_notes_and_errors_fit_the_terminal_and_stay_whole_in_a_pipe(tmp_path, monkeypatch, columns):
+    """They were 82, 151 and 330 characters wide on a terminal of 80."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    for site in ("north", "south", "west"):
+        (tmp_path / f"{site}.csv").write_text(COMMAS)
+    files = [str(tmp_path / f"{site}.csv") for site in ("north", "south", "west")]
+    result = call("fit", *files, "--target", "ill", "--columns", "agee", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    if columns is None:
+        assert all(line.startswith(("note: ", "error: ")) for line in lines)
+    else:
+        assert max(len(line) for line in lines if "/" not in line) <= int(columns)
+    said = " ".join(result.stderr.split())
+    assert said.count("commas were read as decimal marks") == 1  # for the three files together
+    assert all(file in said for file in files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -12,9 +12,9 @@ from typer.core import TyperGroup
 
 from fedshed._utils.errors import ConfigError, DataError, Error, SingularError
 from fedshed._utils.files import in_words
-from fedshed._utils.names import printable_lines
 from fedshed._utils.version import __version__
 from fedshed.cli.panels import Command, name_values
+from fedshed.cli.show import print_message
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,12 +47,45 @@ class _Notes(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._said: set[str] = set()
+        self.held: list[logging.LogRecord] | None = None  # while files are read
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line on stderr."""
-        if (said := record.getMessage()) not in self._said:
+        """Print it on stderr, or hold it until all files are read."""
+        if self.held is not None:
+            self.held.append(record)
+        elif (said := record.getMessage()) not in self._said:
             self._said.add(said)
-            typer.echo(f"note: {printable_lines(said)}", err=True)
+            print_message(f"note: {said}")
+
+
+@contextmanager
+def notes_together() -> Iterator[None]:
+    """Hold the notes on files while these are read; what is the same for several files is printed once."""
+    handlers = [one for one in logging.getLogger("fedshed").handlers if isinstance(one, _Notes)]
+    for one in handlers:
+        one.held = []
+    try:
+        yield
+    finally:
+        for one in handlers:
+            held, one.held = one.held or [], None
+            for record in _for_all_files(held):
+                one.emit(record)
+
+
+def _for_all_files(records: Sequence[logging.LogRecord]) -> Iterator[logging.LogRecord]:
+    """One record where several say the same of other files; a note on a file begins with its name."""
+    groups: dict[Any, tuple[logging.LogRecord, list[str]]] = {}
+    for k, record in enumerate(records):
+        if record.msg.startswith("%s: ") and isinstance(record.args, tuple):
+            file, *rest = record.args
+            _, files = groups.setdefault((record.msg, *rest), (record, []))
+            files.append(str(file))
+            record.args = (", ".join(files), *rest)
+            groups[record.msg, *rest] = record, files
+        else:
+            groups[k] = record, []
+    yield from (record for record, _ in groups.values())
 
 
 @contextmanager
@@ -109,5 +142,5 @@ def _root(
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    typer.echo(printable_lines(message), err=True)
+    print_message(message)
     raise typer.Exit(code)

@@ -9,7 +9,7 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import App, app
-from fedshed.cli.show import Json, flag, option, print_json
+from fedshed.cli.show import Json, flag, option, print_json, print_message
 
 if TYPE_CHECKING:
     from fedshed.deployment.master import Report
@@ -117,7 +117,7 @@ def local(
     from fedshed.deployment.renew import warnings
 
     for said in warnings(folder):
-        typer.echo(f"note: {said}", err=True)
+        print_message(f"note: {said}")
     report = run(folder, seconds=timeout, say=lambda text: typer.echo(text, err=True))
     if as_json:
         print_json(report)

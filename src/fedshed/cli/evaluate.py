@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from fedshed.cli.app import app
+from fedshed.cli.app import app, notes_together
 from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json
 from fedshed.cli.table_options import (
     CsvOptions,
@@ -59,7 +59,8 @@ def evaluate(
         check_folder(out)
     fitted = Model.load(model)
     column = site or (fitted.plan.study.site if len(tables) == 1 else None)
-    frames = read_sites(tables, site=column, keep=True, csv=given.format(tuple(fitted.plan.levels)))
+    with notes_together():
+        frames = read_sites(tables, site=column, keep=True, csv=given.format(tuple(fitted.plan.levels)))
     found = run(fitted, frames, threshold=threshold, bins=bins, least=least, missing=check_missing(missing))
     files = iter(()) if out is None else evaluation_files(out, found)
     if as_json:

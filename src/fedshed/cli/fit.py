@@ -23,6 +23,7 @@ from fedshed.cli.show import (
     flag,
     option,
     print_json,
+    print_message,
     say,
     told,
     told_as_json,
@@ -187,7 +188,7 @@ def fit(
                 say(f"\n{model.evaluation}")
             told(_files(out, model, summary, recorder, page))
     if not model.converged:
-        typer.echo(f"not converged: {model.run.reason}", err=True)
+        print_message(f"not converged: {model.run.reason}")
         raise typer.Exit(1)
 
 
@@ -274,7 +275,7 @@ def predict(
         )  # rows with missing values stay, so that the model treats them
     text = _predictions(fitted, frame, kept, level if interval else None, ids)
     if kept is not None and not kept.all():
-        typer.echo(_left_empty(fitted, frame, kept), err=True)
+        print_message(_left_empty(fitted, frame, kept))
     if out is None:
         typer.echo(text, nl=False)
     else:

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
-from fedshed.cli.show import Json, option, print_json, print_rows, say
+from fedshed.cli.show import Json, option, print_json, print_message, print_rows, say
 
 if TYPE_CHECKING:
     from fedshed.privacy.private import Privacy
@@ -70,7 +70,7 @@ def plan(
     else:
         _show(found, whole)
     if found.nonsense:
-        typer.echo(found.nonsense, err=True)
+        print_message(found.nonsense)
         raise typer.Exit(1)
 
 

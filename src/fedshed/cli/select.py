@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fedshed.cli.app import app
 from fedshed.cli.panels import ALGORITHM, OUTPUT, PENALTIES, SELECTION
-from fedshed.cli.show import Json, check_folder, option, say, told, told_as_json, was_given
+from fedshed.cli.show import Json, check_folder, option, print_message, say, told, told_as_json, was_given
 from fedshed.cli.table_options import TableOptions, Tables, with_options
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def select(
         told(_files(out, found))
     assert found.model is not None
     if not found.model.converged:
-        typer.echo(f"not converged: {found.model.run.reason}", err=True)
+        print_message(f"not converged: {found.model.run.reason}")
         raise typer.Exit(1)
 
 

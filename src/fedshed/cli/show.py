@@ -16,6 +16,7 @@ import msgspec
 import typer
 
 from fedshed._utils.names import printable, printable_lines, safe_json
+from fedshed._utils.text_table import TERMINAL
 
 NOT_POOLED = "on unequal sites the limit is not the pooled optimum (docs/rivals.md)"
 WIDTH = 100  # of a table that goes into a pipe or a file
@@ -88,6 +89,33 @@ def say(text: str, styled: bool = False) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+
+
+def print_message(text: str) -> None:
+    """Print a note, a warning or an error on stderr, in lines that fit a terminal; a pipe gets it whole."""
+    width = _message_width()
+    lines = printable_lines(text).split("\n")
+    typer.echo("\n".join(lines if width is None else (_filled(line, width) for line in lines)), err=True)
+
+
+def _message_width() -> int | None:
+    """What COLUMNS says, or else the width of the terminal, if stderr is one."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or TERMINAL
+    except (OSError, ValueError):  # not a terminal
+        return None
+
+
+def _filled(line: str, width: int) -> str:
+    """One line as several; those that follow are indented a little more."""
+    start = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.lstrip(), width, initial_indent=start, subsequent_indent=f"{start}  ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def told(files: Iterable[Path]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedshed._utils.errors import ConfigError
-from fedshed.cli.app import app
+from fedshed.cli.app import app, notes_together
 from fedshed.cli.show import (
     Json,
     check_file,
@@ -89,7 +89,8 @@ def survival(
     _check(time, event, level)
     check_folder(out)
     check_file(out / "report.html")
-    frames = read_sites(tables, site=site, csv=given.format((by,) if by else ()))
+    with notes_together():
+        frames = read_sites(tables, site=site, csv=given.format((by,) if by else ()))
     chosen: Any = missing
     found = run(
         frames, time=time, event=event, entry=entry, by=by, grid=_times(grid), every=every, until=until,

@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from fedshed._utils.errors import ConfigError
+from fedshed.cli.app import notes_together
 from fedshed.cli.panels import COLUMNS, MODEL, PENALTIES, READING, SURVIVAL
-from fedshed.cli.show import flag, option, was_given
+from fedshed.cli.show import flag, option, print_message, was_given
 
 if TYPE_CHECKING:
     from fedshed.preparation import Study
@@ -251,11 +252,10 @@ class TableOptions(CsvOptions, frozen=True, kw_only=True):
         from fedshed.preparation.describe import text_columns
         from fedshed.tables import read_sites
 
-        found = read_sites(paths, site=study.site, keep=True, csv=self.format(text_columns(study)))
+        with notes_together():
+            found = read_sites(paths, site=study.site, keep=True, csv=self.format(text_columns(study)))
         if study.site is None and len(paths) == 1:
-            typer.echo(
-                f"note: there is one table and no --site, so {paths[0]} is treated as one site", err=True
-            )
+            print_message(f"note: there is one table and no --site, so {paths[0]} is treated as one site")
         return found
 
 

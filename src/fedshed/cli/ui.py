@@ -11,7 +11,7 @@ import typer
 
 from fedshed._utils.errors import ConfigError
 from fedshed.cli.app import app
-from fedshed.cli.show import flag, option
+from fedshed.cli.show import flag, option, print_message
 
 if TYPE_CHECKING:
     from fedshed.ui.live import Source
@@ -46,7 +46,7 @@ def ui(
     source = _source(log)
     typer.echo(f"open {address}\nCtrl-C ends it")
     if host not in LOOPBACK:
-        typer.echo(f"warning: anybody who can reach {host} and has the key can start runs here", err=True)
+        print_message(f"warning: anybody who can reach {host} and has the key can start runs here")
     if browser:
         typer.launch(address)
     # Addresses hold the key, so requests are not logged.
