@@ -204,7 +204,7 @@ def test_successes_among_trials_are_statsmodels_binomial():
 
 def test_more_successes_than_trials_are_refused_by_name():
     study = Study(family="binomial", target="s", trials="n")
-    with pytest.raises(DataError, match=r"site 'a': column 's' exceeds its trials in .* rows"):
+    with pytest.raises(DataError, match=r"site 'a' and 5 more: column 's' exceeds its trials in .* rows"):
         fit(study, s=np.full(N, 3.0), n=np.full(N, 2.0))
     with pytest.raises(ConfigError, match="trials are for the binomial families"):
         Study(family="poisson", target="s", trials="n")
