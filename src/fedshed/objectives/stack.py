@@ -195,7 +195,7 @@ class StackSlot:
     def at(self, model: LinearModel, theta: Vector) -> LinearPoint | None:
         """The model at a point."""
         at_point = self.stack.at(self.place, theta)
-        return None if at_point is None else StackedPoint(model, at_point, self.place)
+        return None if at_point is None else at_point.point(model, self.place)
 
     def along(self, theta: Vector, direction: Vector, etas: Scalars) -> Scalars | None:
         """Its costs along a direction."""
@@ -213,6 +213,10 @@ class StackAtPoint:
 
     def __init__(self, stack: Stack, theta: Vector) -> None:
         self._stack, self.z = stack, stack.margins(theta)
+
+    def point(self, model: LinearModel, place: int) -> StackedPoint:
+        """One of the models at the point."""
+        return StackedPoint(model, self, place)
 
     @cached_property
     def factors(self) -> SharedFactors:
