@@ -166,8 +166,10 @@ def test_text_in_plots_and_edges_of_controls_stand_out(opened):
                 >= 4.5
             )
             assert contrast(colour["edge"], colour[ground]) >= 3
-    assert all(
-        contrast("#000000", cell) >= 4.5 for cell in opened.evaluate("PALE.map(([, colour]) => colour)")
+    cells = opened.evaluate("document.getElementById('times-plot').data[0].colorscale")
+    shades = [re.fullmatch(r"rgb\((\d+),(\d+),(\d+)\)", colour).groups() for _, colour in cells]
+    assert (
+        min(contrast("#000000", "#" + "".join(f"{int(part):02x}" for part in each)) for each in shades) >= 4.5
     )
     assert opened.evaluate("document.getElementById('times-plot').data[0].textfont.color") == "#000000"
 
