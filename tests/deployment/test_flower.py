@@ -102,8 +102,10 @@ def test_sites_on_flower_give_what_fit_gives(grid, tmp_path):
     from fedshed.deployment.flower import Flower
 
     study = Study(family="logistic", target=TARGET, l2=1e-3)
-    model, _ = conduct_study(StudyFile(study, SITES), Flower(grid, deadline=5.0))
-    expected = fit({site: read_table(tmp_path / site / "table.csv") for site in SITES}, study)
+    model, _ = conduct_study(StudyFile(study, SITES, "newton"), Flower(grid, deadline=5.0))
+    expected = fit(
+        {site: read_table(tmp_path / site / "table.csv") for site in SITES}, study, algorithm="newton"
+    )
     assert model.converged
     assert model.coefficients == expected.coefficients
     assert model.trace[-1].exchanges <= 12
